@@ -1,0 +1,113 @@
+"""Every error that Quorate raises, as one tree.
+
+    ClusterError                     category, retriable
+    ├── ConfigurationError           what a user wrote is wrong: names the value and what was expected
+    ├── ProtocolError
+    │   ├── LocalProtocolError       the caller misused us
+    │   └── RemoteProtocolError      the peer sent what it must not send
+    ├── NotLeaderError               leader_member_id, endpoints
+    ├── SessionClosedError           reason
+    ├── BackPressureError            no room just now
+    ├── ClusterTimeoutError          also a TimeoutError
+    ├── NodeTerminatedError          this member stopped itself to stay safe
+    └── InvariantViolation           a bug: never caught, stops the node
+
+Messages are lower case; facts are `name=value`, with both the expected and the actual value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorCategory(StrEnum):
+    """How bad an error is for the node that meets it. Source: Aeron `AeronException.Category`."""
+
+    FATAL = "fatal"
+    ERROR = "error"
+    WARN = "warn"
+
+
+class ClusterError(Exception):
+    """The root of every error that Quorate raises.
+
+    `category` says whether the node can go on; `retriable` whether the same call may succeed later.
+    """
+
+    category: ClassVar[ErrorCategory] = ErrorCategory.ERROR
+    retriable: ClassVar[bool] = False
+
+
+class ConfigurationError(ClusterError):
+    """A setting, argument or file that the user wrote cannot be used."""
+
+
+class ProtocolError(ClusterError):
+    """The rules of a protocol were broken; the subclasses say by whom."""
+
+
+class LocalProtocolError(ProtocolError):
+    """The caller misused this library."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer, or a file, held bytes that break the protocol."""
+
+
+class NotLeaderError(ClusterError):
+    """The member asked is not the leader.
+
+    `leader_member_id` is None while the cluster has no leader; `endpoints` are the ingress endpoints to try.
+    """
+
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, leader_member_id: int | None, endpoints: Sequence[str] = ()) -> None:
+        super().__init__(f"not the leader: leader_member_id={leader_member_id} endpoints={list(endpoints)}")
+        self.leader_member_id = leader_member_id
+        self.endpoints = tuple(endpoints)
+
+
+class SessionClosedError(ClusterError):
+    """The cluster session is closed; `reason` says by whom or why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"cluster session closed: reason={reason}")
+        self.reason = reason
+
+
+class BackPressureError(ClusterError):
+    """There is no room just now; the same call may succeed later."""
+
+    retriable: ClassVar[bool] = True
+
+
+class ClusterTimeoutError(ClusterError, TimeoutError):
+    """A deadline passed before the cluster answered."""
+
+    retriable: ClassVar[bool] = True
+
+
+class NodeTerminatedError(ClusterError):
+    """This member stopped itself because going on would not have been safe, or not been possible."""
+
+    category: ClassVar[ErrorCategory] = ErrorCategory.FATAL
+
+
+class InvariantViolation(ClusterError):
+    """Something that must always hold did not: a bug in Quorate. It is never caught; the node stops."""
+
+    category: ClassVar[ErrorCategory] = ErrorCategory.FATAL
+
+
+def invariant(condition: bool, message: str, **facts: object) -> None:
+    """Stop the node unless `condition` holds. Unlike `assert`, it survives `python -O`.
+
+    Raises:
+        InvariantViolation: with `facts` rendered as name=value.
+    """
+    if not condition:
+        rendered = " ".join(f"{name}={value!r}" for name, value in facts.items())
+        raise InvariantViolation(f"invariant broken: {message} {rendered}".rstrip())

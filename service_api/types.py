@@ -1,0 +1,51 @@
+"""The vocabulary shared by every package: ids, enums and the constants that mean "absent".
+
+Ids are `NewType`s of int so that a type checker tells them apart; positions and counts, which are added and
+compared, stay plain int. A position is a byte offset in the log and always a multiple of 32.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NewType
+
+MemberId = NewType("MemberId", int)
+TermId = NewType("TermId", int)
+ClusterSessionId = NewType("ClusterSessionId", int)
+RecordingId = NewType("RecordingId", int)
+CorrelationId = NewType("CorrelationId", int)
+
+NULL_POSITION: Final = -1
+"""A position that is not known, on the wire and on disk."""
+
+NULL_VALUE: Final = -1
+"""An id or value that is not set, on the wire and on disk."""
+
+LOG_STREAM_ID: Final = 100
+INGRESS_STREAM_ID: Final = 101
+EGRESS_STREAM_ID: Final = 102
+CONSENSUS_STREAM_ID: Final = 108
+
+
+class Role(IntEnum):
+    """What a member is to its cluster at this moment. Source: Aeron `Cluster.Role`."""
+
+    FOLLOWER = 0
+    CANDIDATE = 1
+    LEADER = 2
+
+
+class CloseReason(IntEnum):
+    """Why a cluster session was closed. Source: schema 111 `CloseReason`."""
+
+    CLIENT_ACTION = 0
+    SERVICE_ACTION = 1
+    TIMEOUT = 2
+
+
+class TimeUnit(IntEnum):
+    """The unit of cluster time, the same on every member and recorded in the log. Source: schema 111 `ClusterTimeUnit`."""
+
+    MILLIS = 0
+    MICROS = 1
+    NANOS = 2
