@@ -1,0 +1,387 @@
+"""The Aeron data frame: one layout for the link, the log in memory and the segment files.
+
+A frame is a 32-byte little-endian header and a payload, padded with zeros to a multiple of 32. A position is the
+byte offset of a frame in its stream, so it is always a multiple of 32, and the header of a frame at position p holds
+term_offset = p mod term_length and term_id = initial_term_id + p div term_length (32-bit wrap-around).
+
+    offset size field
+    0      4    frame_length    header + payload, not aligned; 0 means nothing was written from here on
+    4      1    version         always 0
+    5      1    flags           0x80 first, 0x40 last frame of a message
+    6      2    type            0 padding, 1 data, 3 status, 5 setup
+    8      4    term_offset
+    12     4    session_id      of a recorded data frame: its checksum, where checksums are on
+    16     4    stream_id
+    20     4    term_id
+    24     8    reserved_value
+
+Invariant: a message is never split over two terms; where it does not fit, a padding frame fills the term.
+Setup and status frames borrow the layouts of Aeron's transport and exist on links only, never in a recording.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+from ..errors import LocalProtocolError, RemoteProtocolError
+
+ReadableBuffer = bytes | bytearray | memoryview
+"""What every decoder reads from: anything `struct` can unpack, sliced without surprises."""
+
+HEADER_LENGTH: Final = 32
+FRAME_ALIGNMENT: Final = 32
+
+FLAG_BEGIN: Final = 0x80
+FLAG_END: Final = 0x40
+UNFRAGMENTED: Final = 0xC0
+
+TYPE_PADDING: Final = 0
+TYPE_DATA: Final = 1
+TYPE_STATUS: Final = 3
+TYPE_SETUP: Final = 5
+
+MAX_MESSAGE_LENGTH: Final = 16 << 20
+"""The longest message, assembled, in bytes. Source: Aeron `FrameDescriptor.MAX_MESSAGE_LENGTH`."""
+
+FRAME_HEADER: Final = struct.Struct("<iBBHiiiiq")
+"""frame_length, version, flags, type, term_offset, session_id, stream_id, term_id, reserved_value."""
+
+_SETUP: Final = struct.Struct("<iBBHiiiiiiii")
+_STATUS: Final = struct.Struct("<iBBHiiiiiq")
+_UINT32_MASK: Final = 0xFFFF_FFFF
+_INT32_SIGN: Final = 0x8000_0000
+
+
+class FrameHeader(NamedTuple):
+    """The nine fields of a frame header, in wire order."""
+
+    frame_length: int
+    version: int
+    flags: int
+    type: int
+    term_offset: int
+    session_id: int
+    stream_id: int
+    term_id: int
+    reserved_value: int
+
+
+def align(length: int) -> int:
+    """Round `length` up to a multiple of 32."""
+    return (length + 31) & -32
+
+
+def wrap_int32(value: int) -> int:
+    """Bring `value` into the range of a signed 32-bit integer, as Java arithmetic does."""
+    value &= _UINT32_MASK
+    return value - ((value & _INT32_SIGN) << 1)
+
+
+def read_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:
+    """Read the frame header at `offset`.
+
+    Raises:
+        RemoteProtocolError: fewer than 32 bytes are there.
+    """
+    if offset < 0 or len(buffer) - offset < HEADER_LENGTH:
+        raise RemoteProtocolError(
+            f"frame header cut short: offset={offset} available={len(buffer) - offset} expected=32"
+        )
+    return FrameHeader._make(FRAME_HEADER.unpack_from(buffer, offset))
+
+
+def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:
+    """Compute the checksum of the data frame at `offset` as a signed 32-bit integer.
+
+    CRC-32 over the payload and its zero padding, without the header; an empty payload gives 0. The caller vouches
+    that the aligned end of the frame lies inside `buffer` (hot path: not checked here).
+    Source: Aeron `archive.checksum.Crc32`.
+    """
+    crc = zlib.crc32(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])
+    return crc - ((crc & _INT32_SIGN) << 1)
+
+
+def encode_frame(
+    payload: ReadableBuffer,
+    *,
+    stream_id: int,
+    session_id: int = 0,
+    term_id: int = 0,
+    term_offset: int = 0,
+    flags: int = UNFRAGMENTED,
+) -> bytes:
+    """Build one data frame, zero-padded to a multiple of 32."""
+    frame_length = HEADER_LENGTH + len(payload)
+    header = FRAME_HEADER.pack(
+        frame_length, 0, flags, TYPE_DATA, term_offset, session_id, stream_id, term_id, 0
+    )
+    return b"".join((header, payload, bytes(-frame_length & 31)))
+
+
+def encode_padding(
+    length: int, *, stream_id: int, session_id: int = 0, term_id: int = 0, term_offset: int = 0
+) -> bytes:
+    """Build a padding frame of `length` bytes (a multiple of 32, at least 32): a header and zeros."""
+    if length < HEADER_LENGTH or length % FRAME_ALIGNMENT:
+        raise LocalProtocolError(f"padding frame impossible: length={length} expected a multiple of 32")
+    header = FRAME_HEADER.pack(
+        length, 0, UNFRAGMENTED, TYPE_PADDING, term_offset, session_id, stream_id, term_id, 0
+    )
+    return header + bytes(length - HEADER_LENGTH)
+
+
+def fragment(message: ReadableBuffer, mtu_length: int) -> list[tuple[int, ReadableBuffer]]:
+    """Cut a message into the (flags, payload) of its frames, in order.
+
+    Every frame but the last is exactly `mtu_length` bytes long with its header; the last holds the rest.
+    """
+    _check_message(len(message), mtu_length)
+    room = mtu_length - HEADER_LENGTH
+    if len(message) <= room:
+        return [(UNFRAGMENTED, message)]
+    pieces = [(0, message[start : start + room]) for start in range(0, len(message), room)]
+    pieces[0] = (FLAG_BEGIN, pieces[0][1])
+    pieces[-1] = (FLAG_END, pieces[-1][1])
+    return pieces
+
+
+def framed_length(message_length: int, mtu_length: int) -> int:
+    """Compute how many bytes the aligned frames of a message take."""
+    _check_message(message_length, mtu_length)
+    whole, rest = divmod(message_length, mtu_length - HEADER_LENGTH)
+    if whole and not rest:
+        return whole * align(mtu_length)
+    return whole * align(mtu_length) + align(HEADER_LENGTH + rest)
+
+
+def encode_message(
+    message: ReadableBuffer,
+    *,
+    stream_id: int,
+    mtu_length: int,
+    session_id: int = 0,
+    term_id: int = 0,
+    term_offset: int = 0,
+) -> bytes:
+    """Build the adjacent frames of one message, the first of them at `term_offset`."""
+    frames = []
+    for flags, payload in fragment(message, mtu_length):
+        frame = encode_frame(
+            payload,
+            stream_id=stream_id,
+            session_id=session_id,
+            term_id=term_id,
+            term_offset=term_offset,
+            flags=flags,
+        )
+        frames.append(frame)
+        term_offset += len(frame)
+    return frames[0] if len(frames) == 1 else b"".join(frames)
+
+
+def position_of(term_id: int, term_offset: int, *, initial_term_id: int, term_length_bytes: int) -> int:
+    """Compute the stream position of a term offset; negative when the term lies before the initial one."""
+    return wrap_int32(term_id - initial_term_id) * term_length_bytes + term_offset
+
+
+def term_of(position: int, *, initial_term_id: int, term_length_bytes: int) -> tuple[int, int]:
+    """Compute the (term_id, term_offset) of a stream position: the inverse of `position_of`."""
+    term_count, term_offset = divmod(position, term_length_bytes)
+    return wrap_int32(initial_term_id + term_count), term_offset
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SetupFrame:
+    """The first frame on a connection: which stream follows, and from which position.
+
+    40 bytes, padded to 64 on the wire. Source: Aeron transport protocol, setup frame.
+    """
+
+    session_id: int
+    stream_id: int
+    term_offset: int = 0
+    initial_term_id: int = 0
+    active_term_id: int = 0
+    term_length_bytes: int = 64 << 20
+    mtu_length_bytes: int = 65504
+
+    @classmethod
+    def at_position(
+        cls,
+        position: int,
+        *,
+        session_id: int,
+        stream_id: int,
+        initial_term_id: int = 0,
+        term_length_bytes: int = 64 << 20,
+        mtu_length_bytes: int = 65504,
+    ) -> Self:
+        """Announce a stream that begins at `position`."""
+        active_term_id, term_offset = term_of(
+            position, initial_term_id=initial_term_id, term_length_bytes=term_length_bytes
+        )
+        return cls(
+            session_id=session_id,
+            stream_id=stream_id,
+            term_offset=term_offset,
+            initial_term_id=initial_term_id,
+            active_term_id=active_term_id,
+            term_length_bytes=term_length_bytes,
+            mtu_length_bytes=mtu_length_bytes,
+        )
+
+    @property
+    def position(self) -> int:
+        """The stream position at which the sender begins."""
+        return position_of(
+            self.active_term_id,
+            self.term_offset,
+            initial_term_id=self.initial_term_id,
+            term_length_bytes=self.term_length_bytes,
+        )
+
+    def encode(self) -> bytes:
+        """Build the 64 bytes of the frame."""
+        return _SETUP.pack(
+            _SETUP.size,
+            0,
+            0,
+            TYPE_SETUP,
+            self.term_offset,
+            self.session_id,
+            self.stream_id,
+            self.initial_term_id,
+            self.active_term_id,
+            self.term_length_bytes,
+            self.mtu_length_bytes,
+            0,
+        ) + bytes(-_SETUP.size & 31)
+
+    @classmethod
+    def decode(cls, buffer: ReadableBuffer, offset: int = 0) -> Self:
+        """Read a setup frame.
+
+        Raises:
+            RemoteProtocolError: the frame is of another kind, cut short or holds impossible lengths.
+        """
+        frame_length, _, _, frame_type, *values, _ = _unpack_link_frame(
+            _SETUP, buffer, offset, TYPE_SETUP, "setup"
+        )
+        term_offset, session_id, stream_id, initial_term_id, active_term_id, term_length, mtu = values
+        if term_length < FRAME_ALIGNMENT or term_length & (term_length - 1):
+            raise RemoteProtocolError(
+                f"setup frame: term_length={term_length} expected a power of two from 32"
+            )
+        if not 0 <= term_offset < term_length or term_offset % FRAME_ALIGNMENT:
+            raise RemoteProtocolError(f"setup frame: term_offset={term_offset} term_length={term_length}")
+        if mtu <= HEADER_LENGTH:
+            raise RemoteProtocolError(f"setup frame: mtu={mtu} expected more than 32")
+        return cls(
+            session_id=session_id,
+            stream_id=stream_id,
+            term_offset=term_offset,
+            initial_term_id=initial_term_id,
+            active_term_id=active_term_id,
+            term_length_bytes=term_length,
+            mtu_length_bytes=mtu,
+        )
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class StatusFrame:
+    """The receiver's answer to a setup frame: the position from which it wants the stream.
+
+    36 bytes, padded to 64 on the wire. Source: Aeron transport protocol, status message.
+    """
+
+    session_id: int
+    stream_id: int
+    consumption_term_id: int = 0
+    consumption_term_offset: int = 0
+    receiver_window_bytes: int = 0
+    receiver_id: int = 0
+
+    @classmethod
+    def at_position(
+        cls, position: int, *, setup: SetupFrame, receiver_window_bytes: int = 0, receiver_id: int = 0
+    ) -> Self:
+        """Answer `setup`: begin at `position`."""
+        term_id, term_offset = term_of(
+            position, initial_term_id=setup.initial_term_id, term_length_bytes=setup.term_length_bytes
+        )
+        return cls(
+            session_id=setup.session_id,
+            stream_id=setup.stream_id,
+            consumption_term_id=term_id,
+            consumption_term_offset=term_offset,
+            receiver_window_bytes=receiver_window_bytes,
+            receiver_id=receiver_id,
+        )
+
+    def position(self, *, initial_term_id: int, term_length_bytes: int) -> int:
+        """Compute the stream position asked for."""
+        return position_of(
+            self.consumption_term_id,
+            self.consumption_term_offset,
+            initial_term_id=initial_term_id,
+            term_length_bytes=term_length_bytes,
+        )
+
+    def encode(self) -> bytes:
+        """Build the 64 bytes of the frame."""
+        return _STATUS.pack(
+            _STATUS.size,
+            0,
+            0,
+            TYPE_STATUS,
+            self.session_id,
+            self.stream_id,
+            self.consumption_term_id,
+            self.consumption_term_offset,
+            self.receiver_window_bytes,
+            self.receiver_id,
+        ) + bytes(-_STATUS.size & 31)
+
+    @classmethod
+    def decode(cls, buffer: ReadableBuffer, offset: int = 0) -> Self:
+        """Read a status frame.
+
+        Raises:
+            RemoteProtocolError: the frame is of another kind or cut short.
+        """
+        values = _unpack_link_frame(_STATUS, buffer, offset, TYPE_STATUS, "status")
+        return cls(
+            session_id=values[4],
+            stream_id=values[5],
+            consumption_term_id=values[6],
+            consumption_term_offset=values[7],
+            receiver_window_bytes=values[8],
+            receiver_id=values[9],
+        )
+
+
+def _check_message(message_length: int, mtu_length: int) -> None:
+    if message_length > MAX_MESSAGE_LENGTH:
+        raise LocalProtocolError(f"message too long: length={message_length} limit={MAX_MESSAGE_LENGTH}")
+    if mtu_length <= HEADER_LENGTH or mtu_length % FRAME_ALIGNMENT:
+        raise LocalProtocolError(
+            f"mtu impossible: mtu_length={mtu_length} expected a multiple of 32 above 32"
+        )
+
+
+def _unpack_link_frame(
+    layout: struct.Struct, buffer: ReadableBuffer, offset: int, expected_type: int, kind: str
+) -> tuple[int, ...]:
+    """Unpack a setup or status frame once its length and type have been checked."""
+    available = len(buffer) - offset
+    if offset < 0 or available < layout.size:
+        raise RemoteProtocolError(f"{kind} frame cut short: available={available} expected={layout.size}")
+    values: tuple[int, ...] = layout.unpack_from(buffer, offset)
+    if values[0] != layout.size:
+        raise RemoteProtocolError(f"{kind} frame: frame_length={values[0]} expected={layout.size}")
+    if values[3] != expected_type:
+        raise RemoteProtocolError(f"{kind} frame: type={values[3]} expected={expected_type}")
+    return values

@@ -1,0 +1,181 @@
+"""Bytes in, whole frames out: the reading half of every control-plane connection, without a socket.
+
+`FrameParser` cuts a byte stream into frames, `MessageAssembler` joins the fragments of a message. Both are bounded:
+a peer that announces more than the limit is refused before anything of that size is stored. The data plane does not
+come through here; it works on whole received chunks in place.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ..errors import LocalProtocolError, RemoteProtocolError
+from .frame import (
+    FLAG_BEGIN,
+    FLAG_END,
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    MAX_MESSAGE_LENGTH,
+    TYPE_DATA,
+    TYPE_PADDING,
+    TYPE_SETUP,
+    TYPE_STATUS,
+    UNFRAGMENTED,
+    ReadableBuffer,
+    align,
+)
+
+_KNOWN_TYPES: Final = frozenset((TYPE_PADDING, TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
+
+
+class Frame(NamedTuple):
+    """One received frame: its header fields in wire order, and its bytes.
+
+    For a status frame the fields from `term_offset` on mean other things; decode `raw` with `StatusFrame`.
+    """
+
+    frame_length: int
+    version: int
+    flags: int
+    type: int
+    term_offset: int
+    session_id: int
+    stream_id: int
+    term_id: int
+    reserved_value: int
+    raw: bytes
+    """The `frame_length` bytes of the frame, header included, without the alignment padding."""
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes after the header."""
+        return self.raw[HEADER_LENGTH:]
+
+
+class FrameParser:
+    """Cuts a byte stream into frames.
+
+    Holds at most one incomplete frame of `max_frame_length` bytes and what arrived with it. The first error is final:
+    the stream has lost its framing, so frames that came in the same chunk are dropped and later calls raise again.
+    """
+
+    __slots__ = ("_buffer", "_error", "_max_frame_length")
+
+    def __init__(self, max_frame_length: int = 65536) -> None:
+        self._max_frame_length = max_frame_length
+        self._buffer = bytearray()
+        self._error: RemoteProtocolError | None = None
+
+    def __repr__(self) -> str:
+        return f"<FrameParser buffered={len(self._buffer)} max_frame_length={self._max_frame_length}>"
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes of an incomplete frame are held."""
+        return len(self._buffer)
+
+    def take_rest(self) -> bytes:
+        """Hand over the bytes after the last whole frame, for a connection that goes on as a raw stream."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
+    def feed_one(self, data: ReadableBuffer) -> Frame | None:
+        """Take in `data` and give the first whole frame, if it is there, leaving the rest buffered."""
+        frames = self._parse(data, 1)
+        return frames[0] if frames else None
+
+    def feed(self, data: ReadableBuffer) -> list[Frame]:
+        """Take in `data` and give every frame that is now whole, in order.
+
+        Raises:
+            RemoteProtocolError: a length, version or type that no frame can have; the peer's fault.
+        """
+        return self._parse(data, -1)
+
+    def _parse(self, data: ReadableBuffer, limit: int) -> list[Frame]:
+        if self._error is not None:
+            raise self._error
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        position = 0
+        while len(frames) != limit and len(buffer) - position >= HEADER_LENGTH:
+            header = FRAME_HEADER.unpack_from(buffer, position)
+            frame_length = header[0]
+            if not HEADER_LENGTH <= frame_length <= self._max_frame_length:
+                self._fail(f"frame_length={frame_length} expected=32..{self._max_frame_length}")
+            if header[1] != 0:
+                self._fail(f"frame version={header[1]} expected=0")
+            if header[3] not in _KNOWN_TYPES:
+                self._fail(f"frame type={header[3]} expected one of {sorted(_KNOWN_TYPES)}")
+            end = position + align(frame_length)
+            if end > len(buffer):
+                break
+            frames.append(Frame(*header, bytes(buffer[position : position + frame_length])))
+            position = end
+        if position:
+            del buffer[:position]
+        return frames
+
+    def _fail(self, reason: str) -> None:
+        self._buffer.clear()
+        self._error = RemoteProtocolError(reason)
+        raise self._error
+
+
+class MessageAssembler:
+    """Joins the data frames of one stream into complete messages.
+
+    Holds at most one incomplete message of `max_message_length` bytes; a longer one is the peer's error.
+    """
+
+    __slots__ = ("_length", "_max_message_length", "_parts")
+
+    def __init__(self, max_message_length: int = MAX_MESSAGE_LENGTH) -> None:
+        if max_message_length > MAX_MESSAGE_LENGTH:
+            raise LocalProtocolError(f"max_message_length={max_message_length} limit={MAX_MESSAGE_LENGTH}")
+        self._max_message_length = max_message_length
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def __repr__(self) -> str:
+        return f"<MessageAssembler fragments={len(self._parts)} length={self._length}>"
+
+    @property
+    def is_assembling(self) -> bool:
+        """Whether the beginning of a message is held and its end has not come."""
+        return bool(self._parts)
+
+    def append(self, frame: Frame) -> bytes | None:
+        """Take one frame; give the message that it completes, if any. Padding frames give none.
+
+        Raises:
+            RemoteProtocolError: fragments out of order, another kind of frame, or too long a message.
+        """
+        return self.append_fragment(frame.type, frame.flags, frame.payload)
+
+    def append_fragment(self, frame_type: int, flags: int, payload: bytes) -> bytes | None:
+        """Take one frame as its parts; otherwise as `append`."""
+        if frame_type == TYPE_PADDING and not self._parts:
+            return None
+        if frame_type != TYPE_DATA:
+            raise RemoteProtocolError(f"frame type={frame_type} inside a message, expected={TYPE_DATA}")
+        if self._length + len(payload) > self._max_message_length:
+            length = self._length + len(payload)
+            raise RemoteProtocolError(f"message too long: length={length} limit={self._max_message_length}")
+        begins = bool(flags & FLAG_BEGIN)
+        if begins == bool(self._parts):
+            raise RemoteProtocolError(
+                f"fragment out of order: flags={flags:#04x} fragments_before={len(self._parts)}"
+            )
+        if flags & UNFRAGMENTED == UNFRAGMENTED:
+            return payload
+        self._parts.append(payload)
+        self._length += len(payload)
+        if not flags & FLAG_END:
+            return None
+        message = b"".join(self._parts)
+        self._parts.clear()
+        self._length = 0
+        return message
