@@ -1,0 +1,91 @@
+"""The class an application author subclasses.
+
+Callbacks on the log path are plain functions: every member runs the same messages, timers and session events at the
+same log positions, and a function that cannot suspend cannot interleave them. What may take long, loading and taking
+snapshots, may be a coroutine. A coroutine anywhere else is refused when the class is created, not at the first message.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from .cluster import Cluster, SnapshotImage, SnapshotPublication
+from .errors import ConfigurationError
+from .session import ClientSession
+from .types import CloseReason, Role, TimeUnit
+
+PLAIN_CALLBACKS: Final = (
+    "on_session_open",
+    "on_session_message",
+    "on_session_close",
+    "on_timer_event",
+    "on_role_change",
+    "on_new_leadership_term_event",
+    "on_terminate",
+)
+"""The callbacks that must be plain functions."""
+
+
+class ClusteredService(ABC):
+    """A deterministic state machine that every member of the cluster runs from the same log.
+
+    Only `on_session_message` must be written. State may depend on nothing but the callbacks' arguments and what `Cluster`
+    offers: no wall clock, no random, no files, no iteration order of sets of strings.
+
+    Source: Aeron `ClusteredService`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in PLAIN_CALLBACKS:
+            callback = getattr(cls, name)
+            if inspect.iscoroutinefunction(callback) or inspect.isasyncgenfunction(callback):
+                raise ConfigurationError(
+                    f"callback must be a plain function: service={cls.__qualname__} callback={name} "
+                    f"expected=def actual=async def (only on_start and on_take_snapshot may be coroutines)"
+                )
+
+    def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Awaitable[None] | None:
+        """Called once before any log entry, with the state to load or None. May be a coroutine."""
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        """A client session was opened at this log position. `timestamp` is cluster time."""
+
+    @abstractmethod
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        """A committed message of a client session.
+
+        `payload` is a read-only view of the log itself: copy what outlives the call. `timestamp` is cluster time.
+        """
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        """A client session was closed at this log position."""
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        """A timer of this service fired, at the same log position on every member."""
+
+    def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
+        """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces."""
+
+    def on_role_change(self, role: Role) -> None:
+        """This member's role changed. It comes outside the log's order: replicated state must not change here."""
+
+    def on_new_leadership_term_event(
+        self,
+        *,
+        leadership_term_id: int,
+        log_position: int,
+        timestamp: int,
+        term_base_log_position: int,
+        leader_member_id: int,
+        log_session_id: int,
+        time_unit: TimeUnit,
+        app_version: int,
+    ) -> None:
+        """A new leader's first log entry. `log_position` is the end of that entry, in bytes."""
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        """This member is about to stop in order. No more callbacks follow."""
