@@ -1,0 +1,60 @@
+# Quorate's tasks. Needs make and Python 3.11 or newer; everything else goes into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.quorate-installed
+PACKAGES := service_api archive client cluster
+SOURCES := $(PACKAGES) $(wildcard benchmarks examples) tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench clean
+
+help:  ## Show this list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP)  ## Create .venv with quorate and its development tools in it.
+
+# Runs again only when pyproject.toml changed. `PYTHON=/path/to/python make setup` picks the interpreter.
+$(STAMP): pyproject.toml
+	@set -eu; \
+	found=""; \
+	for candidate in $${PYTHON:-python3 python3.11 python3.12 python3.13 python3.14 python}; do \
+	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	        found="$$candidate"; break; \
+	    fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "make setup: no Python >= 3.11 with the venv module on PATH; install one or say PYTHON=/path/to/python" >&2; \
+	    exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "==> creating $(VENV) with $$("$$found" --version)"; \
+	    "$$found" -m venv --clear $(VENV); \
+	fi; \
+	echo "==> installing quorate and its development tools into $(VENV) (about half a minute)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'; \
+	touch $(STAMP); \
+	echo "==> ready: $(BIN)/quorate --help"
+
+demo: $(STAMP)  ## Run three nodes, kill the leader half-way, check every reply.
+	@$(BIN)/quorate demo $(ARGS)
+
+test: $(STAMP)  ## Run the whole suite.
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## Format, lint, types, import rules and the fast tests.
+	@echo "==> format"; $(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format" >&2; exit 1; }
+	@echo "==> lint"; $(BIN)/ruff check --quiet $(SOURCES)
+	@echo "==> types"; $(BIN)/mypy
+	@echo "==> import rules"; $(BIN)/lint-imports
+	@echo "==> fast tests"; $(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+
+format: $(STAMP)  ## Format the code and sort its imports.
+	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
+	@$(BIN)/ruff format --quiet $(SOURCES)
+
+bench: $(STAMP)  ## Echo benchmark: three members, 1,024 in flight, file sync level 1.
+	@$(BIN)/python -m benchmarks echo --members 3 --payload 32 --inflight 1024 --messages 300000 --file-sync-level 1 $(ARGS)
+
+clean:  ## Remove .venv, caches and build output.
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
