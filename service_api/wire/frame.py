@@ -267,10 +267,8 @@ class SetupFrame:
         Raises:
             RemoteProtocolError: the frame is of another kind, cut short or holds impossible lengths.
         """
-        frame_length, _, _, frame_type, *values, _ = _unpack_link_frame(
-            _SETUP, buffer, offset, TYPE_SETUP, "setup"
-        )
-        term_offset, session_id, stream_id, initial_term_id, active_term_id, term_length, mtu = values
+        values = _unpack_link_frame(_SETUP, buffer, offset, TYPE_SETUP, "setup")
+        term_offset, session_id, stream_id, initial_term_id, active_term_id, term_length, mtu = values[4:11]
         if term_length < FRAME_ALIGNMENT or term_length & (term_length - 1):
             raise RemoteProtocolError(
                 f"setup frame: term_length={term_length} expected a power of two from 32"

@@ -112,7 +112,7 @@ class FrameParser:
             end = position + align(frame_length)
             if end > len(buffer):
                 break
-            frames.append(Frame(*header, bytes(buffer[position : position + frame_length])))
+            frames.append(Frame._make((*header, bytes(buffer[position : position + frame_length]))))
             position = end
         if position:
             del buffer[:position]
