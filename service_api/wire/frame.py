@@ -1,8 +1,9 @@
 """The Aeron data frame: one layout for the link, the log in memory and the segment files.
 
-A frame is a 32-byte little-endian header and a payload, padded with zeros to a multiple of 32. A position is the
-byte offset of a frame in its stream, so it is always a multiple of 32, and the header of a frame at position p holds
-term_offset = p mod term_length and term_id = initial_term_id + p div term_length (32-bit wrap-around).
+A frame is a 32-byte little-endian header and a payload, padded with zeros to a multiple of 32. A position
+is the byte offset of a frame in its stream, so it is always a multiple of 32, and the header of a frame at
+position p holds term_offset = p mod term_length and term_id = initial_term_id + p div term_length (32-bit
+wrap-around).
 
     offset size field
     0      4    frame_length    header + payload, not aligned; 0 means nothing was written from here on
@@ -96,8 +97,8 @@ def read_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:
 def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:
     """Compute the checksum of the data frame at `offset` as a signed 32-bit integer.
 
-    CRC-32 over the payload and its zero padding, without the header; an empty payload gives 0. The caller vouches
-    that the aligned end of the frame lies inside `buffer` (hot path: not checked here).
+    CRC-32 over the payload and its zero padding, without the header; an empty payload gives 0. The caller
+    vouches that the aligned end of the frame lies inside `buffer` (hot path: not checked here).
     Source: Aeron `archive.checksum.Crc32`.
     """
     crc = zlib.crc32(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])

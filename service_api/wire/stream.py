@@ -1,8 +1,8 @@
 """Bytes in, whole frames out: the reading half of every control-plane connection, without a socket.
 
-`FrameParser` cuts a byte stream into frames, `MessageAssembler` joins the fragments of a message. Both are bounded:
-a peer that announces more than the limit is refused before anything of that size is stored. The data plane does not
-come through here; it works on whole received chunks in place.
+`FrameParser` cuts a byte stream into frames, `MessageAssembler` joins the fragments of a message. Both are
+bounded: a peer that announces more than the limit is refused before anything of that size is stored. The
+data plane does not come through here; it works on whole received chunks in place.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class Frame(NamedTuple):
 class FrameParser:
     """Cuts a byte stream into frames.
 
-    Holds at most one incomplete frame of `max_frame_length` bytes and what arrived with it. The first error is final:
-    the stream has lost its framing, so frames that came in the same chunk are dropped and later calls raise again.
+    Holds at most one incomplete frame of `max_frame_length` bytes and what arrived with it. The first error
+    is final: the stream has lost its framing, so frames that came in the same chunk are dropped and later
+    calls raise again.
     """
 
     __slots__ = ("_buffer", "_error", "_max_frame_length")

@@ -1,0 +1,129 @@
+"""What the leader appends to the log besides application messages.
+
+Every member's consensus module and every service read these at the same log positions. Application messages
+are `SessionMessageHeader` and a payload. Source: Aeron `LogPublisher`; schema 111, templates 20-25.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated, ClassVar, Final
+
+from service_api.types import CloseReason, TimeUnit
+from service_api.wire.fields import (
+    Data,
+    Int32,
+    Position,
+    Since,
+    Text,
+    Timestamp,
+    Version,
+    WireCorrelationId,
+    WireMemberId,
+    WireSessionId,
+    WireTermId,
+)
+from service_api.wire.message import ClusterMessage, Registry, registry_of
+from service_api.wire.session import SessionMessageHeader
+
+CLUSTER_ACTION_FLAGS_DEFAULT: Final = 0
+CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT: Final = 1
+"""The action concerns standby nodes alone."""
+
+
+class ClusterAction(IntEnum):
+    """What the cluster does at a log position. Source: schema 111 `ClusterAction`."""
+
+    SUSPEND = 0
+    RESUME = 1
+    SNAPSHOT = 2
+
+
+class ChangeType(IntEnum):
+    """How a member changed, in logs written before Aeron 1.41. Source: schema 111 `ChangeType`."""
+
+    JOIN = 0
+    QUIT = 1
+
+
+class TimerEvent(ClusterMessage):
+    """A timer fired."""
+
+    TEMPLATE_ID: ClassVar[int] = 20
+    leadership_term_id: WireTermId
+    correlation_id: WireCorrelationId
+    timestamp: Timestamp
+
+
+class SessionOpenEvent(ClusterMessage):
+    """A client's session was opened; the end of this message is its opened_log_position."""
+
+    TEMPLATE_ID: ClassVar[int] = 21
+    leadership_term_id: WireTermId
+    correlation_id: WireCorrelationId
+    cluster_session_id: WireSessionId
+    timestamp: Timestamp
+    response_stream_id: Int32
+    response_channel: Text = ""
+    encoded_principal: Data = b""
+
+
+class SessionCloseEvent(ClusterMessage):
+    """A client's session was closed."""
+
+    TEMPLATE_ID: ClassVar[int] = 22
+    leadership_term_id: WireTermId
+    cluster_session_id: WireSessionId
+    timestamp: Timestamp
+    close_reason: CloseReason | None
+
+
+class ClusterActionRequest(ClusterMessage):
+    """The cluster suspends, resumes or takes a snapshot; `log_position` is the end of this very message."""
+
+    TEMPLATE_ID: ClassVar[int] = 23
+    leadership_term_id: WireTermId
+    log_position: Position
+    timestamp: Timestamp
+    action: ClusterAction | None
+    flags: Annotated[Int32 | None, Since(11)] = None
+
+
+class NewLeadershipTermEvent(ClusterMessage):
+    """The first entry of a leadership term; `log_position` is the end of this very message."""
+
+    TEMPLATE_ID: ClassVar[int] = 24
+    leadership_term_id: WireTermId
+    log_position: Position
+    timestamp: Timestamp
+    term_base_log_position: Position
+    leader_member_id: WireMemberId
+    log_session_id: Int32
+    time_unit: Annotated[TimeUnit | None, Since(4)] = None
+    app_version: Annotated[Version, Since(4)] = 0
+
+
+class MembershipChangeEvent(ClusterMessage):
+    """A member joined or left: found in old logs, read and ignored."""
+
+    TEMPLATE_ID: ClassVar[int] = 25
+    leadership_term_id: WireTermId
+    log_position: Position
+    timestamp: Timestamp
+    leader_member_id: WireMemberId
+    cluster_size: Int32
+    change_type: ChangeType | None
+    member_id: WireMemberId
+    cluster_members: Text = ""
+
+
+LOG_MESSAGES: Final[Registry] = registry_of(
+    SessionMessageHeader,
+    TimerEvent,
+    SessionOpenEvent,
+    SessionCloseEvent,
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    MembershipChangeEvent,
+)
+"""What the log may hold."""

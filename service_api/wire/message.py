@@ -1,0 +1,159 @@
+"""The base of every SBE message, and the choice of the class by what a header says.
+
+A message is a frozen, strict pydantic model with its fields in wire order. Defining the class compiles its
+codec and enters it into `MESSAGES`; a template id used twice, or an annotation without a wire type, fails
+right there.
+
+    bytes    SBE header (block_length, template_id, schema_id, version: uint16 each), block, groups,
+    variable data encode   this version; Aeron 1.52.2's unless a class says otherwise decode   any version:
+    newer blocks are skipped over, absent fields have their default
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from ..errors import LocalProtocolError, RemoteProtocolError
+from .codec import MESSAGE_HEADER, compile_codec
+from .fields import MessageLayout, layout_of
+from .frame import ReadableBuffer
+
+MESSAGE_HEADER_LENGTH: Final = MESSAGE_HEADER.size
+
+
+class GroupElement(BaseModel):
+    """One element of a repeating group; its fields are laid out like those of a message."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Message(BaseModel):
+    """One SBE message. Subclasses with a `TEMPLATE_ID` are messages, those without are schemas."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    SCHEMA_ID: ClassVar[int]
+    SCHEMA_VERSION: ClassVar[int]
+    TEMPLATE_ID: ClassVar[int]
+    HEADER_LENGTH: ClassVar[int] = MESSAGE_HEADER_LENGTH
+    WIRE_NAME: ClassVar[str]
+    """The name in the schema; the class name unless given."""
+    BLOCK_LENGTH: ClassVar[int | None] = None
+    """The length of the block where the schema pads it; otherwise the sum of the fields."""
+    LAYOUT: ClassVar[MessageLayout]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Compile the codec of a message class and register it.
+
+        Raises:
+            TypeError: the class cannot be laid out, or its template id is taken.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        if "TEMPLATE_ID" not in cls.__dict__:
+            return
+        if "WIRE_NAME" not in cls.__dict__:
+            cls.WIRE_NAME = cls.__name__
+        cls.LAYOUT = layout_of(cls, cls.BLOCK_LENGTH)
+        compiled = compile_codec(
+            cls,
+            cls.LAYOUT,
+            template_id=cls.TEMPLATE_ID,
+            schema_id=cls.SCHEMA_ID,
+            version=cls.SCHEMA_VERSION,
+            header_length=cls.HEADER_LENGTH,
+        )
+        # Plain functions in place of the methods below: a class method in between would cost a tenth of the
+        # decode.
+        type.__setattr__(cls, "encode", compiled.encode)
+        type.__setattr__(cls, "decode", staticmethod(compiled.decode))
+        type.__setattr__(cls, "unpack", staticmethod(compiled.unpack))
+        key = registry_key(cls.SCHEMA_ID, cls.TEMPLATE_ID)
+        if key in _messages:
+            taken = _messages[key].__name__
+            raise TypeError(f"{cls.__name__}: template_id={cls.TEMPLATE_ID} is taken by {taken}")
+        _messages[key] = cls
+
+    def encode(self) -> bytes:
+        """Build the header and the body of the message."""
+        raise LocalProtocolError(f"{type(self).__name__} is a schema, not a message")
+
+    @classmethod
+    def decode(cls, buffer: ReadableBuffer, offset: int = 0, length: int | None = None) -> Self:
+        """Read the message whose SBE header is at `offset`.
+
+        `length` bounds it where other bytes follow; without it the buffer's end does. Bytes after the
+        message are left alone (an application payload may follow).
+
+        Raises:
+            RemoteProtocolError: another message, cut short, or with a value that it cannot have; it is named.
+        """
+        raise LocalProtocolError(f"{cls.__name__} is a schema, not a message")
+
+    @classmethod
+    def unpack(cls, buffer: ReadableBuffer, offset: int = 0) -> tuple[Any, ...]:
+        """Read the block alone, as raw wire values in wire order: enums as numbers, null values as they are.
+
+        Raises:
+            RemoteProtocolError: as `decode`, save that values are not checked.
+        """
+        raise LocalProtocolError(f"{cls.__name__} is a schema, not a message")
+
+
+class ClusterMessage(Message):
+    """A message of the cluster schema, in the version of Aeron 1.52.2."""
+
+    SCHEMA_ID: ClassVar[int] = 111
+    SCHEMA_VERSION: ClassVar[int] = 16
+
+
+Registry = Mapping[int, type[Message]]
+"""Message classes by `registry_key`: what a link accepts."""
+
+_messages: dict[int, type[Message]] = {}
+MESSAGES: Final[Registry] = _messages
+"""Every message class that has been imported."""
+
+_KEY: Final = struct.Struct("<I")
+
+
+def registry_key(schema_id: int, template_id: int) -> int:
+    """Compute the key of a class in a registry: the two ids as they lie in the header."""
+    return schema_id << 16 | template_id
+
+
+def registry_of(*classes: type[Message]) -> Registry:
+    """Collect the classes that one link or file may hold."""
+    return {registry_key(cls.SCHEMA_ID, cls.TEMPLATE_ID): cls for cls in classes}
+
+
+def peek_header(buffer: ReadableBuffer, offset: int = 0) -> tuple[int, int, int, int]:
+    """Read (block_length, template_id, schema_id, version) at `offset`.
+
+    Raises:
+        RemoteProtocolError: fewer than 8 bytes are there.
+    """
+    if offset < 0 or len(buffer) - offset < MESSAGE_HEADER_LENGTH:
+        raise RemoteProtocolError(f"message header: length=8 available={len(buffer) - offset}")
+    return MESSAGE_HEADER.unpack_from(buffer, offset)
+
+
+def decode_message(
+    buffer: ReadableBuffer, offset: int = 0, length: int | None = None, *, registry: Registry = MESSAGES
+) -> Message:
+    """Read the message at `offset`, of whichever class in `registry` the header names.
+
+    Raises:
+        RemoteProtocolError: a message that the registry does not hold, or one that is malformed.
+    """
+    if offset < 0 or len(buffer) - offset < MESSAGE_HEADER_LENGTH:
+        raise RemoteProtocolError(f"message header: length=8 available={len(buffer) - offset}")
+    (key,) = _KEY.unpack_from(buffer, offset + 2)
+    model = registry.get(key)
+    if model is None:
+        raise RemoteProtocolError(f"message unknown: schema_id={key >> 16} template_id={key & 0xFFFF}")
+    return model.decode(buffer, offset, length)

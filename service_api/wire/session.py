@@ -1,0 +1,183 @@
+"""The session protocol: what clients and members say to each other on the ingress connection.
+
+client -> member   SessionConnectRequest, ChallengeResponse, SessionKeepAlive, SessionCloseRequest,
+AdminRequest,
+                   and SessionMessageHeader followed by the application's payload
+member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, and SessionMessageHeader + payload
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Annotated, ClassVar, Final
+
+from .fields import (
+    Data,
+    Int32,
+    Int64,
+    Since,
+    Text,
+    Timestamp,
+    Version,
+    WireCorrelationId,
+    WireMemberId,
+    WireSessionId,
+    WireTermId,
+)
+from .message import ClusterMessage, Registry, registry_of
+
+SESSION_MESSAGE_HEADER: Final = struct.Struct("<HHHHqqq")
+"""The hot message in one struct: SBE header, then leadership_term_id, cluster_session_id, timestamp."""
+
+SESSION_HEADER_LENGTH: Final = SESSION_MESSAGE_HEADER.size
+"""32 bytes: the payload begins there."""
+
+
+class EventCode(IntEnum):
+    """What a SessionEvent tells. Source: schema 111 `EventCode`."""
+
+    OK = 0
+    ERROR = 1
+    REDIRECT = 2
+    AUTHENTICATION_REJECTED = 3
+    CLOSED = 4
+
+
+class AdminRequestType(IntEnum):
+    """What an admin request asks for. Source: schema 111 `AdminRequestType`."""
+
+    SNAPSHOT = 0
+
+
+class AdminResponseCode(IntEnum):
+    """How an admin request ended. Source: schema 111 `AdminResponseCode`."""
+
+    OK = 0
+    ERROR = 1
+    UNAUTHORISED_ACCESS = 2
+
+
+class SessionMessageHeader(ClusterMessage):
+    """Precedes an application message on ingress, in the log and on egress; the payload follows at byte 32.
+
+    On ingress `timestamp` is 0 and the leader fills it in. A message offered by a service has
+    cluster_session_id = -2^63 + service_id * 2^56 + n.
+    """
+
+    TEMPLATE_ID: ClassVar[int] = 1
+    leadership_term_id: WireTermId
+    cluster_session_id: WireSessionId
+    timestamp: Timestamp
+
+
+class SessionEvent(ClusterMessage):
+    """Answers a connect request, or tells a client that its session has ended.
+
+    `detail` is the ingress endpoints ("0=host:port,1=host:port") with OK and REDIRECT, otherwise a reason.
+    """
+
+    TEMPLATE_ID: ClassVar[int] = 2
+    cluster_session_id: WireSessionId
+    correlation_id: WireCorrelationId
+    leadership_term_id: WireTermId
+    leader_member_id: WireMemberId
+    code: EventCode | None
+    version: Annotated[Version, Since(6)] = 0
+    leader_heartbeat_timeout_ns: Annotated[Int64 | None, Since(13)] = None
+    detail: Text = ""
+
+
+class SessionConnectRequest(ClusterMessage):
+    """A client asks for a session."""
+
+    TEMPLATE_ID: ClassVar[int] = 3
+    correlation_id: WireCorrelationId
+    response_stream_id: Int32
+    version: Annotated[Version, Since(2)] = 0
+    response_channel: Text = ""
+    encoded_credentials: Data = b""
+    client_info: Annotated[Text, Since(14)] = ""
+
+
+class SessionCloseRequest(ClusterMessage):
+    """A client ends its session."""
+
+    TEMPLATE_ID: ClassVar[int] = 4
+    leadership_term_id: WireTermId
+    cluster_session_id: WireSessionId
+
+
+class SessionKeepAlive(ClusterMessage):
+    """A client is alive; on a member that does not lead, it binds the connection to the session."""
+
+    TEMPLATE_ID: ClassVar[int] = 5
+    leadership_term_id: WireTermId
+    cluster_session_id: WireSessionId
+
+
+class NewLeaderEvent(ClusterMessage):
+    """A new leader tells a client where to send from now on."""
+
+    TEMPLATE_ID: ClassVar[int] = 6
+    leadership_term_id: WireTermId
+    cluster_session_id: WireSessionId
+    leader_member_id: WireMemberId
+    ingress_endpoints: Text = ""
+
+
+class Challenge(ClusterMessage):
+    """The authenticator asks a client to prove who it is."""
+
+    TEMPLATE_ID: ClassVar[int] = 7
+    correlation_id: WireCorrelationId
+    cluster_session_id: WireSessionId
+    encoded_challenge: Data = b""
+
+
+class ChallengeResponse(ClusterMessage):
+    """A client answers a challenge."""
+
+    TEMPLATE_ID: ClassVar[int] = 8
+    correlation_id: WireCorrelationId
+    cluster_session_id: WireSessionId
+    encoded_credentials: Data = b""
+
+
+class AdminRequest(ClusterMessage):
+    """A client asks for an administrative action over its session."""
+
+    TEMPLATE_ID: ClassVar[int] = 26
+    leadership_term_id: WireTermId
+    cluster_session_id: WireSessionId
+    correlation_id: WireCorrelationId
+    request_type: AdminRequestType | None
+    payload: Data = b""
+
+
+class AdminResponse(ClusterMessage):
+    """Answers an admin request."""
+
+    TEMPLATE_ID: ClassVar[int] = 27
+    cluster_session_id: WireSessionId
+    correlation_id: WireCorrelationId
+    request_type: AdminRequestType | None
+    response_code: AdminResponseCode | None
+    message: Text = ""
+    payload: Data = b""
+
+
+INGRESS_MESSAGES: Final[Registry] = registry_of(
+    SessionMessageHeader,
+    SessionConnectRequest,
+    SessionCloseRequest,
+    SessionKeepAlive,
+    ChallengeResponse,
+    AdminRequest,
+)
+"""What a member accepts from a client."""
+
+EGRESS_MESSAGES: Final[Registry] = registry_of(
+    SessionMessageHeader, SessionEvent, NewLeaderEvent, Challenge, AdminResponse
+)
+"""What a client accepts from a member."""
