@@ -1,8 +1,23 @@
-"""SBE messages of the cluster schema, grouped by who exchanges them:
-`consensus` member to member, `log` in the replicated log, `control` module and service, `snapshot` in
-snapshots, `backup` for standbys, `nodestate` and `mark` in files.
+"""SBE messages of the cluster schema, grouped by who exchanges them.
+
+`consensus` member to member, `log` in the replicated log, `control` module and service, `snapshot` in snapshots,
+`backup` for standbys, `nodestate` and `mark` in files.
 """
 
+from .backup import AddPassiveMember as AddPassiveMember
+from .backup import BackupQuery as BackupQuery
+from .backup import BackupResponse as BackupResponse
+from .backup import ClusterMembersChange as ClusterMembersChange
+from .backup import HeartbeatRequest as HeartbeatRequest
+from .backup import HeartbeatResponse as HeartbeatResponse
+from .backup import JoinCluster as JoinCluster
+from .backup import SnapshotRecording as SnapshotRecording
+from .backup import SnapshotRecordingQuery as SnapshotRecordingQuery
+from .backup import SnapshotRecordings as SnapshotRecordings
+from .backup import StandbySnapshot as StandbySnapshot
+from .backup import StandbySnapshotRecording as StandbySnapshotRecording
+from .consensus import APPEND_POSITION_FLAG_CATCHUP as APPEND_POSITION_FLAG_CATCHUP
+from .consensus import APPEND_POSITION_FLAG_NONE as APPEND_POSITION_FLAG_NONE
 from .consensus import CONSENSUS_MESSAGES as CONSENSUS_MESSAGES
 from .consensus import AppendPosition as AppendPosition
 from .consensus import CanvassPosition as CanvassPosition
@@ -14,6 +29,20 @@ from .consensus import StopCatchup as StopCatchup
 from .consensus import TerminationAck as TerminationAck
 from .consensus import TerminationPosition as TerminationPosition
 from .consensus import Vote as Vote
+from .control import CancelTimer as CancelTimer
+from .control import CloseSession as CloseSession
+from .control import ClusterMember as ClusterMember
+from .control import ClusterMembersExtendedResponse as ClusterMembersExtendedResponse
+from .control import ClusterMembersQuery as ClusterMembersQuery
+from .control import ClusterMembersResponse as ClusterMembersResponse
+from .control import JoinLog as JoinLog
+from .control import RemoveMember as RemoveMember
+from .control import RequestServiceAck as RequestServiceAck
+from .control import ScheduleTimer as ScheduleTimer
+from .control import ServiceAck as ServiceAck
+from .control import ServiceTerminationPosition as ServiceTerminationPosition
+from .log import CLUSTER_ACTION_FLAGS_DEFAULT as CLUSTER_ACTION_FLAGS_DEFAULT
+from .log import CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT as CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT
 from .log import LOG_MESSAGES as LOG_MESSAGES
 from .log import ChangeType as ChangeType
 from .log import ClusterAction as ClusterAction
@@ -23,3 +52,23 @@ from .log import NewLeadershipTermEvent as NewLeadershipTermEvent
 from .log import SessionCloseEvent as SessionCloseEvent
 from .log import SessionOpenEvent as SessionOpenEvent
 from .log import TimerEvent as TimerEvent
+from .mark import ClusterComponentType as ClusterComponentType
+from .mark import MarkFileHeader as MarkFileHeader
+from .nodestate import NODE_STATE_RECORDS as NODE_STATE_RECORDS
+from .nodestate import CandidateTerm as CandidateTerm
+from .nodestate import NodeStateClusterMembers as NodeStateClusterMembers
+from .nodestate import NodeStateFooter as NodeStateFooter
+from .nodestate import NodeStateHeader as NodeStateHeader
+from .nodestate import NodeStateMessage as NodeStateMessage
+from .snapshot import CONSENSUS_MODULE_SNAPSHOT_MESSAGES as CONSENSUS_MODULE_SNAPSHOT_MESSAGES
+from .snapshot import CONSENSUS_MODULE_SNAPSHOT_TYPE_ID as CONSENSUS_MODULE_SNAPSHOT_TYPE_ID
+from .snapshot import SERVICE_SNAPSHOT_MESSAGES as SERVICE_SNAPSHOT_MESSAGES
+from .snapshot import SERVICE_SNAPSHOT_TYPE_ID as SERVICE_SNAPSHOT_TYPE_ID
+from .snapshot import ClientSession as ClientSession
+from .snapshot import ClusterMembers as ClusterMembers
+from .snapshot import ClusterSession as ClusterSession
+from .snapshot import ConsensusModule as ConsensusModule
+from .snapshot import PendingMessageTracker as PendingMessageTracker
+from .snapshot import SnapshotMark as SnapshotMark
+from .snapshot import SnapshotMarker as SnapshotMarker
+from .snapshot import Timer as Timer

@@ -47,13 +47,13 @@ def compile_codec(
     version: int,
     header_length: int,
 ) -> Compiled:
-    """Generate the codec of `model`. `header_length` is 8, or 16 where a frame length follows the SBE
-    header."""
+    """Generate the codec of `model`.
+
+    `header_length` is 8, or 16 where a frame length follows the SBE header (schema 112).
+    """
     writer = _Writer(model, layout, header_length)
-    header = int.from_bytes(
-        MESSAGE_HEADER.pack(layout.block_length, template_id, schema_id, version), "little"
-    )
-    writer.bind("HEADER", header)
+    header = MESSAGE_HEADER.pack(layout.block_length, template_id, schema_id, version)
+    writer.bind("HEADER", int.from_bytes(header, "little"))
     writer.bind("other", versioned.decoder(model, layout, template_id, schema_id, header_length))
     writer.bind("other_unpack", versioned.unpacker(model, layout, template_id, schema_id, header_length))
     writer.encode()
@@ -262,7 +262,8 @@ class _Writer:
         self, local: str, model: type[BaseModel], layout: MessageLayout, prefix: str, key: str
     ) -> None:
         """Fill the slots of a new `model`; one set of field names is shared by all, for models are frozen."""
-        names = [f.name for f in (*layout.block, *layout.groups, *layout.var_data)]
+        names = [*(f.name for f in layout.block), *(g.name for g in layout.groups)]
+        names += [f.name for f in layout.var_data]
         entries = ", ".join(f"{name!r}: {prefix}{name}_" for name in names)
         self.line(f"{local} = new({self.bind(f'{key}_type', model)})")
         self.line(f"set_dict({local}, {{{entries}}})")
