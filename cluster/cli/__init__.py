@@ -1,0 +1,6 @@
+"""The command `quorate`: `app` chooses the command, `node`, `show_config` and `demo` are the commands.
+
+Commands are imported when they are asked for, so that `quorate --help` answers at once.
+"""
+
+from .app import main as main

@@ -1,0 +1,28 @@
+"""`quorate node`: run one member until it is told to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import uvloop
+
+from cluster.node import run_node
+from cluster.service_loading import load_service_class
+from service_api.distribution import check_package_owners
+
+from .logging import configure_logging
+from .setting_flags import load_from_flags, with_setting_flags
+
+
+@with_setting_flags
+def node(**settings: Any) -> None:
+    """Run one member of a cluster until SIGTERM or SIGINT.
+
+    Settings come from flags, QUORATE_* variables and a TOML file, in this order; `quorate config show` prints
+    them.
+    """
+    check_package_owners()
+    config = load_from_flags(settings).config
+    load_service_class(config.service, config.service_dir)
+    configure_logging(config.log_format, member_id=config.member_id)
+    uvloop.run(run_node(config))

@@ -1,0 +1,65 @@
+"""`quorate config show`: every setting, its value, and where the value came from."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from cluster.config_layers import LoadedConfig, setting_kind
+
+from .setting_flags import load_from_flags, with_setting_flags
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+class OutputFormat(StrEnum):
+    """How a command prints its data."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.callback()
+def _group() -> None:
+    """Show the settings of a node and where each came from."""
+
+
+@app.command(name="show")
+@with_setting_flags
+def show(
+    output: Annotated[
+        OutputFormat, typer.Option("-o", "--output", help="Output format.")
+    ] = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Print every setting with its value and its source: a flag, a variable, the file, or the default.
+
+    Takes the same flags, environment and file as `quorate node`, and refuses the same mistakes.
+    """
+    loaded = load_from_flags(settings)
+    typer.echo(_as_json(loaded) if output is OutputFormat.JSON else _as_table(loaded))
+
+
+def _shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
+    return [
+        (name, setting_kind(name).show(getattr(loaded.config, name)), origin)
+        for name, origin in loaded.origins.items()
+    ]
+
+
+def _as_table(loaded: LoadedConfig) -> str:
+    rows = [("setting", "value", "from"), *_shown(loaded)]
+    name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(
+        f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows
+    )
+
+
+def _as_json(loaded: LoadedConfig) -> str:
+    values = loaded.config.model_dump(mode="json")
+    return json.dumps(
+        {name: {"value": values[name], "from": origin} for name, origin in loaded.origins.items()}, indent=2
+    )

@@ -1,0 +1,191 @@
+"""The settings of one node, and what they must satisfy together.
+
+A node never runs with timeouts that cannot work: relations between settings are checked when the config is
+made. `NodeConfig(...)` reads nothing but its arguments; `config_layers` adds flags, environment and file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from service_api.errors import ConfigurationError
+
+from .member_endpoints import MemberEndpoints as MemberEndpoints
+from .member_endpoints import format_members as format_members
+from .member_endpoints import parse_members as parse_members
+from .setting_kinds import AppVersion, Count, Location, LogFormat, Members, Millis, SizeBytes, Switch, Text
+
+ENV_PREFIX: Final = "QUORATE_"
+MTU_LENGTH_MAX_BYTES: Final = 65504
+TERM_LENGTH_MIN_BYTES: Final = 64 * 1024
+TERM_LENGTH_MAX_BYTES: Final = 1024 * 1024 * 1024
+
+
+class NodeConfig(BaseSettings):
+    """Everything one member needs to know before it starts. Times are milliseconds, sizes bytes.
+
+    Made from its arguments alone; `load_node_config` adds the other layers.
+
+    Raises:
+        pydantic.ValidationError: a value has the wrong type, or the settings do not fit together.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, strict=True, extra="forbid", env_prefix=ENV_PREFIX)
+
+    member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
+    members: Annotated[
+        Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")
+    ]
+    directory: Annotated[
+        Location, Field(description="where this member's files lie; one directory per member")
+    ]
+    service: Annotated[
+        Text, Field(pattern=r"^[\w.]+:\w+$", description="the service to run, as module:Class")
+    ]
+    service_dir: Annotated[
+        Location, Field(description="put on the import path before the service is loaded")
+    ] = Path(".")
+    app_version: Annotated[
+        AppVersion, Field(description="the service's version; majors must agree in a cluster")
+    ] = 1 << 8
+
+    file_sync_level: Annotated[
+        Count,
+        Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
+    ] = 1
+    checksums: Annotated[Switch, Field(description="a CRC-32 in every recorded frame")] = True
+    term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = (
+        64 << 20
+    )
+    segment_length_bytes: Annotated[
+        SizeBytes, Field(description="a segment file's length: a multiple of a term")
+    ] = 128 << 20
+    mtu_length_bytes: Annotated[SizeBytes, Field(description="the largest frame, header included")] = (
+        MTU_LENGTH_MAX_BYTES
+    )
+
+    startup_canvass_timeout_ms: Annotated[
+        Millis, Field(description="how long a starting member waits for all")
+    ] = 6_000
+    election_timeout_ms: Annotated[Millis, Field(description="how long a step of an election may take")] = 500
+    election_status_interval_ms: Annotated[Millis, Field(description="between messages while electing")] = 100
+    leader_heartbeat_timeout_ms: Annotated[
+        Millis, Field(description="silence after which a leader is lost")
+    ] = 2_000
+    leader_heartbeat_interval_ms: Annotated[
+        Millis, Field(description="between heartbeats of an idle leader")
+    ] = 200
+    session_timeout_ms: Annotated[
+        Millis, Field(description="silence after which a client session is closed")
+    ] = 10_000
+    session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not committed")] = (
+        16 << 20
+    )
+
+    log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = (
+        "auto"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments only, so that making a config has no hidden inputs."""
+        return (init_settings,)
+
+    @property
+    def me(self) -> MemberEndpoints:
+        """This member's own endpoints."""
+        return self.member(self.member_id)
+
+    def member(self, member_id: int) -> MemberEndpoints:
+        """One member's endpoints.
+
+        Raises:
+            ConfigurationError: no such member.
+        """
+        for member in self.members:
+            if member.member_id == member_id:
+                return member
+        raise ConfigurationError(
+            f"unknown member: member_id={member_id} members={format_members(self.members)}"
+        )
+
+    @model_validator(mode="after")
+    def _check_relations(self) -> Self:
+        problems = [*_member_problems(self), *_length_problems(self), *_timeout_problems(self)]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+def _member_problems(config: NodeConfig) -> list[str]:
+    ids = [member.member_id for member in config.members]
+    problems = [f"member id given twice: member_id={i}" for i in sorted({i for i in ids if ids.count(i) > 1})]
+    if config.member_id not in ids:
+        problems.append(
+            f"own id is not in members: member_id={config.member_id} expected one of {sorted(ids)}"
+        )
+    owners: dict[str, int] = {}
+    for member in config.members:
+        for endpoint in member.endpoints:
+            other = owners.setdefault(endpoint, member.member_id)
+            if other != member.member_id:
+                problems.append(
+                    f"endpoint given twice: endpoint={endpoint} members={other},{member.member_id}"
+                )
+    return problems
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _length_problems(config: NodeConfig) -> list[str]:
+    term, segment, mtu = config.term_length_bytes, config.segment_length_bytes, config.mtu_length_bytes
+    problems = []
+    if not (_is_power_of_two(term) and TERM_LENGTH_MIN_BYTES <= term <= TERM_LENGTH_MAX_BYTES):
+        problems.append(f"term_length_bytes={term}: expected a power of two from 64KiB to 1GiB")
+    if not _is_power_of_two(segment) or segment < term:
+        problems.append(
+            f"segment_length_bytes={segment}: expected a power of two of at least term_length_bytes={term}"
+        )
+    if mtu % 32 or not 64 <= mtu <= MTU_LENGTH_MAX_BYTES:
+        problems.append(
+            f"mtu_length_bytes={mtu}: expected a multiple of 32 from 64 to {MTU_LENGTH_MAX_BYTES}"
+        )
+    if mtu > term // 8:
+        problems.append(f"mtu_length_bytes={mtu}: expected at most an eighth of term_length_bytes={term}")
+    if config.ingress_window_bytes < 2 * mtu:
+        window = config.ingress_window_bytes
+        problems.append(f"ingress_window_bytes={window}: expected at least two of mtu_length_bytes={mtu}")
+    return problems
+
+
+def _timeout_problems(config: NodeConfig) -> list[str]:
+    """Relations without which elections cannot succeed, each as `left >= factor * right`."""
+    relations = (
+        ("startup_canvass_timeout_ms", 2, "leader_heartbeat_timeout_ms"),
+        ("leader_heartbeat_timeout_ms", 2, "leader_heartbeat_interval_ms"),
+        ("election_timeout_ms", 2, "election_status_interval_ms"),
+        ("session_timeout_ms", 1, "leader_heartbeat_timeout_ms"),
+    )
+    problems = []
+    for left, factor, right in relations:
+        have, need = getattr(config, left), factor * getattr(config, right)
+        if have < need:
+            times = f"{factor} x " if factor > 1 else ""
+            problems.append(
+                f"{left}={have}: expected at least {need}, which is {times}{right}={getattr(config, right)}"
+            )
+    return problems
