@@ -1,0 +1,14 @@
+"""Durable recordings of byte streams in Aeron's format; knows nothing of Raft.
+
+Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Read: `reader`, `verify`,
+`repair`. Serve: `replay`, `server`, `replication`. Disk: `file_system`. Command line: `tool`.
+"""
+
+from .conductor import Archive as Archive
+from .conductor import ArchiveConfig as ArchiveConfig
+from .descriptor import RecordingDescriptor as RecordingDescriptor
+from .descriptor import RecordingState as RecordingState
+from .errors import ArchiveError as ArchiveError
+from .errors import ArchiveErrorCode as ArchiveErrorCode
+from .errors import CorruptionError as CorruptionError
+from .recording import Recording as Recording

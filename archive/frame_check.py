@@ -1,0 +1,121 @@
+"""What makes a recorded frame right: the same rules for repair, verify, replication and readers.
+
+A frame at position p must say so itself: its term offset and term id follow from p, its stream id from the
+recording, and its length must end inside the term. With checksums its payload and padding must have the
+CRC-32 it carries. Frames of zeros, of an older recording in the same place, or of another stream are thereby
+told from what was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+from service_api.wire.frame import (
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_PADDING,
+    UNFRAGMENTED,
+    frame_crc,
+    wrap_int32,
+)
+
+from .descriptor import RecordingDescriptor
+
+Buffer = bytes | bytearray | memoryview
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int]
+
+_IDENTITY: Final = struct.Struct("<ii")
+_IDENTITY_OFFSET: Final = 16
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FrameRules:
+    """What the frames of a recording share; `checksummed` says whether data frames carry a CRC-32."""
+
+    initial_term_id: int
+    term_length_bytes: int
+    mtu_length_bytes: int
+    stream_id: int
+    checksummed: bool
+
+    @classmethod
+    def of(cls, descriptor: RecordingDescriptor, *, checksummed: bool | None = None) -> Self:
+        """Take the rules from a descriptor; `checksummed` overrides what the catalog says."""
+        return cls(
+            initial_term_id=descriptor.initial_term_id,
+            term_length_bytes=descriptor.term_buffer_length,
+            mtu_length_bytes=descriptor.mtu_length,
+            stream_id=descriptor.stream_id,
+            checksummed=descriptor.checksummed if checksummed is None else checksummed,
+        )
+
+    def find_header_fault(self, fields: HeaderFields, position: int) -> str | None:
+        """Say what is wrong with the header of the frame at `position`, or None. A length of zero is a fault
+        too.
+        """
+        frame_length, version, flags, frame_type, term_offset, _, stream_id, term_id, _ = fields
+        term_count, expected_offset = divmod(position, self.term_length_bytes)
+        if term_offset != expected_offset:
+            return f"term offset wrong: term_offset={term_offset} expected={expected_offset}"
+        expected_term_id = wrap_int32(self.initial_term_id + term_count)
+        if term_id != expected_term_id:
+            return f"term id wrong: term_id={term_id} expected={expected_term_id}"
+        if stream_id != self.stream_id:
+            return f"stream id wrong: stream_id={stream_id} expected={self.stream_id}"
+        if version != 0:
+            return f"frame version unknown: version={version} expected=0"
+        room = self.term_length_bytes - expected_offset
+        if frame_type == TYPE_DATA:
+            if not HEADER_LENGTH <= frame_length <= min(self.mtu_length_bytes, room):
+                limit = min(self.mtu_length_bytes, room)
+                return f"frame length impossible: frame_length={frame_length} expected 32 to {limit}"
+            if flags & ~UNFRAGMENTED:
+                return f"frame flags unknown: flags={flags:#x}"
+            return None
+        if frame_type == TYPE_PADDING:
+            if frame_length != room:
+                return f"padding does not fill its term: frame_length={frame_length} expected={room}"
+            return None
+        return f"frame type unknown: type={frame_type} expected 0 or 1"
+
+    def find_checksum_fault(self, fields: HeaderFields, buffer: Buffer, offset: int) -> str | None:
+        """Say that the payload at `offset` of `buffer` is not what was checksummed, or None."""
+        if not self.checksummed or fields[3] != TYPE_DATA:
+            return None
+        computed = frame_crc(buffer, offset, fields[0])
+        if computed != fields[5]:
+            return f"checksum wrong: checksum={fields[5]} expected={computed}"
+        return None
+
+    def find_fault(self, buffer: Buffer, offset: int, position: int) -> str | None:
+        """Say what is wrong with the frame at `offset` of `buffer`, which should be the one at `position`, or
+        None.
+        """
+        if len(buffer) - offset < HEADER_LENGTH:
+            return f"frame header cut short: available={len(buffer) - offset} expected=32"
+        fields: HeaderFields = FRAME_HEADER.unpack_from(buffer, offset)
+        fault = self.find_header_fault(fields, position)
+        if fault is not None or fields[3] == TYPE_PADDING:
+            return fault
+        if len(buffer) - offset < (fields[0] + 31) & -32:
+            return f"frame cut short: frame_length={fields[0]} available={len(buffer) - offset}"
+        return self.find_checksum_fault(fields, buffer, offset)
+
+    def find_valid_frames(self, data: bytes, position: int) -> Iterator[int]:
+        """Yield the positions in `data`, which begins at `position`, where a whole right frame begins.
+
+        `data` must lie in one term. The search is for the 8 bytes of stream id and term id that all its
+        frames share.
+        """
+        term_id = wrap_int32(self.initial_term_id + position // self.term_length_bytes)
+        identity = _IDENTITY.pack(self.stream_id, term_id)
+        found = data.find(identity)
+        while found >= 0:
+            offset = found - _IDENTITY_OFFSET
+            if offset >= 0 and not offset % 32 and self.find_fault(data, offset, position + offset) is None:
+                yield position + offset
+            found = data.find(identity, found + 1)

@@ -1,0 +1,75 @@
+"""Where the bytes of a recording lie: pure arithmetic on positions, no files.
+
+A recording is cut into segment files of equal length. Segments are counted from the beginning of the *term*
+in which the recording starts, so that a term never crosses two files; a recording that starts inside a term
+has zeros before its start in its first file. File offset = position - base position of the segment.
+Source: samples set A README §3; Aeron `AeronArchive.segmentFileBasePosition`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+SEGMENT_SUFFIX: Final = ".rec"
+
+_SEGMENT_NAME: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})\.rec")
+
+
+class SegmentSlice(NamedTuple):
+    """The part [start_position, stop_position) of a recording that lies in the segment at `base_position`."""
+
+    base_position: int
+    start_position: int
+    stop_position: int
+
+
+def segment_file_name(recording_id: int, base_position: int) -> str:
+    """Name the file of a segment: `<recording id>-<base position>.rec`."""
+    return f"{recording_id}-{base_position}{SEGMENT_SUFFIX}"
+
+
+def parse_segment_file_name(name: str) -> tuple[int, int] | None:
+    """Read (recording_id, base_position) from a file name; None when it is not the name of a segment."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def first_base_position(start_position: int, *, term_length_bytes: int) -> int:
+    """Compute where the first segment of a recording begins: the start of the term that holds
+    `start_position`.
+    """
+    return start_position - start_position % term_length_bytes
+
+
+def segment_base_position(
+    position: int, *, start_position: int, term_length_bytes: int, segment_length_bytes: int
+) -> int:
+    """Compute the base position of the segment that holds `position`."""
+    first = first_base_position(start_position, term_length_bytes=term_length_bytes)
+    return position - (position - first) % segment_length_bytes
+
+
+def clip(
+    start_position: int,
+    stop_position: int,
+    *,
+    recording_start_position: int,
+    term_length_bytes: int,
+    segment_length_bytes: int,
+) -> Iterator[SegmentSlice]:
+    """Cut the range [start_position, stop_position) at segment boundaries, in order; nothing for an empty
+    range.
+    """
+    position = start_position
+    while position < stop_position:
+        base = segment_base_position(
+            position,
+            start_position=recording_start_position,
+            term_length_bytes=term_length_bytes,
+            segment_length_bytes=segment_length_bytes,
+        )
+        end = min(stop_position, base + segment_length_bytes)
+        yield SegmentSlice(base, position, end)
+        position = end

@@ -1,0 +1,205 @@
+"""Finding where a recording ends after a crash, telling a torn tail from corruption.
+
+A crash may leave the last frames half written; they were never acknowledged and are cut. A frame that does
+not check out with right frames *behind* it is something else: it may have been acknowledged, so nothing is
+touched and the archive refuses to start, naming the recording, the position and the reason.
+
+Only the highest segment can be torn (see `archive.recording`), so only that is read; where it holds nothing
+at all, as after an unsynced roll, the one before it is read too. Without checksums only structure can be
+checked; a last frame that crosses a 4096-byte page and has a page part of zeros is then undecidable, and
+refused as Aeron does. Every function here blocks. Source: samples set A README §10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING
+
+from .descriptor import RecordingDescriptor
+from .errors import CorruptionError
+from .file_system import read_fully
+from .frame_check import FrameRules, HeaderFields
+from .segment_files import SegmentFiles
+
+PAGE_LENGTH: Final = 4096
+
+_BLOCK_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class RepairResult:
+    """Where the recording ends, and why: `reason` is what was found there, `cut` whether bytes had to be
+    removed.
+    """
+
+    stop_position: int
+    reason: str
+    cut: bool
+
+
+@dataclass(slots=True, frozen=True)
+class _Walk:
+    """Where the right frames of a segment end, why, and where the last one begins (None: there is none)."""
+
+    end_position: int
+    reason: str
+    last_frame_position: int | None
+
+
+def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor) -> RepairResult:
+    """Find the stop position of a recording without one, and make sure nothing but zeros follows it.
+
+    Raises:
+        CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
+        OSError: the disk refused.
+    """
+    files.remove_unpublished()
+    bases = files.base_positions()
+    if not bases:
+        return RepairResult(descriptor.start_position, "no segment file", cut=False)
+    _check_segments_adjoin(bases, descriptor)
+    walk = _walk_segment(files, descriptor, bases[-1])
+    stop_position, base = walk.end_position, bases[-1]
+    if walk.last_frame_position is None and len(bases) > 1:
+        before = _walk_segment(files, descriptor, bases[-2])
+        if before.end_position != base:
+            walk, stop_position, base = before, before.end_position, bases[-2]
+    cut = files.clean_after(base, stop_position)
+    return RepairResult(stop_position, walk.reason, cut)
+
+
+def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) -> None:
+    expected = descriptor.segment_base_position(descriptor.start_position)
+    for base in bases:
+        if base != expected:
+            raise CorruptionError(
+                f"segment file missing: expected={descriptor.segment_file_name(expected)} "
+                f"found={descriptor.segment_file_name(base)}",
+                recording_id=descriptor.recording_id,
+                position=expected,
+            )
+        expected += descriptor.segment_file_length
+
+
+def _walk_segment(files: SegmentFiles, descriptor: RecordingDescriptor, base_position: int) -> _Walk:
+    """Walk the frames of one segment to where they end, and judge what is behind that place."""
+    name = descriptor.segment_file_name(base_position)
+    handle = files.file_system.open_file(files.directory / name, writable=False)
+    try:
+        length = min(files.file_system.file_length(handle), descriptor.segment_file_length)
+        return _SegmentWalker(files, descriptor, handle, base_position, length).walk()
+    finally:
+        files.file_system.close_file(handle)
+
+
+class _SegmentWalker:
+    """Reads one segment file in blocks and follows its frames; never reads past the end of the file."""
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        descriptor: RecordingDescriptor,
+        handle: int,
+        base_position: int,
+        length: int,
+    ) -> None:
+        self._file_system = files.file_system
+        self._descriptor = descriptor
+        self._rules = FrameRules.of(descriptor)
+        self._handle = handle
+        self._base_position = base_position
+        self._length = length
+        self._block = b""
+        self._block_offset = 0
+
+    def walk(self) -> _Walk:
+        """Follow the frames until one does not check out.
+
+        Raises:
+            CorruptionError: right frames follow the wrong one, or the last one is undecidable.
+        """
+        offset = max(0, self._descriptor.start_position - self._base_position)
+        last: int | None = None
+        reason = "segment full" if self._length == self._descriptor.segment_file_length else "file cut short"
+        while offset < self._length:
+            fault, frame_end = self._examine(offset)
+            if fault is not None:
+                reason = fault
+                self._refuse_if_frames_follow(offset, fault)
+                break
+            last = offset
+            offset = frame_end
+        if last is not None and not self._rules.checksummed:
+            self._refuse_if_undecidable(last, offset)
+        return _Walk(self._base_position + offset, reason, last)
+
+    def _examine(self, offset: int) -> tuple[str | None, int]:
+        """Check the frame at `offset`: what is wrong with it, and where it ends."""
+        if self._length - offset < HEADER_LENGTH:
+            return f"file ends inside a frame header: available={self._length - offset}", offset
+        block, start = self._read(offset, HEADER_LENGTH)
+        fields: HeaderFields = FRAME_HEADER.unpack_from(block, start)
+        if fields[0] == 0:
+            return "frame length 0", offset
+        fault = self._rules.find_header_fault(fields, self._base_position + offset)
+        if fault is not None:
+            return fault, offset
+        aligned = (fields[0] + 31) & -32
+        if offset + aligned > self._length:
+            return (
+                f"file ends inside a frame: frame_length={fields[0]} available={self._length - offset}",
+                offset,
+            )
+        if fields[3] == TYPE_PADDING:
+            return None, offset + aligned
+        block, start = self._read(offset, aligned)
+        return self._rules.find_checksum_fault(fields, block, start), offset + aligned
+
+    def _read(self, offset: int, length: int) -> tuple[bytes, int]:
+        """Return a block that holds [offset, offset + length), and where in it that begins."""
+        start = offset - self._block_offset
+        if start < 0 or start + length > len(self._block):
+            wanted = min(max(_BLOCK_BYTES, length), self._length - offset)
+            self._block = read_fully(self._file_system, self._handle, wanted, offset)
+            self._block_offset, start = offset, 0
+        return self._block, start
+
+    def _refuse_if_frames_follow(self, offset: int, fault: str) -> None:
+        """Raise when a right frame lies behind the wrong one at `offset`: then this is not a torn tail."""
+        term_length = self._descriptor.term_buffer_length
+        position = self._base_position + offset + 32
+        end = self._base_position + self._length
+        while position < end:
+            term_end = min(end, position - position % term_length + term_length)
+            data = read_fully(
+                self._file_system, self._handle, term_end - position, position - self._base_position
+            )
+            found = next(self._rules.find_valid_frames(data, position), None)
+            if found is not None:
+                raise CorruptionError(
+                    f"frame does not check out, and is not the tail: {fault}; a right frame follows at "
+                    f"position={found}. Nothing was changed. Run `quorate archive verify`, then restore this "
+                    "directory from another member or remove it to let the member catch up",
+                    recording_id=self._descriptor.recording_id,
+                    position=self._base_position + offset,
+                )
+            position = term_end
+
+    def _refuse_if_undecidable(self, last_offset: int, end_offset: int) -> None:
+        """Raise when the last frame may be torn at a page boundary and there is no checksum to tell."""
+        data = read_fully(self._file_system, self._handle, end_offset - last_offset, last_offset)
+        frame_length = int.from_bytes(data[:4], "little")
+        page = last_offset // PAGE_LENGTH * PAGE_LENGTH + PAGE_LENGTH
+        while page < last_offset + frame_length and int.from_bytes(data[6:8], "little") != TYPE_PADDING:
+            part = data[page - last_offset : page - last_offset + PAGE_LENGTH]
+            if part.count(0) == len(part):
+                raise CorruptionError(
+                    f"last frame may be incomplete: frame_length={frame_length}, only zeros from file "
+                    f"offset={page} on, and no checksum to tell. Nothing was changed. "
+                    "Restore this directory from another member, or turn checksums on for new recordings",
+                    recording_id=self._descriptor.recording_id,
+                    position=self._base_position + last_offset,
+                )
+            page += PAGE_LENGTH
