@@ -1,0 +1,105 @@
+"""Runs a service in this process, without a cluster: the reference that a cluster's replies are held against.
+
+It is the whole contract of the log in a few lines: one order of messages, one reply list per session. Timers
+are not offered, since nothing here has a clock.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from service_api import (
+    ClientSession,
+    ClusteredService,
+    ClusterSessionId,
+    LocalProtocolError,
+    MemberId,
+    Role,
+    TimeUnit,
+)
+
+
+_ONLY_MEMBER = MemberId(0)
+
+
+@dataclass(slots=True)
+class InMemorySession:
+    """A client session whose replies pile up in a list."""
+
+    id: ClusterSessionId
+    encoded_principal: bytes = b""
+    is_closing: bool = False
+    replies: list[bytes] = field(default_factory=list)
+
+    def offer(self, payload: bytes | bytearray | memoryview) -> bool:
+        """Keep the reply; False once the session is closing."""
+        if not self.is_closing:
+            self.replies.append(bytes(payload))
+        return not self.is_closing
+
+    def close(self) -> None:
+        """Take no more replies."""
+        self.is_closing = True
+
+
+@dataclass(slots=True)
+class InMemoryCluster:
+    """The only member of a cluster that is not there: its leader, always."""
+
+    sessions: dict[ClusterSessionId, ClientSession] = field(default_factory=dict)
+    member_id: MemberId = _ONLY_MEMBER
+    role: Role = Role.LEADER
+    time: int = 0
+    time_unit: TimeUnit = TimeUnit.MILLIS
+    log_position: int = 0
+
+    @property
+    def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
+        """The open sessions by id."""
+        return self.sessions
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
+        """Refuse: there is no clock here."""
+        raise LocalProtocolError(f"no timers in a single-process run: correlation_id={correlation_id}")
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        """There is never one to cancel."""
+        return False
+
+
+@dataclass(slots=True)
+class InMemorySnapshot:
+    """A snapshot in memory: written by one service, loaded by another."""
+
+    messages: list[bytes] = field(default_factory=list)
+
+    async def offer(self, message: bytes | bytearray | memoryview) -> None:
+        """Append a message."""
+        self.messages.append(bytes(message))
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The messages in order."""
+        for message in self.messages:
+            yield message
+
+
+async def start(service: ClusteredService, snapshot: InMemorySnapshot | None = None) -> InMemoryCluster:
+    """Start a service as a node would, empty or from a snapshot."""
+    cluster = InMemoryCluster()
+    started = service.on_start(cluster, snapshot)
+    if inspect.isawaitable(started):
+        await started
+    return cluster
+
+
+async def replies_of(service: ClusteredService, messages: Iterable[bytes]) -> Sequence[bytes]:
+    """Every reply of a fresh service to one session's messages, in order."""
+    cluster = await start(service)
+    session = InMemorySession(ClusterSessionId(1))
+    cluster.sessions[session.id] = session
+    service.on_session_open(session, cluster.time)
+    for message in messages:
+        service.on_session_message(session, cluster.time, memoryview(message))
+    return session.replies
