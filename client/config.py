@@ -1,0 +1,131 @@
+"""The settings of a client, checked once, when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from service_api.errors import ConfigurationError
+from service_api.wire.session import SESSION_HEADER_LENGTH
+
+MIB: Final = 1 << 20
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ClientConfig:
+    """Everything a client can be told. Times are in seconds, lengths in bytes.
+
+    Raises:
+        ConfigurationError: a value that cannot work, naming it and what was expected.
+    """
+
+    endpoints: tuple[str, ...]
+    """Ingress endpoints, "host:port", of any members: one that answers is enough."""
+
+    connect_timeout_s: float = 5.0
+    """How long to look for a leader that opens a session."""
+
+    attempt_timeout_s: float = 1.0
+    """How long one member may take to answer a connect request before another is asked as well."""
+
+    new_leader_timeout_s: float | None = None
+    """How long a session waits for a new leader; None: 2 x the leader's heartbeat timeout + 5 s."""
+
+    close_timeout_s: float = 1.0
+    """How long `aclose` waits for the leader to confirm."""
+
+    keep_alive_interval_s: float = 1.0
+    """How often each member hears from the session; the cluster forgets it after 10 s of silence."""
+
+    reconnect_min_s: float = 0.02
+    reconnect_max_s: float = 1.0
+    """Bounds of the jittered back-off, doubled at each failure, between two dials of one endpoint."""
+
+    outgoing_window_bytes: int = MIB
+    """Bytes accepted and not sent. At the bound `try_offer` says False; one message may overshoot."""
+
+    egress_queue_limit: int = 65536
+    """Messages waiting for the egress iterator. At the bound sockets are not read: the leader feels it."""
+
+    receive_buffer_bytes: int = 256 << 10
+    """Bytes read from one connection at once. There is one buffer of it per member."""
+
+    mtu_length_bytes: int = 65504
+    """The longest frame, either way; longer messages are cut into fragments."""
+
+    max_message_length_bytes: int = 8 * MIB
+    """The longest message with its session header: min(16 MiB, log term length / 8)."""
+
+    credentials: bytes = b""
+    """Handed to the cluster's authenticator with the connect request."""
+
+    on_challenge: Callable[[bytes], bytes] | None = None
+    """Answers the authenticator's challenge with new credentials; None: a challenge is a refusal."""
+
+    client_info: str = ""
+    """A name that the cluster shows for this session."""
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise ConfigurationError("endpoints=[] expected at least one 'host:port'")
+        for endpoint in self.endpoints:
+            parse_endpoint(endpoint)
+        for name in ("connect_timeout_s", "attempt_timeout_s", "keep_alive_interval_s", "reconnect_min_s"):
+            _require(name, getattr(self, name), minimum=0.001)
+        _require("close_timeout_s", self.close_timeout_s, minimum=0)
+        if self.new_leader_timeout_s is not None:
+            _require("new_leader_timeout_s", self.new_leader_timeout_s, minimum=0.001)
+        _require("reconnect_max_s", self.reconnect_max_s, minimum=self.reconnect_min_s)
+        _require("outgoing_window_bytes", self.outgoing_window_bytes, minimum=1)
+        _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
+        if not 128 <= self.mtu_length_bytes <= 65504 or self.mtu_length_bytes % 32:
+            raise ConfigurationError(
+                f"mtu_length_bytes={self.mtu_length_bytes} expected a multiple of 32 from 128 to 65504"
+            )
+        _require("receive_buffer_bytes", self.receive_buffer_bytes, minimum=2 * self.mtu_length_bytes)
+        if not SESSION_HEADER_LENGTH < self.max_message_length_bytes <= 16 * MIB:
+            raise ConfigurationError(
+                f"max_message_length_bytes={self.max_message_length_bytes} expected 33..{16 * MIB}"
+            )
+
+    @property
+    def max_payload_length_bytes(self) -> int:
+        """The longest payload that `offer` takes."""
+        return self.max_message_length_bytes - SESSION_HEADER_LENGTH
+
+
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    """Split "host:port" (or "[::1]:port") into its host and port.
+
+    Raises:
+        ConfigurationError: it is not of that form.
+    """
+    host, separator, port_text = endpoint.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    port = int(port_text) if port_text.isascii() and port_text.isdigit() else 0
+    if not separator or not host or not 0 < port < 65536:
+        raise ConfigurationError(f"endpoint={endpoint!r} expected 'host:port' with port 1..65535")
+    return host, port
+
+
+def parse_ingress_endpoints(text: str) -> dict[int, str]:
+    """Read "0=host:port,1=host:port": member id to ingress endpoint, as members send it.
+
+    Raises:
+        ConfigurationError: it is not of that form; the caller knows whose fault that is.
+    """
+    endpoints: dict[int, str] = {}
+    for entry in filter(None, text.split(",")):
+        member_text, separator, endpoint = entry.strip().partition("=")
+        if not separator or not (member_text.isascii() and member_text.isdigit()):
+            raise ConfigurationError(f"ingress endpoints: entry={entry!r} expected 'member_id=host:port'")
+        parse_endpoint(endpoint)
+        endpoints[int(member_text)] = endpoint
+    return endpoints
+
+
+def _require(name: str, value: float, *, minimum: float) -> None:
+    if not value >= minimum:
+        raise ConfigurationError(f"{name}={value} expected at least {minimum}")

@@ -1,0 +1,332 @@
+"""The asyncio shell around `ClientProtocol`: sockets, clock, one timer, one write per turn of the loop.
+
+`MemberConnection` reads into one big buffer and hands views of it to the protocol. `ClientConductor` dials,
+writes and wakes; it decides nothing. What is offered during a turn of the loop is joined and written once, at
+its end.
+
+Time is the loop's, so that a client runs on a simulated loop too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+from service_api.errors import ClusterError, RemoteProtocolError
+
+from .config import ClientConfig, parse_endpoint
+from .effects import Dial, Disconnect
+from .egress import EgressListener, EgressQueue
+from .protocol import ClientProtocol, ClientState
+
+_TIMER_SLACK_S: Final = 0.0005
+"""Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
+
+
+class MemberConnection(asyncio.BufferedProtocol):
+    """One connection to a member: received bytes go into one buffer that never grows."""
+
+    def __init__(self, conductor: ClientConductor, connection_id: int, *, receive_buffer_bytes: int) -> None:
+        self.connection_id = connection_id
+        self.is_writable = False
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._conductor = conductor
+        self._buffer = memoryview(bytearray(receive_buffer_bytes))
+        self._filled_bytes = 0
+        self._transport: asyncio.Transport | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemberConnection {self.connection_id} writable={self.is_writable}>"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to talk."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.is_writable = True
+        self._conductor.on_connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell why, once."""
+        self.is_writable = False
+        self._transport = None
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._conductor.on_lost(self.connection_id, describe(exc) if exc else "closed by the member")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Offer the free end of the buffer; never empty, for it is longer than the longest frame."""
+        return self._buffer[self._filled_bytes :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle the whole frames and move the beginning of the next one to the front."""
+        filled = self._filled_bytes + nbytes
+        consumed = self._conductor.on_received(self, self._buffer[:filled])
+        rest = filled - consumed
+        if rest and consumed:
+            self._buffer[:rest] = self._buffer[consumed:filled]
+        self._filled_bytes = rest
+
+    def pause_writing(self) -> None:
+        """Keep what is offered: the socket is full."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """Write what was kept."""
+        self.is_writable = True
+        self._conductor.flush()
+
+    def write(self, data: bytearray) -> None:
+        """Give bytes to the socket; they must not change afterwards."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def set_reading(self, is_reading: bool) -> None:
+        """Read, or leave the bytes in the socket so that the member feels it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if is_reading and not self._transport.is_reading():
+            self._transport.resume_reading()
+        elif not is_reading and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class ClientConductor:
+    """Runs one `ClientProtocol` on the current event loop; owns its connections, dials and timer.
+
+    Bounds: the protocol's outgoing window, the egress queue (then no socket is read), one dial per member.
+    """
+
+    def __init__(
+        self, config: ClientConfig, listener: EgressListener | None, *, random: Callable[[], float]
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.egress_queue = EgressQueue(config.egress_queue_limit) if listener is None else None
+        self.protocol = ClientProtocol(config, listener or self._queue(), random=random)
+        self._connections: dict[int, MemberConnection] = {}
+        self._dials: dict[int, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Future[None]] = set()
+        """Cancelled dials and aborted connections that have not come to their end."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = -1
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._is_flush_scheduled = False
+        self._is_reading = True
+
+    def _queue(self) -> EgressQueue:
+        assert self.egress_queue is not None
+        return self.egress_queue
+
+    # Used by the client
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self.protocol.start(self._now_ns())
+        self._after_input()
+
+    def schedule_flush(self) -> None:
+        """Write at the end of this turn of the loop."""
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self.loop.call_soon(self.flush)
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition that an input may make true."""
+        while not condition():
+            waiter: asyncio.Future[None] = self.loop.create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    def close(self) -> None:
+        """Begin an orderly end."""
+        self.protocol.close(self._now_ns())
+        self._after_input()
+
+    def abort(self) -> None:
+        """End at once."""
+        self.protocol.abort()
+        self._after_input()
+
+    async def wait_ended(self) -> None:
+        """Wait until nothing of this client is left on the loop."""
+        while self._ending:
+            await asyncio.wait(list(self._ending))
+
+    def resume_reading_if_low(self) -> None:
+        """Read again once the iterator has made room."""
+        if not self._is_reading and self._queue().is_low:
+            self._set_reading(True)
+
+    # Called by the connections
+
+    def on_connected(self, connection: MemberConnection) -> None:
+        """Take a dialled connection into use, if it is still wanted."""
+        connection_id = connection.connection_id
+        if connection_id not in self._dials:
+            connection.abort()
+            return
+        self._connections[connection_id] = connection
+        if not self._is_reading:
+            connection.set_reading(False)
+        self.protocol.on_connected(connection_id, self._now_ns())
+        self._after_input()
+
+    def on_received(self, connection: MemberConnection, data: memoryview) -> int:
+        """Let the protocol handle what came; give how much of it is done with."""
+        connection_id = connection.connection_id
+        protocol = self.protocol
+        done = 0
+        while True:
+            try:
+                done += protocol.receive_data(connection_id, data[done:], self._now_ns())
+            except RemoteProtocolError as error:
+                self._on_bad_peer(connection, error)
+                done = len(data)
+            except Exception as error:
+                context = {"message": "an egress listener raised", "exception": error, "protocol": connection}
+                self.loop.call_exception_handler(context)
+                consumed = protocol.consumed_bytes(connection_id)
+                done = len(data) if consumed is None else done + consumed
+                continue
+            break
+        if protocol.is_changed:
+            self._after_input()
+        queue = self.egress_queue
+        if queue is not None:
+            if self._waiters and queue.messages:
+                self._wake()
+            if self._is_reading and queue.is_full:
+                self._set_reading(False)
+        return done
+
+    def on_lost(self, connection_id: int, reason: str) -> None:
+        """Note the end of a connection."""
+        if self._connections.pop(connection_id, None) is not None:
+            self.protocol.on_disconnected(connection_id, self._now_ns(), reason)
+            self._after_input()
+
+    def flush(self) -> None:
+        """Write what waits, connection by connection, where the socket has room."""
+        self._is_flush_scheduled = False
+        for connection in list(self._connections.values()):
+            if connection.is_writable:
+                data = self.protocol.data_to_send(connection.connection_id)
+                if data is not None:
+                    connection.write(data)
+        if self._waiters and not self.protocol.is_waiting:
+            self._wake()
+
+    # Inside
+
+    def _now_ns(self) -> int:
+        return int(self.loop.time() * 1e9)
+
+    def _on_bad_peer(self, connection: MemberConnection, error: RemoteProtocolError) -> None:
+        """Drop a connection whose bytes make no sense; the protocol dials again after a back-off."""
+        if self.protocol.state is not ClientState.CONNECTING:
+            message = "a cluster member sent what it must not send; reconnecting"
+            self.loop.call_exception_handler({"message": message, "exception": error, "protocol": connection})
+        self._connections.pop(connection.connection_id, None)
+        self._end_connection(connection)
+        self.protocol.on_disconnected(connection.connection_id, self._now_ns(), str(error))
+        self._after_input()
+
+    def _after_input(self) -> None:
+        """Perform the effects, write, set the timer, wake whoever waits."""
+        protocol = self.protocol
+        protocol.is_changed = False
+        for effect in protocol.take_effects():
+            match effect:
+                case Dial():
+                    task = self.loop.create_task(self._dial(effect), name=f"client-dial-{effect.endpoint}")
+                    self._dials[effect.connection_id] = task
+                case Disconnect():
+                    self._disconnect(effect)
+        self.schedule_flush()
+        self._set_timer()
+        self._wake()
+
+    async def _dial(self, dial: Dial) -> None:
+        config = self.protocol.config
+        host, port = parse_endpoint(dial.endpoint)
+        try:
+            async with asyncio.timeout(config.connect_timeout_s):
+                await self.loop.create_connection(
+                    lambda: MemberConnection(
+                        self, dial.connection_id, receive_buffer_bytes=config.receive_buffer_bytes
+                    ),
+                    host,
+                    port,
+                )
+        except (OSError, UnicodeError) as error:
+            self._dials.pop(dial.connection_id, None)
+            self.protocol.on_disconnected(dial.connection_id, self._now_ns(), describe(error))
+            self._after_input()
+        finally:
+            self._dials.pop(dial.connection_id, None)
+
+    def _disconnect(self, effect: Disconnect) -> None:
+        task = self._dials.pop(effect.connection_id, None)
+        connection = self._connections.pop(effect.connection_id, None)
+        if connection is not None:
+            self._end_connection(connection)
+        elif task is not None:
+            task.cancel()
+            self._watch(task)
+
+    def _end_connection(self, connection: MemberConnection) -> None:
+        self._watch(connection.lost)
+        connection.abort()
+
+    def _watch(self, ending: asyncio.Future[None]) -> None:
+        if not ending.done():
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    def _set_timer(self) -> None:
+        deadline_ns = self.protocol.next_deadline_ns()
+        if self._timer is not None and self._timer_ns == deadline_ns:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline_ns is not None:
+            self._timer_ns = deadline_ns
+            self._timer = self.loop.call_at(deadline_ns / 1e9 + _TIMER_SLACK_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.protocol.poll(self._now_ns())
+        self._after_input()
+
+    def _set_reading(self, is_reading: bool) -> None:
+        self._is_reading = is_reading
+        for connection in self._connections.values():
+            connection.set_reading(is_reading)
+
+    def _wake(self) -> None:
+        """Let everyone look at its condition again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def describe(error: BaseException) -> str:
+    """Say what went wrong with a socket, in a few words."""
+    if isinstance(error, ClusterError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    code = getattr(error, "errno", None)
+    if isinstance(code, int) and code > 0:
+        return os.strerror(code).lower()
+    return str(error) or type(error).__name__

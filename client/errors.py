@@ -1,0 +1,34 @@
+"""What can go wrong while a client connects, with what was tried.
+
+ClusterError
+├── ClusterTimeoutError
+│   └── ConnectTimeoutError      no member opened a session in time: says what each endpoint answered
+└── ConnectRejectedError         the leader answered, and said no
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from service_api.errors import ClusterError, ClusterTimeoutError
+
+
+class ConnectTimeoutError(ClusterTimeoutError):
+    """No member opened a session before the connect timeout.
+
+    `tried` maps each endpoint to the last thing that happened there.
+    """
+
+    def __init__(self, timeout_s: float, tried: Mapping[str, str]) -> None:
+        outcomes = "; ".join(f"{endpoint}: {outcome}" for endpoint, outcome in tried.items())
+        super().__init__(f"no cluster session opened: connect_timeout_s={timeout_s:g} tried {outcomes}")
+        self.tried = dict(tried)
+
+
+class ConnectRejectedError(ClusterError):
+    """The leader refused to open a session; `code` and `detail` are its answer."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"cluster session refused: code={code} detail={detail!r}")
+        self.code = code
+        self.detail = detail

@@ -1,0 +1,131 @@
+"""Encodes what one connection sends: setup frame, session messages and application messages.
+
+An application message is laid out as it will stand in the log, so that the leader only checks and stamps it:
+
+    offset size
+    0      32   frame header: stream 101, session, term and offset 0 for the leader to fill
+    32     8    SBE message header: SessionMessageHeader
+    40     24   leadership_term_id, cluster_session_id, timestamp (0 for the leader to fill)
+    64     ..   payload, then zeros up to a multiple of 32
+
+With its session header it is cut into fragments when it is longer than one frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from service_api.types import INGRESS_STREAM_ID
+from service_api.wire.frame import (
+    HEADER_LENGTH,
+    TYPE_DATA,
+    UNFRAGMENTED,
+    ReadableBuffer,
+    SetupFrame,
+    encode_message,
+)
+from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
+
+SESSION_MESSAGE: Final = (
+    24,
+    SessionMessageHeader.TEMPLATE_ID,
+    SessionMessageHeader.SCHEMA_ID,
+    SessionMessageHeader.SCHEMA_VERSION,
+)
+"""The SBE message header of an application message: block length, template, schema, version."""
+
+PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
+"""Where the payload begins in the frame of an unfragmented application message."""
+
+_INGRESS_HEADERS: Final = struct.Struct("<iBBHiiiiqHHHHqqq")
+_ZEROS: Final = tuple(bytes(-length & 31) for length in range(32))
+
+
+class IngressPublisher:
+    """The outgoing bytes of one connection, and the headers that messages of the session get.
+
+    `outgoing` grows until the shell takes it; the protocol bounds it, by refusing offers above the window.
+    """
+
+    __slots__ = (
+        "_cluster_session_id",
+        "_headers",
+        "_leadership_term_id",
+        "_mtu_length_bytes",
+        "_payload_length",
+        "_zeros",
+        "outgoing",
+    )
+
+    def __init__(self, mtu_length_bytes: int) -> None:
+        self.outgoing = bytearray()
+        self._mtu_length_bytes = mtu_length_bytes
+        self._leadership_term_id = -1
+        self._cluster_session_id = -1
+        # The headers depend on the payload's length only, and lengths repeat: 0.1 us for those of the last
+        # length, 0.4 us for packing them anew.
+        self._payload_length = -1
+        self._headers = b""
+        self._zeros = b""
+
+    def bind(self, *, leadership_term_id: int, cluster_session_id: int) -> None:
+        """Set what the next messages say about their session."""
+        self._leadership_term_id = leadership_term_id
+        self._cluster_session_id = cluster_session_id
+        self._payload_length = -1
+
+    def setup(self) -> None:
+        """Begin the stream: the first frame of every connection."""
+        setup = SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID, mtu_length_bytes=self._mtu_length_bytes)
+        self.outgoing += setup.encode()
+
+    def publish(self, message: ReadableBuffer) -> None:
+        """Append one encoded session message."""
+        self.outgoing += encode_message(
+            message, stream_id=INGRESS_STREAM_ID, mtu_length=self._mtu_length_bytes
+        )
+
+    def offer(self, payload: ReadableBuffer) -> None:
+        """Append one application message; `payload` is contiguous, of single bytes and not too long."""
+        length = len(payload)
+        if length != self._payload_length:
+            if length > self._mtu_length_bytes - PAYLOAD_OFFSET:
+                self._offer_fragmented(payload)
+                return
+            self._prepare(length)
+        outgoing = self.outgoing
+        outgoing += self._headers
+        outgoing += payload
+        outgoing += self._zeros
+
+    def take(self) -> bytearray:
+        """Hand over the outgoing bytes; they are the caller's now."""
+        taken = self.outgoing
+        self.outgoing = bytearray()
+        return taken
+
+    def _prepare(self, length: int) -> None:
+        self._payload_length = length
+        self._zeros = _ZEROS[length & 31]
+        self._headers = _INGRESS_HEADERS.pack(
+            PAYLOAD_OFFSET + length,
+            0,
+            UNFRAGMENTED,
+            TYPE_DATA,
+            0,
+            0,
+            INGRESS_STREAM_ID,
+            0,
+            0,
+            *SESSION_MESSAGE,
+            self._leadership_term_id,
+            self._cluster_session_id,
+            0,
+        )
+
+    def _offer_fragmented(self, payload: ReadableBuffer) -> None:
+        header = SESSION_MESSAGE_HEADER.pack(
+            *SESSION_MESSAGE, self._leadership_term_id, self._cluster_session_id, 0
+        )
+        self.publish(b"".join((header, payload)))

@@ -1,0 +1,153 @@
+"""The connections that the protocol keeps to members: one link for each endpoint, dialled again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .config import ClientConfig
+from .effects import Dial, Disconnect, Effect
+from .egress_adapter import EgressAdapter
+from .ingress_publisher import IngressPublisher
+
+
+@dataclass(slots=True, eq=False)
+class MemberLink:
+    """One endpoint and the connection to it: wanted always, up most of the time."""
+
+    endpoint: str
+    dial_at_ns: int
+    """When to dial next, while there is no connection."""
+
+    member_id: int | None = None
+    """None until the cluster told whose endpoint it is."""
+
+    connection_id: int | None = None
+    """The connection being dialled or up; a new number for each dial, so that late news is known as such."""
+
+    publisher: IngressPublisher | None = None
+    adapter: EgressAdapter | None = None
+    """Both are set exactly while the connection is up."""
+
+    failure_count: int = 0
+    """Dials and connections lost since the last connection that carried something."""
+
+    outcome: str = "not dialled"
+    """The last thing that happened here, for the error that a failed connect raises."""
+
+    def __repr__(self) -> str:
+        state = "up" if self.is_up else "down" if self.connection_id is None else "dialling"
+        return f"<MemberLink {self.endpoint} member={self.member_id} {state}>"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether bytes can be sent."""
+        return self.publisher is not None
+
+    def on_up(self, publisher: IngressPublisher, adapter: EgressAdapter) -> None:
+        """Take the connection into use."""
+        self.publisher = publisher
+        self.adapter = adapter
+        self.outcome = "connected, no answer"
+
+    def on_down(self, reason: str, *, dial_at_ns: int) -> None:
+        """Forget the connection and what was not sent on it; plan the next dial."""
+        self.connection_id = None
+        self.publisher = None
+        self.adapter = None
+        self.outcome = reason
+        self.failure_count += 1
+        self.dial_at_ns = dial_at_ns
+
+
+class MemberLinks:
+    """The links of one client. Bounded by the number of members that a cluster may list."""
+
+    def __init__(self, config: ClientConfig, *, random: Callable[[], float]) -> None:
+        self._config = config
+        self._random = random
+        self._links: list[MemberLink] = []
+        self._by_connection: dict[int, MemberLink] = {}
+        self._next_connection_id = 0
+        self.effects: list[Effect] = []
+        """What the shell is to do next, in order; shared with the protocol."""
+
+    def __iter__(self) -> Iterator[MemberLink]:
+        return iter(self._links)
+
+    def of_connection(self, connection_id: int) -> MemberLink | None:
+        """Find the link that a connection belongs to, unless it was given up."""
+        return self._by_connection.get(connection_id)
+
+    def of_member(self, member_id: int) -> MemberLink | None:
+        """Find the link of a member."""
+        return next((link for link in self._links if link.member_id == member_id), None)
+
+    def add(self, endpoint: str, now_ns: int, member_id: int | None = None) -> MemberLink:
+        """Want a connection to one more endpoint, and dial it."""
+        link = MemberLink(endpoint, dial_at_ns=now_ns, member_id=member_id)
+        self._links.append(link)
+        self._dial(link)
+        return link
+
+    def adopt(self, endpoints: Mapping[int, str], now_ns: int) -> None:
+        """Learn which member listens where, and dial those that are new.
+
+        A link that is known by its member keeps its connection when the cluster writes the endpoint in
+        another way.
+        """
+        for member_id, endpoint in endpoints.items():
+            link = self.of_member(member_id) or self._unclaimed(endpoint)
+            if link is None:
+                self.add(endpoint, now_ns, member_id)
+            else:
+                link.member_id = member_id
+                link.endpoint = endpoint
+
+    def drop_others(self, endpoints: Mapping[int, str]) -> None:
+        """Give up the links that belong to none of these members."""
+        for link in [link for link in self._links if link.member_id not in endpoints]:
+            self._links.remove(link)
+            self.disconnect(link, "not a member of the cluster")
+
+    def disconnect(self, link: MemberLink, reason: str) -> None:
+        """Close the connection of a link, if there is one."""
+        if link.connection_id is not None:
+            del self._by_connection[link.connection_id]
+            self.effects.append(Disconnect(link.connection_id, reason))
+            link.on_down(reason, dial_at_ns=link.dial_at_ns)
+
+    def on_down(self, connection_id: int, now_ns: int, reason: str) -> MemberLink | None:
+        """Note that a dial failed or a connection was lost; the next dial backs off."""
+        link = self._by_connection.pop(connection_id, None)
+        if link is not None:
+            link.on_down(reason, dial_at_ns=now_ns + self._back_off_ns(link.failure_count))
+        return link
+
+    def poll(self, now_ns: int) -> None:
+        """Dial what is due."""
+        for link in self._links:
+            if link.connection_id is None and now_ns >= link.dial_at_ns:
+                self._dial(link)
+
+    def next_deadline_ns(self) -> int | None:
+        """When the next dial is due."""
+        return min((link.dial_at_ns for link in self._links if link.connection_id is None), default=None)
+
+    def _unclaimed(self, endpoint: str) -> MemberLink | None:
+        return next(
+            (link for link in self._links if link.member_id is None and link.endpoint == endpoint), None
+        )
+
+    def _dial(self, link: MemberLink) -> None:
+        connection_id = self._next_connection_id
+        self._next_connection_id += 1
+        link.connection_id = connection_id
+        self._by_connection[connection_id] = link
+        self.effects.append(Dial(connection_id, link.endpoint))
+
+    def _back_off_ns(self, failure_count: int) -> int:
+        """Double the wait with each failure, less a random half: members see no thundering herd."""
+        config = self._config
+        wait_s = min(config.reconnect_min_s * 2.0 ** min(failure_count, 32), config.reconnect_max_s)
+        return int(wait_s * (1 - self._random() / 2) * 1e9)

@@ -1,0 +1,536 @@
+"""The client's side of the session protocol, without a socket, a clock or a loop.
+
+    CONNECTING ──► OPEN ◄──► AWAIT_NEW_LEADER             its leader's connection is gone, no other is known
+        │           │ ▲ └──► AWAIT_NEW_LEADER_CONNECTION  a leader is known, its connection is not up yet
+        │           ▼ └──────┘
+        └──────► CLOSING ──► CLOSED
+
+Inputs are methods that take the time: `start`, `on_connected`, `on_disconnected`, `receive_data`, `poll`,
+`close`. Outputs are the effects of `take_effects`, the bytes of `data_to_send`, the calls on the listener and
+the state.
+
+A session outlives its leader. The protocol keeps a connection to every member and sends a keep-alive on each,
+which tells that member whose connection it is; so the member that becomes leader can tell the client at once.
+It follows a `NewLeaderEvent` only to a higher term than it knows, and drops egress of lower terms: news may
+arrive out of order, because they come on different connections.
+
+What was offered to a leader that went away may be lost, or not: only the application can tell, with its own
+numbers. The listener's `on_new_leader` says when to resend.
+
+Source: Aeron `AeronCluster`, its `State` and `EgressPoller`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from service_api.errors import (
+    ClusterError,
+    ClusterTimeoutError,
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SessionClosedError,
+    invariant,
+)
+from service_api.types import EGRESS_STREAM_ID, NULL_VALUE, ClusterSessionId, CorrelationId, TermId
+from service_api.wire.frame import ReadableBuffer
+from service_api.wire.message import peek_header
+from service_api.wire.session import (
+    Challenge,
+    ChallengeResponse,
+    EventCode,
+    NewLeaderEvent,
+    SessionCloseRequest,
+    SessionConnectRequest,
+    SessionEvent,
+    SessionKeepAlive,
+)
+
+from .config import ClientConfig, parse_ingress_endpoints
+from .effects import Effect
+from .egress import EgressListener
+from .egress_adapter import EgressAdapter, SessionState
+from .errors import ConnectRejectedError, ConnectTimeoutError
+from .ingress_publisher import IngressPublisher
+from .leader_search import LeaderSearch
+from .member_link import MemberLink, MemberLinks
+
+PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
+"""Semantic version 0.1.0 of the session protocol; members refuse another major version."""
+
+CLOSED_BY_CLIENT: Final = "closed by this client"
+
+_NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
+"""Added to 2 x heartbeat timeout: an election with failed ballots takes seconds, an idle session lives 10."""
+
+_DEFAULT_HEARTBEAT_TIMEOUT_NS: Final = 2_000_000_000
+
+
+class ClientState(Enum):
+    """Where the session stands."""
+
+    CONNECTING = auto()
+    OPEN = auto()
+    AWAIT_NEW_LEADER = auto()
+    AWAIT_NEW_LEADER_CONNECTION = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+_LIVE: Final = frozenset(
+    (ClientState.OPEN, ClientState.AWAIT_NEW_LEADER, ClientState.AWAIT_NEW_LEADER_CONNECTION)
+)
+LEGAL_TRANSITIONS: Final[dict[ClientState, frozenset[ClientState]]] = {
+    ClientState.CONNECTING: frozenset((ClientState.OPEN, ClientState.CLOSED)),
+    **{state: _LIVE | {ClientState.CLOSING, ClientState.CLOSED} for state in _LIVE},
+    ClientState.CLOSING: frozenset((ClientState.CLOSED,)),
+    ClientState.CLOSED: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class _Times:
+    """When things are due; each is read only in the states that it belongs to."""
+
+    now_ns: int = 0
+    """The time of the last input."""
+    connect_by_ns: int = 0
+    keep_alive_at_ns: int = 0
+    new_leader_by_ns: int = 0
+    close_by_ns: int = 0
+    new_leader_timeout_ns: int = 0
+
+
+class ClientProtocol:
+    """The state machine of one cluster session; see the module's text."""
+
+    def __init__(
+        self, config: ClientConfig, listener: EgressListener, *, random: Callable[[], float]
+    ) -> None:
+        self.config = config
+        self.session = SessionState()
+        self.state = ClientState.CONNECTING
+        self.leader_member_id = NULL_VALUE
+        self.close_reason = ""
+        self.close_error: ClusterError | None = None
+        """Why the session ended, where neither the application nor the cluster closed it."""
+        self.is_changed = False
+        """Set by received control messages; the shell clears it when it has looked."""
+        self._listener = listener
+        self._links = MemberLinks(config, random=random)
+        self._search = LeaderSearch(config, self._links, random=random)
+        self._correlation_ids = range(first := int(random() * 2**52), first)
+        """Of every connect request sent, in order; any of them may still be answered."""
+        self._times = _Times()
+        self._sending: IngressPublisher | None = None
+        """The leader's, exactly while the session is OPEN."""
+
+    def __repr__(self) -> str:
+        session = self.session
+        return (
+            f"<ClientProtocol {self.state.name} session={session.cluster_session_id}"
+            f" term={session.leadership_term_id} leader={self.leader_member_id}>"
+        )
+
+    # Inputs
+
+    def start(self, now_ns: int) -> None:
+        """Begin to look for the leader at the endpoints given."""
+        self._times.connect_by_ns = now_ns + _to_ns(self.config.connect_timeout_s)
+        for endpoint in dict.fromkeys(self.config.endpoints):
+            self._links.add(endpoint, now_ns)
+
+    def on_connected(self, connection_id: int, now_ns: int) -> None:
+        """Take a new connection into use."""
+        self._times.now_ns = now_ns
+        link = self._links.of_connection(connection_id)
+        if link is None:
+            return
+        publisher = IngressPublisher(self.config.mtu_length_bytes)
+        publisher.setup()
+        adapter = EgressAdapter(
+            self.session,
+            self._listener,
+            on_control=lambda message: self._on_control(link, message),
+            mtu_length_bytes=self.config.mtu_length_bytes,
+            max_message_length_bytes=self.config.max_message_length_bytes,
+        )
+        link.on_up(publisher, adapter)
+        if self.state is ClientState.CONNECTING:
+            self._poll_connecting(now_ns)
+        elif self.state in _LIVE:
+            self._bind(publisher)
+            if link.member_id == self.leader_member_id and self.state is not ClientState.OPEN:
+                self._resume(publisher)
+
+    def on_disconnected(self, connection_id: int, now_ns: int, reason: str) -> None:
+        """Note that a dial failed or a connection is gone."""
+        self._times.now_ns = now_ns
+        link = self._links.on_down(connection_id, now_ns, reason)
+        if link is None:
+            return
+        if self.state is ClientState.CONNECTING:
+            self._poll_connecting(now_ns)
+        elif link.member_id != self.leader_member_id:
+            return
+        elif self.state is ClientState.CLOSING:
+            self._finish(CLOSED_BY_CLIENT)
+        elif self.state is ClientState.OPEN:
+            self._await_leader(ClientState.AWAIT_NEW_LEADER)
+
+    def receive_data(self, connection_id: int, data: memoryview, now_ns: int) -> int:
+        """Handle the whole frames at the beginning of `data`; give how many bytes they took.
+
+        Raises:
+            RemoteProtocolError: the peer's bytes make no sense; close the connection and say
+            `on_disconnected`.
+            Exception: whatever the listener raised. `consumed_bytes` says where to go on: its message counts.
+        """
+        self._times.now_ns = now_ns
+        link = self._links.of_connection(connection_id)
+        if link is None or link.adapter is None:
+            return len(data)
+        adapter = link.adapter
+        link.failure_count = 0
+        adapter.receive(data)
+        return adapter.consumed_bytes
+
+    def consumed_bytes(self, connection_id: int) -> int | None:
+        """How far the last `receive_data` came; None when the connection was given up meanwhile."""
+        link = self._links.of_connection(connection_id)
+        return None if link is None or link.adapter is None else link.adapter.consumed_bytes
+
+    def poll(self, now_ns: int) -> None:
+        """Do what time made due."""
+        self._times.now_ns = now_ns
+        if self.state is ClientState.CLOSED:
+            return
+        self._links.poll(now_ns)
+        if self.state is ClientState.CONNECTING:
+            self._poll_connecting(now_ns)
+        elif self.state is not ClientState.CLOSING:
+            self._poll_live(now_ns)
+        elif now_ns >= self._times.close_by_ns:
+            self._finish(CLOSED_BY_CLIENT)
+
+    def offer(self, payload: ReadableBuffer) -> bool:
+        """Append a message for the leader; False when there is no room, or no leader, just now.
+
+        Raises:
+            LocalProtocolError: the payload is too long.
+            SessionClosedError: for good.
+        """
+        sending = self._sending
+        if sending is None:
+            if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
+                raise self.closed_error()
+            return False
+        if len(payload) > self.config.max_payload_length_bytes:
+            raise LocalProtocolError(
+                f"payload too long: length={len(payload)} limit={self.config.max_payload_length_bytes}"
+            )
+        if len(sending.outgoing) >= self.config.outgoing_window_bytes:
+            return False
+        sending.offer(payload)
+        return True
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `offer` would answer False."""
+        if self._sending is None:
+            return self.state not in (ClientState.CLOSING, ClientState.CLOSED)
+        return len(self._sending.outgoing) >= self.config.outgoing_window_bytes
+
+    def close(self, now_ns: int) -> None:
+        """Ask the leader to close the session; without one, just end."""
+        if self.state not in _LIVE and self.state is not ClientState.CONNECTING:
+            return
+        sending = self._sending
+        if sending is None:
+            self._finish(CLOSED_BY_CLIENT)
+            return
+        self._times.close_by_ns = now_ns + _to_ns(self.config.close_timeout_s)
+        sending.publish(self._close_request(self.session.cluster_session_id))
+        self._enter(ClientState.CLOSING)
+
+    def abort(self) -> None:
+        """End at once, without a word to the cluster."""
+        if self.state is not ClientState.CLOSED:
+            self._finish(CLOSED_BY_CLIENT)
+
+    # Outputs
+
+    def take_effects(self) -> list[Effect]:
+        """Hand over what the shell is to do, in order."""
+        effects = self._links.effects
+        if effects:
+            self._links.effects = []
+        return effects
+
+    def data_to_send(self, connection_id: int) -> bytearray | None:
+        """Hand over the bytes that wait for a connection; None when there are none."""
+        link = self._links.of_connection(connection_id)
+        if link is None or link.publisher is None or not link.publisher.outgoing:
+            return None
+        return link.publisher.take()
+
+    def next_deadline_ns(self) -> int | None:
+        """When to `poll` at the latest, if nothing else happens before."""
+        times = self._times
+        if self.state is ClientState.CLOSED:
+            return None
+        if self.state is ClientState.CLOSING:
+            return times.close_by_ns
+        deadlines = [self._links.next_deadline_ns()]
+        if self.state is ClientState.CONNECTING:
+            deadlines += [times.connect_by_ns, self._search.next_deadline_ns(times.now_ns)]
+        else:
+            deadlines.append(times.keep_alive_at_ns)
+            if self.state is not ClientState.OPEN:
+                deadlines.append(times.new_leader_by_ns)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def closed_error(self) -> ClusterError:
+        """Build the error for a use after the end."""
+        error = SessionClosedError(self.close_reason or CLOSED_BY_CLIENT)
+        error.__cause__ = self.close_error
+        return error
+
+    # Connecting
+
+    def _poll_connecting(self, now_ns: int) -> None:
+        if now_ns >= self._times.connect_by_ns:
+            tried = {link.endpoint: link.outcome for link in self._links}
+            error = ConnectTimeoutError(self.config.connect_timeout_s, tried)
+            self._finish("connect timed out", error)
+            return
+        link = self._search.poll(now_ns)
+        if link is None or link.publisher is None:
+            return
+        correlation_id = self._correlation_ids.stop
+        self._correlation_ids = range(self._correlation_ids.start, correlation_id + 1)
+        request = SessionConnectRequest(
+            correlation_id=CorrelationId(correlation_id),
+            response_stream_id=EGRESS_STREAM_ID,
+            version=PROTOCOL_VERSION,
+            response_channel="",
+            encoded_credentials=self.config.credentials,
+            client_info=self.config.client_info,
+        )
+        link.publisher.publish(request.encode())
+        self._search.on_asked(link, now_ns)
+
+    def _on_connect_answer(self, link: MemberLink, event: SessionEvent) -> None:
+        match event.code:
+            case EventCode.OK:
+                self._open(link, event)
+            case EventCode.REDIRECT:
+                endpoints = _member_endpoints(event.detail)
+                self._links.adopt(endpoints, self._times.now_ns)
+                leader = self._links.of_member(event.leader_member_id)
+                self._search.on_redirect(link, leader, self._times.now_ns)
+                self._poll_connecting(self._times.now_ns)
+            case code:
+                name = "UNKNOWN" if code is None else code.name
+                self._finish("refused by the cluster", ConnectRejectedError(name, event.detail))
+
+    def _on_challenge(self, link: MemberLink, event: Challenge) -> None:
+        if self.state is not ClientState.CONNECTING or event.correlation_id not in self._correlation_ids:
+            self.session.foreign_egress_count += 1
+            return
+        answer = self.config.on_challenge
+        if answer is None:
+            self._finish(
+                "challenged", ConnectRejectedError("CHALLENGE", "no on_challenge was given to answer it")
+            )
+            return
+        response = ChallengeResponse(
+            correlation_id=event.correlation_id,
+            cluster_session_id=event.cluster_session_id,
+            encoded_credentials=answer(event.encoded_challenge),
+        )
+        if link.publisher is not None:
+            link.publisher.publish(response.encode())
+
+    def _open(self, link: MemberLink, event: SessionEvent) -> None:
+        """Begin the session on the member that answered OK."""
+        invariant(link.publisher is not None, "an answer came on a connection that is down")
+        endpoints = _member_endpoints(event.detail)
+        self.session.cluster_session_id = event.cluster_session_id
+        self.session.leadership_term_id = event.leadership_term_id
+        self._times.new_leader_timeout_ns = self._new_leader_timeout_ns(event.leader_heartbeat_timeout_ns)
+        self._times.keep_alive_at_ns = self._times.now_ns + _to_ns(self.config.keep_alive_interval_s)
+        self._follow(link, event.leader_member_id, endpoints)
+        for other in self._links:
+            if other.publisher is not None:
+                self._bind(other.publisher)
+        self._sending = link.publisher
+        self._enter(ClientState.OPEN)
+        self._listener.on_session_event(EventCode.OK, event.detail)
+
+    def _new_leader_timeout_ns(self, heartbeat_timeout_ns: int | None) -> int:
+        if self.config.new_leader_timeout_s is not None:
+            return _to_ns(self.config.new_leader_timeout_s)
+        if heartbeat_timeout_ns is None or heartbeat_timeout_ns <= 0:
+            heartbeat_timeout_ns = _DEFAULT_HEARTBEAT_TIMEOUT_NS
+        return 2 * heartbeat_timeout_ns + _NEW_LEADER_MARGIN_NS
+
+    # Open
+
+    def _poll_live(self, now_ns: int) -> None:
+        times = self._times
+        if self.state is not ClientState.OPEN and now_ns >= times.new_leader_by_ns:
+            timeout_ms = times.new_leader_timeout_ns // 1_000_000
+            reason = (
+                f"no leader: state={self.state.name} leader_member_id={self.leader_member_id}"
+                f" new_leader_timeout_ms={timeout_ms}"
+            )
+            self._finish(reason, ClusterTimeoutError(reason))
+        elif now_ns >= times.keep_alive_at_ns:
+            times.keep_alive_at_ns = now_ns + _to_ns(self.config.keep_alive_interval_s)
+            for link in self._links:
+                if link.publisher is not None:
+                    link.publisher.publish(self._keep_alive())
+
+    def _on_control(self, link: MemberLink, message: bytes) -> None:
+        """Handle a complete message that is not an application's."""
+        self.is_changed = True
+        _, template_id, schema_id, _ = peek_header(message, 0)
+        if schema_id == SessionEvent.SCHEMA_ID and template_id == SessionEvent.TEMPLATE_ID:
+            self._on_session_event(link, SessionEvent.decode(message))
+        elif schema_id == NewLeaderEvent.SCHEMA_ID and template_id == NewLeaderEvent.TEMPLATE_ID:
+            self._on_new_leader(link, NewLeaderEvent.decode(message))
+        elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:
+            self._on_challenge(link, Challenge.decode(message))
+        else:
+            self.session.foreign_egress_count += 1
+
+    def _on_session_event(self, link: MemberLink, event: SessionEvent) -> None:
+        is_answer = event.correlation_id in self._correlation_ids
+        if self.state is ClientState.CONNECTING:
+            if is_answer:
+                self._on_connect_answer(link, event)
+        elif self.state is ClientState.CLOSED:
+            return
+        elif event.cluster_session_id != self.session.cluster_session_id:
+            self.session.foreign_egress_count += 1
+            if is_answer and event.code is EventCode.OK and link.publisher is not None:
+                # A member that we stopped waiting for opened a session too: it is nobody's.
+                link.publisher.publish(self._close_request(event.cluster_session_id))
+        elif event.code is EventCode.CLOSED:
+            # A follower that lags, or a deposed leader, may not know what the cluster keeps: only the
+            # leader's word counts.
+            is_newer = event.leadership_term_id > self.session.leadership_term_id
+            if link.member_id != self.leader_member_id and not is_newer:
+                self.session.stale_egress_count += 1
+            elif self.state is ClientState.CLOSING:
+                self._finish(CLOSED_BY_CLIENT)
+            else:
+                self._finish(event.detail or "closed by the cluster", by_cluster=True)
+        elif event.code is not None and not is_answer:
+            self._listener.on_session_event(event.code, event.detail)
+
+    def _on_new_leader(self, link: MemberLink, event: NewLeaderEvent) -> None:
+        if self.state not in _LIVE or event.cluster_session_id != self.session.cluster_session_id:
+            self.session.foreign_egress_count += 1
+            return
+        if event.leadership_term_id <= self.session.leadership_term_id:
+            return
+        endpoints = _member_endpoints(event.ingress_endpoints)
+        self.session.leadership_term_id = event.leadership_term_id
+        leader = self._follow(link, event.leader_member_id, endpoints)
+        for other in self._links:
+            if other.publisher is not None:
+                self._bind(other.publisher)
+        if leader.publisher is None:
+            self._await_leader(ClientState.AWAIT_NEW_LEADER_CONNECTION)
+        else:
+            self._resume(leader.publisher)
+
+    def _follow(self, link: MemberLink, leader_member_id: int, endpoints: dict[int, str]) -> MemberLink:
+        """Take over the member list that came on `link` and find the leader's link."""
+        self.leader_member_id = leader_member_id
+        if leader_member_id not in endpoints:
+            # The one who speaks is the leader, whatever the list says.
+            endpoints = {**endpoints, leader_member_id: link.endpoint}
+        if link.member_id is None:
+            # It was given under another name than the cluster uses; it keeps its connection, a second one
+            # goes.
+            other = self._links.of_member(leader_member_id)
+            if other is not None:
+                other.member_id = None
+            link.member_id = leader_member_id
+        self._links.adopt(endpoints, self._times.now_ns)
+        self._links.drop_others(endpoints)
+        leader = self._links.of_member(leader_member_id)
+        invariant(leader is not None, "the leader has no link", leader_member_id=leader_member_id)
+        assert leader is not None
+        return leader
+
+    def _bind(self, publisher: IngressPublisher) -> None:
+        """Make a connection known to its member as one of this session."""
+        session = self.session
+        publisher.bind(
+            leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id
+        )
+        publisher.publish(self._keep_alive())
+
+    def _resume(self, publisher: IngressPublisher) -> None:
+        """Send to the leader, from now on through this publisher."""
+        self._sending = publisher
+        self._enter(ClientState.OPEN)
+        self._listener.on_new_leader(self.session.leadership_term_id, self.leader_member_id)
+
+    def _await_leader(self, state: ClientState) -> None:
+        if self.state is not ClientState.AWAIT_NEW_LEADER or state is not ClientState.AWAIT_NEW_LEADER:
+            self._times.new_leader_by_ns = self._times.now_ns + self._times.new_leader_timeout_ns
+        self._enter(state)
+
+    # The end
+
+    def _finish(self, reason: str, error: ClusterError | None = None, *, by_cluster: bool = False) -> None:
+        was_live = self.state in _LIVE
+        self.close_reason = reason
+        self.close_error = error
+        self._enter(ClientState.CLOSED)
+        for link in self._links:
+            self._links.disconnect(link, reason)
+        if was_live and (by_cluster or error is not None):
+            self._listener.on_session_event(EventCode.CLOSED, reason)
+
+    def _enter(self, new: ClientState) -> None:
+        """Change the state: the one door."""
+        invariant(
+            new in LEGAL_TRANSITIONS[self.state], "illegal client state transition", old=self.state, new=new
+        )
+        self.state = new
+        if new is not ClientState.OPEN:
+            self._sending = None
+
+    def _keep_alive(self) -> bytes:
+        return SessionKeepAlive(
+            leadership_term_id=TermId(self.session.leadership_term_id),
+            cluster_session_id=ClusterSessionId(self.session.cluster_session_id),
+        ).encode()
+
+    def _close_request(self, cluster_session_id: int) -> bytes:
+        return SessionCloseRequest(
+            leadership_term_id=TermId(self.session.leadership_term_id),
+            cluster_session_id=ClusterSessionId(cluster_session_id),
+        ).encode()
+
+
+def _to_ns(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def _member_endpoints(text: str) -> dict[int, str]:
+    """Read a member list that came from the cluster, where a mistake is the peer's."""
+    try:
+        return parse_ingress_endpoints(text)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(str(error)) from error
