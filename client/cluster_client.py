@@ -213,7 +213,8 @@ class _EgressIterator:
         if not self._messages:
             await self._wait()
         message = self._messages.popleft()
-        self._conductor.resume_reading_if_low()
+        if not self._conductor.is_reading:
+            self._conductor.on_room()
         return message
 
     async def _wait(self) -> None:

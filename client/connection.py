@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from service_api.errors import ClusterError, RemoteProtocolError
 
@@ -42,8 +42,8 @@ class MemberConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to talk."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self.is_writable = True
         self._conductor.on_connected(self)
 
@@ -117,7 +117,8 @@ class ClientConductor:
         self._timer_ns = -1
         self._waiters: set[asyncio.Future[None]] = set()
         self._is_flush_scheduled = False
-        self._is_reading = True
+        self.is_reading = True
+        """False while the egress queue is full."""
 
     def _queue(self) -> EgressQueue:
         assert self.egress_queue is not None
@@ -161,9 +162,9 @@ class ClientConductor:
         while self._ending:
             await asyncio.wait(list(self._ending))
 
-    def resume_reading_if_low(self) -> None:
-        """Read again once the iterator has made room."""
-        if not self._is_reading and self._queue().is_low:
+    def on_room(self) -> None:
+        """Read again once the iterator has made room enough."""
+        if self._queue().is_low:
             self._set_reading(True)
 
     # Called by the connections
@@ -175,7 +176,7 @@ class ClientConductor:
             connection.abort()
             return
         self._connections[connection_id] = connection
-        if not self._is_reading:
+        if not self.is_reading:
             connection.set_reading(False)
         self.protocol.on_connected(connection_id, self._now_ns())
         self._after_input()
@@ -204,7 +205,7 @@ class ClientConductor:
         if queue is not None:
             if self._waiters and queue.messages:
                 self._wake()
-            if self._is_reading and queue.is_full:
+            if self.is_reading and queue.is_full:
                 self._set_reading(False)
         return done
 
@@ -309,7 +310,7 @@ class ClientConductor:
         self._after_input()
 
     def _set_reading(self, is_reading: bool) -> None:
-        self._is_reading = is_reading
+        self.is_reading = is_reading
         for connection in self._connections.values():
             connection.set_reading(is_reading)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from service_api.wire.session import EventCode
 
@@ -19,6 +19,10 @@ class EgressMessage(NamedTuple):
 
     leadership_term_id: int
     """The leadership term of the leader that sent it."""
+
+
+_new_message: Final = tuple.__new__
+"""Makes an EgressMessage in half the time of its own constructor."""
 
 
 class EgressListener(Protocol):
@@ -65,7 +69,7 @@ class EgressQueue:
 
     def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
         """Queue a copy."""
-        self.messages.append(EgressMessage(bytes(payload), timestamp, leadership_term_id))
+        self.messages.append(_new_message(EgressMessage, (bytes(payload), timestamp, leadership_term_id)))
 
     def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Nothing: the messages carry their term."""

@@ -143,6 +143,7 @@ class MemberLinks:
         connection_id = self._next_connection_id
         self._next_connection_id += 1
         link.connection_id = connection_id
+        link.outcome = "no connection yet" if link.outcome == "not dialled" else link.outcome
         self._by_connection[connection_id] = link
         self.effects.append(Dial(connection_id, link.endpoint))
 

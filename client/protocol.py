@@ -126,6 +126,8 @@ class ClientProtocol:
         self._correlation_ids = range(first := int(random() * 2**52), first)
         """Of every connect request sent, in order; any of them may still be answered."""
         self._times = _Times()
+        self._payload_limit = config.max_payload_length_bytes
+        self._window_bytes = config.outgoing_window_bytes
         self._sending: IngressPublisher | None = None
         """The leader's, exactly while the session is OPEN."""
 
@@ -225,15 +227,9 @@ class ClientProtocol:
             SessionClosedError: for good.
         """
         sending = self._sending
-        if sending is None:
-            if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
-                raise self.closed_error()
-            return False
-        if len(payload) > self.config.max_payload_length_bytes:
-            raise LocalProtocolError(
-                f"payload too long: length={len(payload)} limit={self.config.max_payload_length_bytes}"
-            )
-        if len(sending.outgoing) >= self.config.outgoing_window_bytes:
+        if sending is None or len(payload) > self._payload_limit:
+            return self._refuse(payload)
+        if len(sending.outgoing) >= self._window_bytes:
             return False
         sending.offer(payload)
         return True
@@ -243,7 +239,7 @@ class ClientProtocol:
         """Whether `offer` would answer False."""
         if self._sending is None:
             return self.state not in (ClientState.CLOSING, ClientState.CLOSED)
-        return len(self._sending.outgoing) >= self.config.outgoing_window_bytes
+        return len(self._sending.outgoing) >= self._window_bytes
 
     def close(self, now_ns: int) -> None:
         """Ask the leader to close the session; without one, just end."""
@@ -501,6 +497,14 @@ class ClientProtocol:
             self._links.disconnect(link, reason)
         if was_live and (by_cluster or error is not None):
             self._listener.on_session_event(EventCode.CLOSED, reason)
+
+    def _refuse(self, payload: ReadableBuffer) -> bool:
+        """Say why an offer is impossible, or False when it may become possible."""
+        if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
+            raise self.closed_error()
+        if len(payload) > self._payload_limit:
+            raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._payload_limit}")
+        return False
 
     def _enter(self, new: ClientState) -> None:
         """Change the state: the one door."""
