@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from service_api.types import RecordingId
 
 from . import layout
-
-
-class RecordingState(IntEnum):
-    """What the catalog says about a recording. Source: schema 101 `RecordingState`."""
-
-    INVALID = 0
-    VALID = 1
-    DELETED = 2
+from .messages import RecordingState
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
