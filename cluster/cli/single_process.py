@@ -20,7 +20,6 @@ from service_api import (
     TimeUnit,
 )
 
-
 _ONLY_MEMBER = MemberId(0)
 
 
