@@ -7,8 +7,8 @@ Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `work
 from .conductor import Archive as Archive
 from .conductor import ArchiveConfig as ArchiveConfig
 from .descriptor import RecordingDescriptor as RecordingDescriptor
+from .descriptor import RecordingState as RecordingState
 from .errors import ArchiveError as ArchiveError
 from .errors import ArchiveErrorCode as ArchiveErrorCode
 from .errors import CorruptionError as CorruptionError
-from .messages import RecordingState as RecordingState
 from .recording import Recording as Recording

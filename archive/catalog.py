@@ -31,10 +31,9 @@ from typing import Final
 from service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from service_api.wire.frame import wrap_int32
 
-from .descriptor import RecordingDescriptor
+from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from .file_system import FileSystem, read_fully, write_fully
-from .messages import RecordingState
 
 CATALOG_FILE_NAME: Final = "archive.catalog"
 REDO_FILE_NAME: Final = "archive.catalog.redo"

@@ -14,10 +14,9 @@ import structlog
 from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH
 
 from .catalog import Catalog
-from .descriptor import RecordingDescriptor
+from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from .file_system import FileSystem, OsFileSystem, read_fully
-from .messages import RecordingState
 from .recording import Recording, RecordingContext
 from .repair import RepairResult, repair_tail
 from .segment_files import Segment, SegmentFiles, storage_error

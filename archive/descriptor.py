@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from service_api.types import RecordingId
 
 from . import layout
-from .messages import RecordingState
+
+
+class RecordingState(IntEnum):
+    """What the catalog says about a recording. Source: schema 101 `RecordingState`."""
+
+    INVALID = 0
+    VALID = 1
+    DELETED = 2
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
