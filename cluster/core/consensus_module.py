@@ -1,0 +1,341 @@
+"""The consensus module of one member: pure, deterministic, driven from outside.
+
+Events and messages go in with the time of the turn, effects come out in order. A member is at any moment in an election or in
+a term, as leader or follower; this class holds what outlives both, hands each input to whichever is there, and knows the
+inputs that end a term. It reads no clock, no file, no socket and no random source of its own, and it never awaits.
+
+Source: aeron.md §3; seed 002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from service_api import Role
+from service_api.types import ClusterSessionId, MemberId
+
+from ..messages.consensus import (
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    StopCatchup,
+    Vote,
+)
+from ..messages.log import SessionCloseEvent, SessionOpenEvent, TimerEvent
+from . import effects as fx
+from . import events as ev
+from .context import ConsensusContext
+from .election import Election
+from .election_state import ElectionState
+from .follower import FollowerTerm
+from .leader import LeaderTerm
+from .leadership import send_new_leadership_term
+from .members import compare_log
+from .sessions import SessionManager
+from .timers import TimerService
+
+
+class ConsensusModule:
+    """One member's consensus module.
+
+    `step` for what happened, `poll` for what time made due, `next_deadline_ns` for when to poll next, `take_effects` after
+    either. The `on_replay_*` methods are called for entries that are delivered, in log order, on every member.
+    """
+
+    def __init__(self, ctx: ConsensusContext, *, last_activity_ns: Callable[[int], int | None]) -> None:
+        self.ctx = ctx
+        self.sessions = SessionManager(ctx)
+        self.timers = TimerService()
+        self.election: Election | None = None
+        self.leader: LeaderTerm | None = None
+        self.follower: FollowerTerm | None = None
+        self.election_count = 0
+        self.last_election_reason = ""
+        self._last_activity_ns = last_activity_ns
+        self._handlers: dict[
+            type, Callable[[Any], None]
+        ] = {  # Any: each handler takes the type it is keyed by
+            CanvassPosition: self._on_canvass_position,
+            RequestVote: self._on_request_vote,
+            Vote: self._on_vote,
+            NewLeadershipTerm: self._on_new_leadership_term,
+            AppendPosition: self._on_append_position,
+            CommitPosition: self._on_commit_position,
+            CatchupPosition: self._on_catchup_position,
+            StopCatchup: self._on_stop_catchup,
+            ev.LinkChanged: self._on_link_changed,
+            ev.LogStopped: self._on_log_stopped,
+            ev.LogTruncated: self._on_log_truncated,
+            ev.Recorded: self._on_recorded,
+            ev.ReplayDone: self._on_replay_done,
+            ev.ReplicationDone: self._on_replication_done,
+            ev.ActivityFailed: self._on_activity_failed,
+            ev.LogJoined: self._on_log_joined,
+            ev.LogImageClosed: self._on_log_image_closed,
+            ev.CatchupImageAvailable: self._on_catchup_available,
+            ev.LiveJoined: self._on_live_joined,
+            ev.CatchupEnded: self._on_catchup_ended,
+            ev.ClientConnect: self._on_client_connect,
+            ev.ClientKeepAlive: self._on_client_keep_alive,
+            ev.ClientClose: self._on_client_close,
+            ev.ClientStray: self._on_client_stray,
+            ev.ClientDisconnected: self._on_client_disconnected,
+        }
+
+    def __repr__(self) -> str:
+        ctx = self.ctx
+        doing = self.election or self.leader or self.follower
+        return f"<ConsensusModule member={ctx.config.member_id} {ctx.role.name} {doing!r}>"
+
+    # --- the contract with the agent
+
+    def start(self, *, now_ns: int, timestamp: int) -> None:
+        """Begin the first election of this process."""
+        self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
+        self.ctx.me.is_reachable = True
+        self._begin_election("node started", is_node_startup=True)
+
+    def step(self, event: object, *, now_ns: int, timestamp: int) -> None:
+        """Take in one message or event. Unknown types are a bug of the caller and raise KeyError."""
+        self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
+        self._handlers[type(event)](event)
+        self._settle()
+
+    def poll(self, *, now_ns: int, timestamp: int) -> None:
+        """Do what time alone has made due."""
+        ctx = self.ctx
+        ctx.now_ns, ctx.timestamp = now_ns, timestamp
+        if self.election is not None:
+            self.election.poll()
+            self._settle()
+            return
+        term = self.leader or self.follower
+        assert term is not None
+        reason = term.poll()
+        if reason is not None:
+            self._begin_election(reason)
+
+    def next_deadline_ns(self) -> int:
+        """The earliest monotonic time at which `poll` would do anything."""
+        doing = self.election or self.leader or self.follower
+        assert doing is not None
+        return doing.next_deadline_ns()
+
+    def take_effects(self) -> list[fx.Effect]:
+        """Take what has been asked for since the last time, in order."""
+        effects = self.ctx.effects
+        self.ctx.effects = []
+        return effects
+
+    # --- entries delivered in log order, on every member
+
+    def on_replay_session_open(self, event: SessionOpenEvent, end_position: int) -> None:
+        """A session was opened."""
+        self.sessions.on_replay_session_open(event, end_position)
+
+    def on_replay_session_close(self, event: SessionCloseEvent) -> None:
+        """A session was closed."""
+        self.sessions.on_replay_session_close(event)
+
+    def on_replay_timer_event(self, event: TimerEvent) -> None:
+        """A timer fired."""
+        self.timers.on_fired(event.correlation_id)
+
+    def on_service_close_session(self, session_id: ClusterSessionId) -> None:
+        """The service asked for a session to be closed."""
+        self.sessions.on_service_close(session_id)
+
+    # --- elections begin and end here
+
+    def _begin_election(self, reason: str, *, is_node_startup: bool = False) -> None:
+        self.leader = None
+        self.follower = None
+        self.sessions.roll_back()
+        self.timers.rearm()
+        self.election_count += 1
+        self.last_election_reason = reason
+        self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
+        self.election.poll()
+        self._settle()
+
+    def _settle(self) -> None:
+        """End an election that has come to CLOSED."""
+        election, ctx = self.election, self.ctx
+        if election is None or election.state is not ElectionState.CLOSED:
+            return
+        self.election = None
+        if ctx.role is Role.LEADER:
+            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self._last_activity_ns)
+            self.leader.poll()
+        else:
+            self.follower = FollowerTerm(ctx)
+
+    def _begin_election_if(self, reason: str | None) -> None:
+        if reason is not None:
+            self._begin_election(reason)
+
+    # --- consensus messages
+
+    def _on_canvass_position(self, message: CanvassPosition) -> None:
+        if self.election is not None:
+            self.election.on_canvass_position(message)
+        elif self.leader is not None:
+            self._begin_election_if(self.leader.on_canvass_position(message))
+
+    def _on_request_vote(self, message: RequestVote) -> None:
+        """Outside an election only a request of a higher term matters: the member that sent it has won a canvass."""
+        ctx = self.ctx
+        if self.election is not None:
+            self.election.on_request_vote(message)
+            return
+        if message.candidate_term_id <= ctx.candidate_term_id:
+            if self.leader is not None:
+                member = ctx.members[MemberId(message.candidate_member_id)]
+                member.log_leadership_term_id = message.log_leadership_term_id
+                member.log_position = message.log_position
+                send_new_leadership_term(ctx, member, is_startup=False)
+            return
+        order = compare_log(
+            ctx.log_leadership_term_id,
+            ctx.append_position,
+            message.log_leadership_term_id,
+            message.log_position,
+        )
+        comparison = "older" if order > 0 else "no older"
+        self._begin_election(
+            f"member {message.candidate_member_id} stands for term {message.candidate_term_id} with a log that is {comparison}"
+        )
+
+    def _on_vote(self, message: Vote) -> None:
+        if self.election is not None:
+            self.election.on_vote(message)
+
+    def _on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
+        ctx = self.ctx
+        if self.election is not None:
+            self.election.on_new_leadership_term(message)
+        elif message.leadership_term_id > ctx.leadership_term_id:
+            self._begin_election(
+                f"member {message.leader_member_id} leads a higher term {message.leadership_term_id}"
+            )
+        elif self.follower is not None and message.leader_member_id == ctx.leader_member_id:
+            self.follower.on_new_leadership_term(message)
+
+    def _on_append_position(self, message: AppendPosition) -> None:
+        if self.election is not None:
+            self.election.on_append_position(message)
+        elif self.leader is not None:
+            self.leader.on_append_position(message)
+
+    def _on_commit_position(self, message: CommitPosition) -> None:
+        ctx = self.ctx
+        if self.election is not None:
+            self.election.on_commit_position(message)
+        elif message.leadership_term_id > ctx.leadership_term_id:
+            self._begin_election(
+                f"member {message.leader_member_id} commits in a higher term {message.leadership_term_id}"
+            )
+        elif (
+            self.follower is not None
+            and message.leadership_term_id == ctx.leadership_term_id
+            and message.leader_member_id == ctx.leader_member_id
+        ):
+            self.follower.on_commit_position(message)
+
+    def _on_catchup_position(self, message: CatchupPosition) -> None:
+        if self.leader is not None:
+            self.leader.on_catchup_position(message)
+
+    def _on_stop_catchup(self, message: StopCatchup) -> None:
+        if self.election is not None and message.follower_member_id == self.ctx.config.member_id:
+            self.election.on_stop_catchup(message)
+
+    # --- events
+
+    def _on_link_changed(self, event: ev.LinkChanged) -> None:
+        ctx = self.ctx
+        ctx.members[event.member_id].is_reachable = event.is_up
+        if self.election is not None:
+            self.election.on_link_changed(event)
+        elif self.follower is not None and not event.is_up and event.member_id == ctx.leader_member_id:
+            self._begin_election(f"link to leader {event.member_id} closed")
+
+    def _on_log_stopped(self, event: ev.LogStopped) -> None:
+        if self.election is not None:
+            self.election.on_log_stopped(event)
+
+    def _on_log_truncated(self, event: ev.LogTruncated) -> None:
+        if self.election is not None:
+            self.election.on_log_truncated(event)
+
+    def _on_recorded(self, event: ev.Recorded) -> None:
+        if self.leader is not None:
+            self.leader.on_recorded(event.position)
+        elif self.follower is not None:
+            self.follower.on_recorded(event.position)
+        elif self.election is not None:
+            self.election.on_recorded(event)
+
+    def _on_replay_done(self, event: ev.ReplayDone) -> None:
+        if self.election is not None:
+            self.election.on_replay_done(event)
+
+    def _on_replication_done(self, event: ev.ReplicationDone) -> None:
+        if self.election is not None:
+            self.election.on_replication_done(event)
+
+    def _on_activity_failed(self, event: ev.ActivityFailed) -> None:
+        if self.election is not None:
+            self.election.on_activity_failed(event)
+
+    def _on_log_joined(self, event: ev.LogJoined) -> None:
+        if self.election is not None:
+            self.election.on_log_joined(event)
+
+    def _on_log_image_closed(self, event: ev.LogImageClosed) -> None:
+        if self.election is not None:
+            self.election.on_log_image_closed(event)
+        elif self.follower is not None and event.log_session_id == self.ctx.log_session_id:
+            self._begin_election(f"log link closed: {event.reason}")
+
+    def _on_catchup_available(self, event: ev.CatchupImageAvailable) -> None:
+        if self.election is not None and event.log_session_id == self.ctx.log_session_id:
+            self.election.on_catchup_available()
+
+    def _on_live_joined(self, event: ev.LiveJoined) -> None:
+        if self.leader is not None:
+            self.leader.on_live_joined(event)
+        else:
+            self.ctx.members[event.member_id].live_join_position = event.position
+
+    def _on_catchup_ended(self, event: ev.CatchupEnded) -> None:
+        self.ctx.emit(fx.StopCatchupReplay(event.member_id))
+
+    # --- clients
+
+    def _on_client_connect(self, event: ev.ClientConnect) -> None:
+        if self.leader is not None:
+            self.leader.on_client_connect(event)
+        else:
+            self.sessions.on_redirect(event.connection_id, event.request)
+
+    def _on_client_keep_alive(self, event: ev.ClientKeepAlive) -> None:
+        if self.leader is not None:
+            self.leader.on_client_keep_alive(event)
+        else:
+            self.sessions.bind(event.connection_id, event.cluster_session_id)
+
+    def _on_client_close(self, event: ev.ClientClose) -> None:
+        if self.leader is not None:
+            self.leader.on_client_close(event)
+
+    def _on_client_stray(self, event: ev.ClientStray) -> None:
+        if self.leader is not None:
+            self.leader.on_client_stray(event)
+
+    def _on_client_disconnected(self, event: ev.ClientDisconnected) -> None:
+        self.sessions.on_disconnected(event.connection_id)

@@ -1,0 +1,140 @@
+"""What the parts of the consensus module share: the configuration, the log's positions, the members, the effects.
+
+The election and the term that follows it are separate objects with private state; this is what outlives both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from service_api import Role
+from service_api.types import NULL_POSITION, NULL_VALUE, MemberId, RecordingId, TimeUnit
+from service_api.wire.message import Message
+
+from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChanged, SendToMember
+from .log_buffer import LogBuffer
+from .members import ClusterMember
+from .recording_log import RecordingLog
+
+PROTOCOL_VERSION = 1 << 16
+"""Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ConsensusConfig:
+    """What the core needs of the configuration. Times in nanoseconds, lengths in bytes."""
+
+    member_id: MemberId
+    member_ids: tuple[MemberId, ...]
+    ingress_endpoints: str
+    """All members' ingress endpoints as `id=host:port,...`: what clients are told."""
+    catchup_endpoint: str
+    startup_canvass_timeout_ns: int
+    election_timeout_ns: int
+    election_status_interval_ns: int
+    leader_heartbeat_timeout_ns: int
+    leader_heartbeat_interval_ns: int
+    session_timeout_ns: int
+    session_limit: int
+    initial_term_id: int = 0
+    term_length_bytes: int
+    mtu_length_bytes: int
+    checksums: bool
+    catchup_near_bytes: int
+    """A follower in catch-up joins the live log when it is this close to its end: half of what the window retains."""
+    time_unit: TimeUnit = TimeUnit.MILLIS
+    app_version: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsensusContext:
+    """The shared state of one member's consensus module.
+
+    Invariant: `commit_position <= append_position <= log_buffer.append_position`.
+    """
+
+    config: ConsensusConfig
+    random: Callable[[], float]
+    recording_log: RecordingLog
+    log_recording_id: RecordingId
+    log_buffer: LogBuffer
+    members: dict[MemberId, ClusterMember]
+
+    append_position: int
+    """How far the local log recording is durable."""
+    commit_position: int = 0
+    """How far the log is known to be committed and recorded here; delivery never passes it."""
+    notified_commit_position: int = 0
+    """The highest commit position heard from a leader; it never goes backwards."""
+    leadership_term_id: int = NULL_VALUE
+    """The leadership term this member believes in."""
+    log_leadership_term_id: int = NULL_VALUE
+    """The term of the last entry in the local log, by the recording log."""
+    candidate_term_id: int = NULL_VALUE
+    """The highest term this member ever voted or stood in; durable."""
+    term_base_log_position: int = 0
+    leader_member_id: MemberId | None = None
+    log_session_id: int = 0
+    role: Role = Role.FOLLOWER
+    cluster_time: int = 0
+    """The newest timestamp in the log; a leader never stamps below it."""
+    time_of_last_leader_ns: int | None = None
+
+    now_ns: int = 0
+    timestamp: int = 0
+    """Monotonic and cluster time of the turn that runs."""
+    effects: list[Effect] = field(default_factory=list)
+
+    @property
+    def me(self) -> ClusterMember:
+        """This member's own record."""
+        return self.members[self.config.member_id]
+
+    @property
+    def others(self) -> list[ClusterMember]:
+        """Every other member, in order of id."""
+        return [member for member in self.members.values() if member.member_id != self.config.member_id]
+
+    def emit(self, effect: Effect) -> None:
+        """Ask for an effect, after all those asked for before."""
+        self.effects.append(effect)
+
+    def send(self, member_id: MemberId, message: Message) -> None:
+        """Ask for a message to one member."""
+        self.effects.append(SendToMember(member_id, message))
+
+    def broadcast(self, message: Message) -> None:
+        """Ask for a message to every other member."""
+        for member in self.others:
+            self.effects.append(SendToMember(member.member_id, message))
+
+    def become(self, role: Role) -> None:
+        """Change this member's role, if it is another one."""
+        if role != self.role:
+            self.role = role
+            self.effects.append(RoleChanged(role))
+
+    def stamp(self) -> int:
+        """Give the time for a new log entry: the clock's, but never below the newest time in the log."""
+        if self.timestamp > self.cluster_time:
+            self.cluster_time = self.timestamp
+        return self.cluster_time
+
+    def propose_candidate_term(self, candidate_term_id: int) -> None:
+        """Raise the durable candidate term; it never falls."""
+        if candidate_term_id > self.candidate_term_id:
+            self.candidate_term_id = candidate_term_id
+            self.emit(PersistCandidateTerm(candidate_term_id, self.append_position, self.timestamp))
+
+    def begin_log_term(self, leadership_term_id: int, term_base_log_position: int) -> None:
+        """Record, durably, that the log goes on in this term from this position, back-filling failed terms as empty."""
+        self.recording_log.ensure_coherent(
+            recording_id=self.log_recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=NULL_POSITION,
+            timestamp=self.timestamp,
+        )
+        self.log_leadership_term_id = leadership_term_id
+        self.emit(PersistRecordingLog())

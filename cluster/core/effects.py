@@ -1,0 +1,215 @@
+"""What the core wants done: values, in order.
+
+The agent performs effects in list order. A durable effect (`PersistCandidateTerm`, `PersistRecordingLog`) has reached the
+disk before any effect after it is performed: that is how "persist, then send" is said. Effects that take long
+(`StopLog`, `StartReplay`, ...) are begun, and their end comes back as an event.
+
+Plain slotted dataclasses, frozen by convention (a frozen one costs four times as much to make) and compared by `==`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service_api import Role
+from service_api.types import MemberId, RecordingId
+from service_api.wire.message import Message
+
+from .election_state import ElectionState
+
+
+@dataclass(slots=True)
+class SendToMember:
+    """Send a consensus message; lost if the link is down, so every state repeats what matters."""
+
+    member_id: MemberId
+    message: Message
+
+
+@dataclass(slots=True)
+class SendToClient:
+    """Send a session message on an ingress connection; `close_after` ends the connection once it is out."""
+
+    connection_id: int
+    message: Message
+    close_after: bool = False
+
+
+@dataclass(slots=True)
+class BindIngress:
+    """Let session messages of this session and term through on this connection, and its egress out."""
+
+    connection_id: int
+    cluster_session_id: int
+    leadership_term_id: int
+
+
+@dataclass(slots=True)
+class UnbindIngress:
+    """Stop taking session messages on this connection, or on every connection when `connection_id` is None."""
+
+    connection_id: int | None
+
+
+@dataclass(slots=True)
+class PersistCandidateTerm:
+    """Durable: this member takes part in no election of this term or an older one again."""
+
+    candidate_term_id: int
+    log_position: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class PersistRecordingLog:
+    """Durable: write what changed in the recording log."""
+
+
+@dataclass(slots=True)
+class StopLog:
+    """Disconnect the log, in and out, end what copies or replays it, let writes settle. Ends with `LogStopped`."""
+
+
+@dataclass(slots=True)
+class TruncateLog:
+    """Cut the log recording back to `position`, which is never below the commit position. Ends with `LogTruncated`."""
+
+    position: int
+
+
+@dataclass(slots=True)
+class OpenLogPublication:
+    """Begin to lead: connect a log link to every follower, for this log session, at the append position."""
+
+    leadership_term_id: int
+    log_session_id: int
+
+
+@dataclass(slots=True)
+class StartReplay:
+    """Deliver the log up to `to_position`, from the archive where need be. Ends with `ReplayDone`."""
+
+    to_position: int
+
+
+@dataclass(slots=True)
+class StartLogReplication:
+    """Copy the log from the append position to `stop_position` out of the leader's archive. Ends with `ReplicationDone`."""
+
+    leader_member_id: MemberId
+    leader_recording_id: RecordingId
+    stop_position: int
+
+
+@dataclass(slots=True)
+class AcceptCatchup:
+    """Take the leader's catch-up replay of this log session at the append position when it connects."""
+
+    log_session_id: int
+
+
+@dataclass(slots=True)
+class CloseCatchup:
+    """Drop the catch-up link: the live log has taken over."""
+
+
+@dataclass(slots=True)
+class JoinLog:
+    """Ask the leader's log link of this session to flow from the append position on."""
+
+    log_session_id: int
+
+
+@dataclass(slots=True)
+class StartCatchupReplay:
+    """Leader: replay the log recording from `position` to a follower's catch-up endpoint, following the live end."""
+
+    member_id: MemberId
+    endpoint: str
+    position: int
+    log_session_id: int
+
+
+@dataclass(slots=True)
+class StopCatchupReplay:
+    """Leader: end the catch-up replay to a follower, if one runs."""
+
+    member_id: MemberId
+
+
+@dataclass(slots=True)
+class CommitAdvanced:
+    """Everything up to `position` is committed and may be delivered."""
+
+    position: int
+
+
+@dataclass(slots=True)
+class RoleChanged:
+    """This member's role changed."""
+
+    role: Role
+
+
+@dataclass(slots=True)
+class StateChanged:
+    """The election moved from one state to another; `reason` and the positions tell why."""
+
+    old: ElectionState
+    new: ElectionState
+    reason: str
+    leadership_term_id: int
+    append_position: int
+    commit_position: int
+
+
+@dataclass(slots=True)
+class ElectionStarted:
+    """This member entered an election."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class ElectionClosed:
+    """The election is over: who leads, and which term."""
+
+    leadership_term_id: int
+    leader_member_id: MemberId
+    log_position: int
+
+
+@dataclass(slots=True)
+class SessionChanged:
+    """A client session was opened or closed, or could not be: one log line."""
+
+    event: str
+    cluster_session_id: int
+    reason: str
+
+
+Effect = (
+    SendToMember
+    | SendToClient
+    | BindIngress
+    | UnbindIngress
+    | PersistCandidateTerm
+    | PersistRecordingLog
+    | StopLog
+    | TruncateLog
+    | OpenLogPublication
+    | StartReplay
+    | StartLogReplication
+    | AcceptCatchup
+    | CloseCatchup
+    | JoinLog
+    | StartCatchupReplay
+    | StopCatchupReplay
+    | CommitAdvanced
+    | RoleChanged
+    | StateChanged
+    | ElectionStarted
+    | ElectionClosed
+    | SessionChanged
+)
+"""Everything the core can ask for."""

@@ -1,0 +1,143 @@
+"""What happens to a member, apart from messages: the inputs of the core that are not on the wire.
+
+Consensus messages come in as the message models themselves (`cluster.messages`); these are the rest. Plain slotted
+dataclasses, compared in tests by `==`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service_api.types import ClusterSessionId, MemberId
+from service_api.wire.session import SessionConnectRequest
+
+
+@dataclass(slots=True)
+class LinkChanged:
+    """The consensus link to a member came up or went down. Down is news: its process is probably gone."""
+
+    member_id: MemberId
+    is_up: bool
+
+
+@dataclass(slots=True)
+class LogStopped:
+    """Nothing writes to the log recording any more; it ends, durably, at `append_position`."""
+
+    append_position: int
+
+
+@dataclass(slots=True)
+class LogTruncated:
+    """The log recording was cut back, durably, to `append_position`."""
+
+    append_position: int
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The log recording is durable up to `position`."""
+
+    position: int
+
+
+@dataclass(slots=True)
+class ReplayDone:
+    """Everything up to `position` was delivered; `timestamp` is the newest log time met so far."""
+
+    position: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class ReplicationDone:
+    """The copy of a leadership term from the leader's archive is durable up to `position`."""
+
+    position: int
+
+
+@dataclass(slots=True)
+class ActivityFailed:
+    """Something that an election state waited for failed; `reason` says what and why."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class LogJoined:
+    """The leader's log link of this session was asked to flow from the append position on."""
+
+    log_session_id: int
+
+
+@dataclass(slots=True)
+class LogImageClosed:
+    """The joined log link closed: the leader is gone, or dropped this follower."""
+
+    log_session_id: int
+    reason: str
+
+
+@dataclass(slots=True)
+class CatchupImageAvailable:
+    """The leader's catch-up replay is connected and begins at the append position."""
+
+    log_session_id: int
+
+
+@dataclass(slots=True)
+class LiveJoined:
+    """Leader: a follower's log link began to flow at `position`, with no gap from there on."""
+
+    member_id: MemberId
+    position: int
+
+
+@dataclass(slots=True)
+class CatchupEnded:
+    """Leader: the catch-up replay to a follower ended by itself; `reason` says why."""
+
+    member_id: MemberId
+    reason: str
+
+
+@dataclass(slots=True)
+class ClientConnect:
+    """A client asks for a session on ingress connection `connection_id`."""
+
+    connection_id: int
+    request: SessionConnectRequest
+
+
+@dataclass(slots=True)
+class ClientKeepAlive:
+    """A client is alive, and says which session it holds on this connection."""
+
+    connection_id: int
+    leadership_term_id: int
+    cluster_session_id: ClusterSessionId
+
+
+@dataclass(slots=True)
+class ClientClose:
+    """A client asks for its session to be closed."""
+
+    connection_id: int
+    leadership_term_id: int
+    cluster_session_id: ClusterSessionId
+
+
+@dataclass(slots=True)
+class ClientStray:
+    """A session message came that this connection may not send: unknown session or another term."""
+
+    connection_id: int
+    leadership_term_id: int
+    cluster_session_id: ClusterSessionId
+
+
+@dataclass(slots=True)
+class ClientDisconnected:
+    """An ingress connection is gone. Its session stays until it times out, so that the client can come back."""
+
+    connection_id: int

@@ -1,0 +1,237 @@
+"""The leader between two elections: appends, counts what a quorum has recorded, keeps followers and sessions alive.
+
+Source: seed 002, "Consensus work"; aeron.md §3.3-§3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service_api import CloseReason
+from service_api.types import ClusterSessionId, MemberId
+
+from ..messages.consensus import AppendPosition, CanvassPosition, CatchupPosition, CommitPosition, StopCatchup
+from ..messages.log import NewLeadershipTermEvent, TimerEvent
+from . import effects as fx
+from .context import ConsensusContext
+from .election import CATCHUP_FLAG
+from .events import ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
+from .leadership import send_new_leadership_term
+from .log_publisher import LogPublisher
+from .members import is_active, quorum_position, quorum_threshold
+from .sessions import SessionManager
+from .timers import TimerService
+
+_TIMER_LIMIT = 20
+"""Timers fired in one poll, so that many at once do not delay ingress. Source: aeron.md §3.3."""
+
+_SESSION_CHECK_INTERVAL_NS = 100_000_000
+_TIMER_RESOLUTION_NS = 1_000_000
+
+
+class LeaderTerm:
+    """One leadership term of this member, from the first entry on. Dropped when the next election begins."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        sessions: SessionManager,
+        timers: TimerService,
+        last_activity_ns: Callable[[int], int | None],
+    ) -> None:
+        self._ctx = ctx
+        self._sessions = sessions
+        self._timers = timers
+        self._last_activity_ns = last_activity_ns
+        self._next_heartbeat_ns = ctx.now_ns
+        self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
+        self.publisher = LogPublisher(
+            ctx.log_buffer,
+            log_session_id=ctx.log_session_id,
+            initial_term_id=ctx.config.initial_term_id,
+            term_length_bytes=ctx.config.term_length_bytes,
+            mtu_length_bytes=ctx.config.mtu_length_bytes,
+            checksums=ctx.config.checksums,
+        )
+        for member in ctx.members.values():
+            member.time_of_last_append_ns = ctx.now_ns
+        self._append_new_leadership_term_event()
+        sessions.on_lead()
+
+    def __repr__(self) -> str:
+        ctx = self._ctx
+        return f"<LeaderTerm term={ctx.leadership_term_id} append={ctx.append_position} commit={ctx.commit_position}>"
+
+    def poll(self) -> str | None:
+        """Do what time has made due. Gives the reason for an election, if there is one."""
+        ctx = self._ctx
+        self._fire_timers()
+        if ctx.now_ns >= self._next_session_check_ns:
+            self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
+            self._sessions.poll(self.publisher, self._last_activity_ns)
+        if ctx.now_ns < self._next_heartbeat_ns:
+            return None
+        self._publish_commit_position()
+        active_count = 1 + sum(
+            is_active(member, ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns) for member in ctx.others
+        )
+        if active_count < quorum_threshold(len(ctx.members)):
+            return f"inactive follower quorum: active={active_count} members={len(ctx.members)}"
+        return None
+
+    def next_deadline_ns(self) -> int:
+        """The earliest monotonic time at which `poll` would act."""
+        ctx = self._ctx
+        deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns)
+        timer = self._timers.next_deadline()
+        if timer is None:
+            return deadline_ns
+        # The timer's clock is cluster time: look again in steps, so that a jump of that clock is noticed.
+        return min(
+            deadline_ns,
+            ctx.now_ns
+            + max(
+                _TIMER_RESOLUTION_NS,
+                min((timer - ctx.timestamp) * _TIMER_RESOLUTION_NS, 10 * _TIMER_RESOLUTION_NS),
+            ),
+        )
+
+    # --- positions
+
+    def on_recorded(self, position: int) -> None:
+        """The leader's own recording is durable up to `position`: its vote in the quorum."""
+        self._ctx.append_position = position
+        self._advance_commit()
+
+    def on_append_position(self, message: AppendPosition) -> None:
+        """A follower reports what it has recorded."""
+        ctx = self._ctx
+        member = ctx.members[MemberId(message.follower_member_id)]
+        member.time_of_last_append_ns = ctx.now_ns
+        if message.leadership_term_id != ctx.leadership_term_id:
+            return
+        member.append_leadership_term_id = message.leadership_term_id
+        member.append_position = message.log_position
+        if message.flags and message.flags & CATCHUP_FLAG:
+            join_position = member.live_join_position
+            if join_position is not None and message.log_position >= join_position:
+                ctx.emit(fx.StopCatchupReplay(member.member_id))
+                ctx.send(
+                    member.member_id,
+                    StopCatchup(
+                        leadership_term_id=ctx.leadership_term_id, follower_member_id=member.member_id
+                    ),
+                )
+        self._advance_commit()
+
+    def _advance_commit(self) -> None:
+        ctx = self._ctx
+        me = ctx.me
+        me.append_leadership_term_id = ctx.leadership_term_id
+        me.append_position = ctx.append_position
+        me.time_of_last_append_ns = ctx.now_ns
+        position = min(
+            ctx.append_position,
+            quorum_position(
+                ctx.members.values(),
+                leadership_term_id=ctx.leadership_term_id,
+                now_ns=ctx.now_ns,
+                heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
+            ),
+        )
+        if position > ctx.commit_position:
+            ctx.commit_position = position
+            self._publish_commit_position()
+            ctx.emit(fx.CommitAdvanced(position))
+
+    def _publish_commit_position(self) -> None:
+        ctx = self._ctx
+        self._next_heartbeat_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        ctx.broadcast(
+            CommitPosition(
+                leadership_term_id=ctx.leadership_term_id,
+                log_position=ctx.commit_position,
+                leader_member_id=ctx.config.member_id,
+            )
+        )
+
+    # --- members that come back
+
+    def on_canvass_position(self, message: CanvassPosition) -> str | None:
+        """A member asks where it stands. Gives the reason for an election when it is in a higher term."""
+        ctx = self._ctx
+        member = ctx.members[MemberId(message.follower_member_id)]
+        member.log_leadership_term_id = message.log_leadership_term_id
+        member.log_position = message.log_position
+        if max(message.leadership_term_id, message.log_leadership_term_id) > ctx.leadership_term_id:
+            return f"member {member.member_id} is in a higher term {message.leadership_term_id}"
+        ctx.emit(fx.StopCatchupReplay(member.member_id))
+        send_new_leadership_term(ctx, member, is_startup=False)
+        return None
+
+    def on_catchup_position(self, message: CatchupPosition) -> None:
+        """A follower asks for the log from a position of the current term on."""
+        ctx = self._ctx
+        if message.leadership_term_id == ctx.leadership_term_id:
+            ctx.emit(
+                fx.StartCatchupReplay(
+                    MemberId(message.follower_member_id),
+                    message.catchup_endpoint,
+                    message.log_position,
+                    ctx.log_session_id,
+                )
+            )
+
+    def on_live_joined(self, event: LiveJoined) -> None:
+        """A follower's log link flows from this position on, without a gap."""
+        self._ctx.members[event.member_id].live_join_position = event.position
+
+    # --- clients
+
+    def on_client_connect(self, event: ClientConnect) -> None:
+        """A client asks for a session."""
+        self._sessions.on_connect(event.connection_id, event.request, self.publisher)
+
+    def on_client_keep_alive(self, event: ClientKeepAlive) -> None:
+        """A client is alive."""
+        self._sessions.on_keep_alive(event.connection_id, event.cluster_session_id, event.leadership_term_id)
+
+    def on_client_stray(self, event: ClientStray) -> None:
+        """A session message came that cannot be taken."""
+        self._sessions.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
+
+    def on_client_close(self, event: ClientClose) -> None:
+        """A client asks for its session to be closed."""
+        session = self._sessions.sessions.get(ClusterSessionId(event.cluster_session_id))
+        if session is None or event.leadership_term_id != self._ctx.leadership_term_id:
+            self._sessions.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
+        elif not session.is_close_appended:
+            self._sessions.close(session, CloseReason.CLIENT_ACTION, self.publisher, "CLIENT_ACTION")
+
+    # --- entries of the leader's own
+
+    def _append_new_leadership_term_event(self) -> None:
+        ctx = self._ctx
+        event = NewLeadershipTermEvent(
+            leadership_term_id=ctx.leadership_term_id,
+            log_position=0,
+            timestamp=ctx.stamp(),
+            term_base_log_position=ctx.term_base_log_position,
+            leader_member_id=ctx.config.member_id,
+            log_session_id=ctx.log_session_id,
+            time_unit=ctx.config.time_unit,
+            app_version=ctx.config.app_version,
+        )
+        # The entry holds its own end position; its length does not depend on it.
+        end_position = self.publisher.end_position_of(len(event.encode()))
+        self.publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())
+
+    def _fire_timers(self) -> None:
+        ctx = self._ctx
+        for correlation_id in self._timers.expired(ctx.timestamp, limit=_TIMER_LIMIT):
+            event = TimerEvent(
+                leadership_term_id=ctx.leadership_term_id,
+                correlation_id=correlation_id,
+                timestamp=ctx.stamp(),
+            )
+            self.publisher.append_message(event.encode())

@@ -1,0 +1,103 @@
+"""The recent end of the log in memory: contiguous, immutable chunks of whole frames.
+
+A chunk is a `bytes` that was stamped (leader) or received (follower) in one go. The same object is handed to the
+recording, to every follower link and to the delivery loop, so nothing is copied after it was made. The window has two
+ends: the append position, and the base position, below which only the archive has the log. Readers below the base read
+the archive; the window never waits for them, which is what bounds memory when a follower or a service is slow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from service_api import invariant
+
+
+class LogBuffer:
+    """A bounded window of the log's bytes, addressed by position.
+
+    Invariant: `base_position <= append_position`, and the chunks between them are adjacent.
+    """
+
+    __slots__ = ("_chunks", "_pending", "_retained_bytes", "_starts", "append_position", "base_position")
+
+    def __init__(self, *, position: int, retained_bytes: int) -> None:
+        self.append_position = position
+        self.base_position = position
+        self._retained_bytes = retained_bytes
+        self._chunks: deque[bytes] = deque()
+        self._starts: deque[int] = deque()
+        self._pending: list[bytes] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"<LogBuffer base={self.base_position} append={self.append_position} chunks={len(self._chunks)}>"
+        )
+
+    def append(self, chunk: bytes) -> None:
+        """Add whole frames at the append position; their length is a multiple of 32."""
+        self._chunks.append(chunk)
+        self._pending.append(chunk)
+        self._starts.append(self.append_position)
+        self.append_position += len(chunk)
+
+    def take_pending(self) -> list[bytes]:
+        """Take the chunks appended since the last call, in order: what is still to be recorded and sent."""
+        pending = self._pending
+        self._pending = []
+        return pending
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes have been appended and not taken yet."""
+        return sum(map(len, self._pending))
+
+    def reset(self, position: int) -> None:
+        """Forget everything and go on at `position`: after a truncation, or a copy that went straight to the archive."""
+        self._chunks.clear()
+        self._starts.clear()
+        self._pending.clear()
+        self.append_position = position
+        self.base_position = position
+
+    def discard_before(self, position: int) -> None:
+        """Drop chunks that end at or before `position`, keeping the configured number of bytes for late joiners."""
+        limit = min(position, self.append_position - self._retained_bytes)
+        chunks, starts = self._chunks, self._starts
+        while chunks and starts[0] + len(chunks[0]) <= limit:
+            self.base_position = starts.popleft() + len(chunks.popleft())
+
+    def chunk_at(self, position: int) -> tuple[bytes, int] | None:
+        """Find the chunk that holds the frame at `position`: the chunk and the offset in it.
+
+        None at the append position. The search runs from the newest chunk, where readers are.
+        """
+        invariant(
+            self.base_position <= position <= self.append_position,
+            "read outside the window",
+            position=position,
+            window=self,
+        )
+        starts = self._starts
+        for index in range(len(starts) - 1, -1, -1):
+            start = starts[index]
+            if start <= position:
+                offset = position - start
+                chunk = self._chunks[index]
+                return (chunk, offset) if offset < len(chunk) else None
+        return None
+
+    def chunks_from(self, position: int) -> Iterator[bytes]:
+        """Yield the bytes from `position` to the append position, in order; only the first may be cut."""
+        invariant(
+            self.base_position <= position <= self.append_position,
+            "read outside the window",
+            position=position,
+            window=self,
+        )
+        for start, chunk in zip(self._starts, self._chunks, strict=True):
+            if start >= position:
+                yield chunk
+            elif start + len(chunk) > position:
+                yield chunk[position - start :]

@@ -1,0 +1,226 @@
+"""The leader's pen: gives every entry its place, its time and its checksum, in place.
+
+Clients send ingress messages that are already laid out as log frames. What is left to do is to check them and to write
+the fields that only the leader knows: term offset, term id, stream id, timestamp, checksum. One call handles a whole
+received chunk; the result is one immutable `bytes` that is appended to the window and never touched again.
+
+Invariant: a message never crosses a term. Where the next one does not fit, a padding frame fills the term.
+Rejected: building each entry from its parts. It costs three copies and 2.4 us a message, against 0.6 us for stamping.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+from zlib import crc32
+
+from service_api import LocalProtocolError, RemoteProtocolError
+from service_api.types import LOG_STREAM_ID
+from service_api.wire.frame import (
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    UNFRAGMENTED,
+    align,
+    encode_padding,
+    fragment,
+    frame_crc,
+    framed_length,
+    term_of,
+)
+
+from .log_buffer import LogBuffer
+
+PREFIX_LENGTH: Final = 24
+"""Bytes of a session message that identify it: message header, leadership term id, cluster session id."""
+
+_INGRESS_FRAME: Final = struct.Struct("<ixBH")
+_TIMESTAMP: Final = struct.Struct("<q")
+_MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
+
+
+class LogPublisher:
+    """Appends stamped frames to a `LogBuffer`. Only the leader holds one.
+
+    Bounds: a message may be at most `min(16 MiB, term length / 8)` long; the publisher itself never refuses for lack of
+    room, because the ingress side stops reading before the window is full.
+    """
+
+    __slots__ = (
+        "_checksums",
+        "_initial_term_id",
+        "_max_frame_length",
+        "_mtu_length_bytes",
+        "_term_length_bytes",
+        "log_buffer",
+        "log_session_id",
+        "max_message_length",
+    )
+
+    def __init__(
+        self,
+        log_buffer: LogBuffer,
+        *,
+        log_session_id: int,
+        initial_term_id: int,
+        term_length_bytes: int,
+        mtu_length_bytes: int,
+        checksums: bool,
+    ) -> None:
+        self.log_buffer = log_buffer
+        self.log_session_id = log_session_id
+        self.max_message_length = min(16 << 20, term_length_bytes // 8)
+        self._max_frame_length = min(mtu_length_bytes, self.max_message_length + HEADER_LENGTH)
+        self._initial_term_id = initial_term_id
+        self._term_length_bytes = term_length_bytes
+        self._mtu_length_bytes = mtu_length_bytes
+        self._checksums = checksums
+
+    def append_ingress(
+        self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int
+    ) -> int:
+        """Stamp and append the session messages at the start of `buffer[start:end]`.
+
+        `prefix` is the 24 bytes that every message of this connection's session begins with in this term. Stops at the
+        first frame that is incomplete, longer than a frame may be, fragmented, or of any other kind, and returns its
+        offset: the caller looks at it with care. The bytes that were taken are overwritten.
+
+        Raises:
+            RemoteProtocolError: a frame length that no frame can have (the client's fault).
+        """
+        offset = run_start = start
+        term_length = self._term_length_bytes
+        term_id, term_offset = self._place()
+        stamp = _TIMESTAMP.pack(timestamp)
+        unpack, pack_into, checksums = _INGRESS_FRAME.unpack_from, FRAME_HEADER.pack_into, self._checksums
+        session_id = 0 if checksums else self.log_session_id
+        max_frame_length = self._max_frame_length
+        view = memoryview(buffer)
+        while end - offset >= HEADER_LENGTH:
+            frame_length, flags, frame_type = unpack(buffer, offset)
+            if not HEADER_LENGTH <= frame_length <= max_frame_length:
+                raise RemoteProtocolError(
+                    f"ingress frame_length={frame_length} expected={HEADER_LENGTH}..{max_frame_length}"
+                )
+            length = (frame_length + 31) & -32
+            frame_end = offset + length
+            body = offset + 32
+            if (
+                frame_end > end
+                or frame_length < _MESSAGE_START
+                or flags != UNFRAGMENTED
+                or frame_type != TYPE_DATA
+                or buffer[body : body + PREFIX_LENGTH] != prefix
+            ):
+                break
+            if term_offset + length > term_length:
+                self._append_run(view, run_start, offset)
+                run_start = offset
+                self._fill_term(term_length - term_offset)
+                term_id, term_offset = self._place()
+            buffer[body + 24 : body + 32] = stamp
+            if checksums:
+                session_id = crc32(view[body:frame_end])
+                session_id -= (session_id & 0x80000000) << 1
+            pack_into(
+                buffer,
+                offset,
+                frame_length,
+                0,
+                UNFRAGMENTED,
+                TYPE_DATA,
+                term_offset,
+                session_id,
+                LOG_STREAM_ID,
+                term_id,
+                0,
+            )
+            term_offset += length
+            offset = frame_end
+            if term_offset == term_length:
+                self._append_run(view, run_start, offset)
+                run_start = offset
+                term_id, term_offset = self._place()
+        self._append_run(view, run_start, offset)
+        view.release()
+        return offset
+
+    def append_message(self, message: bytes) -> int:
+        """Append one message of any allowed length as adjacent frames. Returns its end position.
+
+        Raises:
+            LocalProtocolError: the message is longer than `max_message_length`.
+        """
+        length = self.framed_length(len(message))
+        term_id, term_offset = self._place()
+        if term_offset + length > self._term_length_bytes:
+            self._fill_term(self._term_length_bytes - term_offset)
+            term_id, term_offset = self._place()
+        run = bytearray(length)
+        offset = 0
+        for flags, payload in fragment(message, self._mtu_length_bytes):
+            frame_length = HEADER_LENGTH + len(payload)
+            run[offset + HEADER_LENGTH : offset + frame_length] = payload
+            session_id = frame_crc(run, offset, frame_length) if self._checksums else self.log_session_id
+            FRAME_HEADER.pack_into(
+                run,
+                offset,
+                frame_length,
+                0,
+                flags,
+                TYPE_DATA,
+                term_offset + offset,
+                session_id,
+                LOG_STREAM_ID,
+                term_id,
+                0,
+            )
+            offset += align(frame_length)
+        self.log_buffer.append(bytes(run))
+        return self.log_buffer.append_position
+
+    def end_position_of(self, message_length: int) -> int:
+        """Compute where a message of this length would end if it were appended now.
+
+        Entries that carry their own end position are encoded with it before they are appended.
+        """
+        length = self.framed_length(message_length)
+        _, term_offset = self._place()
+        remaining = self._term_length_bytes - term_offset
+        padding = remaining if length > remaining else 0
+        return self.log_buffer.append_position + padding + length
+
+    def framed_length(self, message_length: int) -> int:
+        """Compute the bytes that a message takes in the log.
+
+        Raises:
+            LocalProtocolError: the message is longer than `max_message_length`.
+        """
+        if message_length > self.max_message_length:
+            raise LocalProtocolError(
+                f"message too long: length={message_length} limit={self.max_message_length}"
+            )
+        return framed_length(message_length, self._mtu_length_bytes)
+
+    def _place(self) -> tuple[int, int]:
+        return term_of(
+            self.log_buffer.append_position,
+            initial_term_id=self._initial_term_id,
+            term_length_bytes=self._term_length_bytes,
+        )
+
+    def _fill_term(self, length: int) -> None:
+        term_id, term_offset = self._place()
+        self.log_buffer.append(
+            encode_padding(
+                length,
+                stream_id=LOG_STREAM_ID,
+                session_id=self.log_session_id,
+                term_id=term_id,
+                term_offset=term_offset,
+            )
+        )
+
+    def _append_run(self, view: memoryview, start: int, end: int) -> None:
+        if end > start:
+            self.log_buffer.append(bytes(view[start:end]))

@@ -1,0 +1,137 @@
+"""What a member knows of the others, and the votes and positions that a quorum makes of it.
+
+Two views of a member are kept apart. Where its log ended when it last said so (canvass, vote) decides who may lead. Where
+it has recorded the log *of this leadership term* decides what is committed: a position from an older term never counts,
+since what it refers to may yet be truncated (aeron.md §10 hazard 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from service_api.types import NULL_POSITION, NULL_VALUE, MemberId
+
+
+@dataclass(slots=True)
+class ClusterMember:
+    """One member as this one sees it. Positions in bytes, times in monotonic nanoseconds."""
+
+    member_id: MemberId
+    is_reachable: bool = False
+    """Whether the consensus link to it is up; always True of this member itself."""
+
+    log_leadership_term_id: int = NULL_VALUE
+    log_position: int = NULL_POSITION
+    """Where its log ended by its last canvass or vote; -1 until it spoke in this election."""
+
+    candidate_term_id: int = NULL_VALUE
+    vote: bool | None = None
+    """Its vote for this member in `candidate_term_id`; None until it answered."""
+
+    append_leadership_term_id: int = NULL_VALUE
+    append_position: int = NULL_POSITION
+    """What it reported to have recorded, durably, and in which leadership term."""
+
+    time_of_last_append_ns: int | None = None
+    live_join_position: int | None = None
+    """Leader: where its live log link began to flow; None while there is none."""
+
+    def forget_election(self) -> None:
+        """Drop what it said in an earlier election."""
+        self.log_leadership_term_id = NULL_VALUE
+        self.log_position = NULL_POSITION
+        self.candidate_term_id = NULL_VALUE
+        self.vote = None
+
+    def forget_term(self) -> None:
+        """Drop what it recorded in an earlier leadership term."""
+        self.append_leadership_term_id = NULL_VALUE
+        self.append_position = NULL_POSITION
+        self.time_of_last_append_ns = None
+        self.live_join_position = None
+
+
+def quorum_threshold(member_count: int) -> int:
+    """Count the members that make a majority."""
+    return member_count // 2 + 1
+
+
+def compare_log(term_a: int, position_a: int, term_b: int, position_b: int) -> int:
+    """Compare two log ends: positive when a is newer, negative when b is, 0 when equal. Source: Raft paper §5.4.1."""
+    if term_a != term_b:
+        return 1 if term_a > term_b else -1
+    return (position_a > position_b) - (position_a < position_b)
+
+
+def quorum_position(
+    members: Collection[ClusterMember], *, leadership_term_id: int, now_ns: int, heartbeat_timeout_ns: int
+) -> int:
+    """Compute the position that a majority has recorded in this leadership term.
+
+    Members that are silent for longer than the heartbeat timeout, or have reported in another term only, count as 0.
+    """
+    positions = sorted(
+        (
+            member.append_position
+            if member.append_leadership_term_id == leadership_term_id
+            and is_active(member, now_ns, heartbeat_timeout_ns)
+            else 0
+            for member in members
+        ),
+        reverse=True,
+    )
+    return positions[quorum_threshold(len(members)) - 1]
+
+
+def is_active(member: ClusterMember, now_ns: int, heartbeat_timeout_ns: int) -> bool:
+    """Tell whether the member has reported a position within the heartbeat timeout."""
+    last = member.time_of_last_append_ns
+    return last is not None and now_ns - last <= heartbeat_timeout_ns
+
+
+def would_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
+    """Tell whether the member has spoken and its log is no newer than the candidate's."""
+    return (
+        member.log_position != NULL_POSITION
+        and compare_log(
+            member.log_leadership_term_id,
+            member.log_position,
+            candidate.log_leadership_term_id,
+            candidate.log_position,
+        )
+        <= 0
+    )
+
+
+def is_unanimous_candidate(
+    members: Collection[ClusterMember], candidate: ClusterMember, excused: Collection[MemberId]
+) -> bool:
+    """Tell whether every member but the excused has spoken and would vote for the candidate, and these make a majority."""
+    asked = [member for member in members if member.member_id not in excused]
+    return len(asked) >= quorum_threshold(len(members)) and all(
+        would_vote_for(member, candidate) for member in asked
+    )
+
+
+def is_quorum_candidate(members: Collection[ClusterMember], candidate: ClusterMember) -> bool:
+    """Tell whether a majority has spoken and would vote for the candidate."""
+    return sum(would_vote_for(member, candidate) for member in members) >= quorum_threshold(len(members))
+
+
+def is_unanimous_leader(
+    members: Collection[ClusterMember], candidate_term_id: int, excused: Collection[MemberId]
+) -> bool:
+    """Tell whether every member but the excused voted yes in this term, and these make a majority."""
+    asked = [member for member in members if member.member_id not in excused]
+    return len(asked) >= quorum_threshold(len(members)) and all(_votes(asked, candidate_term_id))
+
+
+def is_quorum_leader(members: Collection[ClusterMember], candidate_term_id: int) -> bool:
+    """Tell whether a majority voted yes in this term and not one member voted no."""
+    votes = [member.vote for member in members if member.candidate_term_id == candidate_term_id]
+    return False not in votes and votes.count(True) >= quorum_threshold(len(members))
+
+
+def _votes(members: Iterable[ClusterMember], candidate_term_id: int) -> list[bool]:
+    return [member.vote is True and member.candidate_term_id == candidate_term_id for member in members]

@@ -1,0 +1,76 @@
+"""Timers by correlation id: the same on every member, because they change only at log positions.
+
+A timer is scheduled, moved and cancelled by the service, in the callbacks that every member runs at the same positions.
+Only the leader looks at the clock: an expired timer becomes a TimerEvent in the log, and the timer is gone, on every
+member, when that entry is delivered. Until then the leader only remembers that it has been appended; so a leader that loses
+its place has nothing to undo but that memory, and whoever leads next fires the timer again.
+
+Source: aeron.md §3.9.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+_COMPACT_FACTOR = 4
+
+
+class TimerService:
+    """Deadlines by correlation id, in the cluster's time unit."""
+
+    __slots__ = ("_deadlines", "_fired", "_heap")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []
+        self._fired: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<TimerService timers={len(self._deadlines)} fired={len(self._fired)}>"
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def schedule(self, correlation_id: int, deadline: int) -> None:
+        """Set or move a timer."""
+        self._deadlines[correlation_id] = deadline
+        heappush(self._heap, (deadline, correlation_id))
+        if len(self._heap) > 64 + _COMPACT_FACTOR * len(self._deadlines):
+            self._rebuild()
+
+    def cancel(self, correlation_id: int) -> bool:
+        """Drop a timer; False if there is none."""
+        return self._deadlines.pop(correlation_id, None) is not None
+
+    def on_fired(self, correlation_id: int) -> None:
+        """A TimerEvent was delivered: the timer is gone."""
+        self._deadlines.pop(correlation_id, None)
+        self._fired.discard(correlation_id)
+
+    def expired(self, now: int, *, limit: int) -> list[int]:
+        """Leader: take up to `limit` timers due at `now`, in order of deadline, each once while this member leads."""
+        due: list[int] = []
+        heap = self._heap
+        while heap and len(due) < limit and heap[0][0] <= now:
+            deadline, correlation_id = heappop(heap)
+            if self._deadlines.get(correlation_id) == deadline and correlation_id not in self._fired:
+                self._fired.add(correlation_id)
+                due.append(correlation_id)
+        return due
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline that may be due next; it may belong to a timer that was moved since."""
+        return self._heap[0][0] if self._heap else None
+
+    def rearm(self) -> None:
+        """Leadership changed: what was appended and not delivered may never be, so it is due again."""
+        self._fired.clear()
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._heap = [
+            (deadline, correlation_id)
+            for correlation_id, deadline in self._deadlines.items()
+            if correlation_id not in self._fired
+        ]
+        heapify(self._heap)

@@ -1,0 +1,363 @@
+"""The composition root: builds one member out of its parts, runs it, and takes it down in order.
+
+Nothing here decides anything. Files are opened and repaired first, then everything listens, then the first election begins; so
+a node that cannot run says so before it has told any other member that it exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import structlog
+
+from archive import Archive, ArchiveConfig, Recording
+from archive.server import ArchiveServer
+from service_api import Clock, ClusteredService, ConfigurationError, SystemClock
+from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TimeUnit
+
+from .config import NodeConfig
+from .core.consensus_module import ConsensusModule
+from .core.context import ConsensusConfig, ConsensusContext
+from .core.events import LinkChanged
+from .core.log_buffer import LogBuffer
+from .core.members import ClusterMember
+from .core.recording_log import RecordingLog
+from .runtime.activities import ActivityScope
+from .runtime.agent import ConsensusModuleAgent
+from .runtime.dialling import Endpoint
+from .runtime.ingress import Ingress
+from .runtime.log_control import LogControl, MemberLogEndpoints
+from .runtime.mark_file import ClusterMarkFile
+from .runtime.member_links import MemberLinks
+from .runtime.node_state_file import NodeStateFile
+from .runtime.recording_log_file import RecordingLogFile
+from .service.agent import ClusteredServiceAgent
+from .service.bounded_log_adapter import BoundedLogAdapter
+from .service_loading import load_service_class
+
+_CHANNEL: Final = "quorate:tcp?alias=log"
+_NS_PER_MS: Final = 1_000_000
+_MARK_INTERVAL_S: Final = 1.0
+
+logger = structlog.get_logger()
+
+
+async def run_node(config: NodeConfig) -> None:
+    """Run one member until SIGTERM or SIGINT, or until it cannot go on.
+
+    Raises:
+        ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
+        ClusterError: the directory is in use or damaged, the disk failed, or an invariant broke.
+    """
+    service = load_service_class(config.service, config.service_dir)()
+    async with Node.open(config, service) as node:
+        loop = asyncio.get_running_loop()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, node.stop)
+        await node.run()
+
+
+class Node:
+    """One member: its files, its links, its consensus module and its service."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        service: ClusteredService,
+        archive: Archive,
+        recording: Recording,
+        files: _Files,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._archive = archive
+        self._recording = recording
+        self._files = files
+        ctx = _make_context(config, files, recording)
+        self.module = ConsensusModule(
+            ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
+        )
+        self.agent = ConsensusModuleAgent(
+            self.module, clock=clock, ingress_window_bytes=config.ingress_window_bytes
+        )
+        self._ingress = Ingress(self.agent)
+        self.service_agent = ClusteredServiceAgent(
+            service,
+            _ModuleRequests(self.module),
+            member_id=MemberId(config.member_id),
+            time_unit=ctx.config.time_unit,
+            max_payload_length=min(16 << 20, config.term_length_bytes // 8) - 32,
+        )
+        self._adapter = BoundedLogAdapter(
+            ctx.log_buffer,
+            _ArchiveLogReader(archive, recording.recording_id),
+            self.service_agent,
+            self.module,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Node member={self._config.member_id} {self.module!r}>"
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls, config: NodeConfig, service: ClusteredService, *, clock: Clock | None = None
+    ) -> AsyncIterator[Node]:
+        """Lock the directory, open and repair the files, and close them again at the end.
+
+        Raises:
+            ClusterError: the directory is in use, or a file in it cannot be used.
+        """
+        clock = SystemClock() if clock is None else clock
+        with _open_files(config, clock) as files:
+            archive = await Archive.launch(
+                config.directory / "archive",
+                ArchiveConfig(
+                    term_length_bytes=config.term_length_bytes,
+                    segment_length_bytes=config.segment_length_bytes,
+                    mtu_length_bytes=config.mtu_length_bytes,
+                    file_sync_level=config.file_sync_level,
+                    checksums=config.checksums,
+                ),
+                clock_ms=SystemClock(TimeUnit.MILLIS).epoch_time,
+            )
+            try:
+                recording = await _open_log(archive, files.recording_log.recording_log)
+                yield cls(config, service, archive, recording, files, clock)
+            finally:
+                await archive.aclose()
+
+    async def run(self) -> None:
+        """Listen, take part in elections and terms until `stop`, then close in order.
+
+        Raises:
+            ConfigurationError: an endpoint cannot be listened on.
+            ClusterError: this member cannot go on; the error says why.
+        """
+        async with ActivityScope() as tasks:
+            log, links, server = self._connect(tasks), self._links, ArchiveServer(self._archive)
+            try:
+                await self._listen(log, links, server, tasks)
+                tasks.create_task(self._update_mark(), name="mark-file")
+                await self.service_agent.start()
+                _settle_garbage_collector()
+                logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
+                self.agent.start()
+                assert self.agent.terminated is not None
+                await self.agent.terminated
+                self.service_agent.terminate()
+            finally:
+                self.agent.close()
+                self._ingress.close()
+                links.close()
+                await server.aclose()
+                await log.aclose()
+        logger.info("node.stopped")
+
+    def _connect(self, tasks: ActivityScope) -> LogControl:
+        """Make the parts that talk to other members, and attach them to the agent."""
+        config = self._config
+        members = [member for member in config.members if member.member_id != config.member_id]
+        log = LogControl(
+            self.module.ctx,
+            self._archive,
+            self._recording,
+            recording_log_file=self._files.recording_log,
+            node_state_file=self._files.node_state,
+            peers={
+                MemberId(member.member_id): MemberLogEndpoints(
+                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
+                )
+                for member in members
+            },
+            post=self.agent.post,
+            on_recorded=self.agent.on_recorded,
+            on_failed=self.agent.terminate,
+            tasks=tasks,
+        )
+        self._links = MemberLinks(
+            MemberId(config.member_id),
+            {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
+            on_message=self.agent.post,
+            on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
+        )
+        self.agent.attach(
+            links=self._links,
+            ingress=self._ingress,
+            log=log,
+            adapter=self._adapter,
+            service=self.service_agent,
+            tasks=tasks,
+        )
+        return log
+
+    def stop(self) -> None:
+        """Stop this member in order."""
+        self.agent.terminate(None)
+
+    async def _listen(
+        self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope
+    ) -> None:
+        me = self._config.me
+        archive_endpoint = Endpoint.parse(me.archive)
+        with _naming("ingress", me.ingress):
+            await self._ingress.start(Endpoint.parse(me.ingress))
+        with _naming("log or catchup", f"{me.log}, {me.catchup}"):
+            await log.start(Endpoint.parse(me.log), Endpoint.parse(me.catchup))
+        with _naming("archive", me.archive):
+            await server.start(archive_endpoint.host, archive_endpoint.port)
+        with _naming("consensus", me.consensus):
+            await links.start(Endpoint.parse(me.consensus), tasks)
+
+    async def _update_mark(self) -> None:
+        """Show once a second, in the mark file, that this process is alive."""
+        clock = SystemClock(TimeUnit.MILLIS)
+        while True:
+            self._files.mark.update_activity(clock.epoch_time())
+            await asyncio.sleep(_MARK_INTERVAL_S)
+
+
+class _Files:
+    """The small files of a member, locked and open."""
+
+    def __init__(
+        self, mark: ClusterMarkFile, node_state: NodeStateFile, recording_log: RecordingLogFile
+    ) -> None:
+        self.mark = mark
+        self.node_state = node_state
+        self.recording_log = recording_log
+
+
+@contextlib.contextmanager
+def _open_files(config: NodeConfig, clock: Clock) -> Iterator[_Files]:
+    directory = config.directory / "cluster"
+    with contextlib.ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            mark = ClusterMarkFile.open(directory, member_id=config.member_id, now_ms=clock.epoch_time())
+            stack.callback(mark.close)
+            node_state = NodeStateFile.open(directory, file_sync_level=config.file_sync_level)
+            stack.callback(node_state.close)
+            recording_log = RecordingLogFile.open(directory, file_sync_level=config.file_sync_level)
+            stack.callback(recording_log.close)
+        except OSError as error:
+            raise ConfigurationError(
+                f"directory cannot be used: directory={directory} reason={error}"
+            ) from error
+        yield _Files(mark, node_state, recording_log)
+
+
+async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
+    """Open the log recording for appending, or start it; drop terms from the recording log that the log does not reach."""
+    last = recording_log.last_term()
+    known = [descriptor for descriptor in archive.descriptors() if descriptor.stream_id == LOG_STREAM_ID]
+    if last is not None:
+        recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
+    elif known:
+        recording = await archive.extend_recording(known[-1].recording_id, session_id=NULL_VALUE)
+    else:
+        return await archive.start_recording(
+            stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="quorate:tcp"
+        )
+    if last is not None and last.term_base_log_position > recording.append_position:
+        logger.warning(
+            "recording_log.truncated",
+            append_position=recording.append_position,
+            term_base_log_position=last.term_base_log_position,
+        )
+        recording_log.truncate_terms(recording.append_position + 1)
+    return recording
+
+
+def _make_context(config: NodeConfig, files: _Files, recording: Recording) -> ConsensusContext:
+    recording_log = files.recording_log.recording_log
+    last = recording_log.last_term()
+    retained_bytes = config.ingress_window_bytes
+    return ConsensusContext(
+        config=ConsensusConfig(
+            member_id=MemberId(config.member_id),
+            member_ids=tuple(MemberId(member.member_id) for member in config.members),
+            ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
+            catchup_endpoint=config.me.catchup,
+            startup_canvass_timeout_ns=config.startup_canvass_timeout_ms * _NS_PER_MS,
+            election_timeout_ns=config.election_timeout_ms * _NS_PER_MS,
+            election_status_interval_ns=config.election_status_interval_ms * _NS_PER_MS,
+            leader_heartbeat_timeout_ns=config.leader_heartbeat_timeout_ms * _NS_PER_MS,
+            leader_heartbeat_interval_ns=config.leader_heartbeat_interval_ms * _NS_PER_MS,
+            session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
+            session_limit=config.session_limit,
+            initial_term_id=recording.descriptor.initial_term_id,
+            term_length_bytes=recording.descriptor.term_buffer_length,
+            mtu_length_bytes=recording.descriptor.mtu_length,
+            checksums=config.checksums,
+            catchup_near_bytes=retained_bytes // 2,
+            app_version=config.app_version,
+        ),
+        random=random.SystemRandom().random,
+        recording_log=recording_log,
+        log_recording_id=RecordingId(recording.recording_id),
+        log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
+        members={
+            MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members
+        },
+        append_position=recording.append_position,
+        log_leadership_term_id=NULL_VALUE if last is None else last.leadership_term_id,
+        leadership_term_id=NULL_VALUE if last is None else last.leadership_term_id,
+        candidate_term_id=files.node_state.candidate_term_id,
+    )
+
+
+class _ModuleRequests:
+    """What the service asks of the consensus module, at a log position."""
+
+    def __init__(self, module: ConsensusModule) -> None:
+        self._module = module
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
+        self._module.timers.schedule(correlation_id, deadline)
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        return self._module.timers.cancel(correlation_id)
+
+    def close_session(self, session_id: ClusterSessionId) -> None:
+        self._module.on_service_close_session(session_id)
+
+
+class _ArchiveLogReader:
+    """Reads the log recording for delivery."""
+
+    def __init__(self, archive: Archive, recording_id: int) -> None:
+        self._archive = archive
+        self._recording_id = recording_id
+
+    def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+        return self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
+
+
+@contextlib.contextmanager
+def _naming(what: str, endpoint: str) -> Iterator[None]:
+    """Say which endpoint cannot be listened on."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {what} endpoint={endpoint}: {error.strerror or error}"
+        ) from error
+
+
+def _settle_garbage_collector() -> None:
+    """Keep what start-up made out of every later collection, and collect the young less often.
+
+    The hot path makes no cycles; a full collection of a started node costs 20 ms, which would be seen as a pause.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

@@ -1,0 +1,364 @@
+"""The consensus module's agent: takes turns.
+
+A turn drains the inbox through the core and performs the effects, in order. Most effects are done at once; a few must have
+reached the disk, or have waited for something to settle, before the next one may be performed: then the turn goes on in a
+task, and what arrives meanwhile waits in the inbox. That is how "persist, then send" holds without the core knowing time.
+
+A turn is run where its event arrives, not by a task that wakes up for it: at one message in flight that saves two passes of
+the loop, 40 us of 180.
+
+The data plane does not go through the inbox. Received chunks are appended to the window where they arrive, and one flush per
+pass of the loop hands them to the links and the recording.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import structlog
+
+from service_api import Clock, ClusterError, NodeTerminatedError, Role
+from service_api.types import ClusterSessionId
+
+from ..core import effects as fx
+from ..core import events as ev
+from ..core.consensus_module import ConsensusModule
+from ..core.log_publisher import LogPublisher
+from ..service.agent import ClusteredServiceAgent
+from ..service.bounded_log_adapter import BoundedLogAdapter
+from .activities import ActivityScope
+from .ingress import Ingress
+from .log_control import LogControl
+from .member_links import MemberLinks
+
+_DELIVERY_BYTES: Final = 512 << 10
+"""What is delivered in one go before the loop may look at its sockets again."""
+
+_INBOX_LIMIT: Final = 65536
+"""Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
+
+logger = structlog.get_logger()
+
+
+class ConsensusModuleAgent:
+    """Drives one member's consensus module on the event loop."""
+
+    def __init__(
+        self,
+        module: ConsensusModule,
+        *,
+        clock: Clock,
+        ingress_window_bytes: int,
+    ) -> None:
+        self.module = module
+        self._ctx = module.ctx
+        self._clock = clock
+        self._ingress_window_bytes = ingress_window_bytes
+        self._inbox: deque[object] = deque()
+        self._is_in_turn = False
+        self._settling: asyncio.Task[None] | None = None
+        self._is_flush_scheduled = False
+        self._is_delivery_scheduled = False
+        self._replay_target: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline_ns = 0
+        self._is_closed = False
+        self._handlers: dict[type, Callable[[Any], Coroutine[Any, Any, None] | None]] = {}
+        self.terminated: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ConsensusModuleAgent inbox={len(self._inbox)} {self.module!r}>"
+
+    def attach(
+        self,
+        *,
+        links: MemberLinks,
+        ingress: Ingress,
+        log: LogControl,
+        adapter: BoundedLogAdapter,
+        service: ClusteredServiceAgent,
+        tasks: ActivityScope,
+    ) -> None:
+        """Connect the agent with what performs its effects. Called once, before `start`."""
+        self._links, self._ingress, self._log = links, ingress, log
+        self._adapter, self._service, self._tasks = adapter, service, tasks
+        self._loop = asyncio.get_running_loop()
+        self.terminated = self._loop.create_future()
+        self._handlers = {
+            fx.SendToMember: lambda effect: links.send(effect.member_id, effect.message),
+            fx.SendToClient: self._send_to_client,
+            fx.BindIngress: self._bind_ingress,
+            fx.UnbindIngress: self._unbind_ingress,
+            fx.PersistCandidateTerm: log.persist_candidate_term,
+            fx.PersistRecordingLog: lambda effect: log.persist_recording_log(),
+            fx.StopLog: self._stop_log,
+            fx.TruncateLog: self._truncate_log,
+            fx.OpenLogPublication: log.open_publication,
+            fx.StartReplay: self._start_replay,
+            fx.StartLogReplication: log.start_replication,
+            fx.AcceptCatchup: log.accept_catchup,
+            fx.CloseCatchup: lambda effect: log.close_catchup(),
+            fx.JoinLog: log.join_log,
+            fx.StartCatchupReplay: log.start_catchup_replay,
+            fx.StopCatchupReplay: lambda effect: log.stop_catchup_replay(effect.member_id),
+            fx.CommitAdvanced: self._commit_advanced,
+            fx.RoleChanged: self._role_changed,
+            fx.StateChanged: _log_state_changed,
+            fx.ElectionStarted: lambda effect: logger.info("election.started", reason=effect.reason),
+            fx.ElectionClosed: _log_election_closed,
+            fx.SessionChanged: _log_session_changed,
+        }
+
+    # --- inputs
+
+    def start(self) -> None:
+        """Begin the first election."""
+        self._is_in_turn = True
+        self.module.start(now_ns=self._clock.monotonic_ns(), timestamp=self._clock.epoch_time())
+        self._is_in_turn = False
+        self._turn()
+
+    def post(self, event: object) -> None:
+        """Hand a message or an event to the core: now, or after what is being done."""
+        if self._is_closed:
+            return
+        self._inbox.append(event)
+        if len(self._inbox) > _INBOX_LIMIT:
+            self.terminate(
+                NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}")
+            )
+        elif not self._is_in_turn and self._settling is None:
+            self._turn()
+
+    def terminate(self, error: BaseException | None) -> None:
+        """Stop this node: in order, or because of an error that it cannot live with."""
+        assert self.terminated is not None
+        if not self.terminated.done():
+            if error is None:
+                self.terminated.set_result(None)
+            else:
+                self.terminated.set_exception(error)
+
+    def close(self) -> None:
+        """Take no more turns."""
+        self._is_closed = True
+        self._inbox.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- what ingress needs
+
+    @property
+    def publisher(self) -> LogPublisher | None:
+        """The leader's pen, or None while this member does not lead."""
+        leader = self.module.leader
+        return None if leader is None else leader.publisher
+
+    def monotonic_ns(self) -> int:
+        """Now, for durations."""
+        return self._clock.monotonic_ns()
+
+    def stamp(self) -> int:
+        """Now, for log entries."""
+        ctx = self._ctx
+        timestamp = self._clock.epoch_time()
+        if timestamp > ctx.cluster_time:
+            ctx.cluster_time = timestamp
+        return ctx.cluster_time
+
+    def is_window_full(self) -> bool:
+        """Whether more is appended and uncommitted than the ingress window allows."""
+        ctx = self._ctx
+        return ctx.log_buffer.append_position - ctx.commit_position > self._ingress_window_bytes
+
+    def schedule_flush(self) -> None:
+        """Send and record what has been appended, once per pass of the loop."""
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    # --- turns
+
+    def _turn(self) -> None:
+        """Take in everything that waits and perform what comes of it, unless an effect has to settle first."""
+        self._is_in_turn = True
+        module, inbox, clock = self.module, self._inbox, self._clock
+        try:
+            while self._perform(module.take_effects()) and inbox:
+                module.step(inbox.popleft(), now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
+        except Exception as error:
+            # The core and the effects do not fail in ordinary operation: what is left is a bug or a broken disk.
+            self.terminate(error)
+            self.close()
+            return
+        finally:
+            self._is_in_turn = False
+        if self._settling is None:
+            if self._ctx.log_buffer.pending_bytes:
+                self.schedule_flush()
+            self._schedule_poll()
+
+    def _perform(self, effects: Sequence[fx.Effect]) -> bool:
+        """Perform effects in order. False when one has to settle: the rest follows when it has."""
+        for index, effect in enumerate(effects):
+            settling = self._handlers[type(effect)](effect)
+            if settling is not None:
+                self._settling = self._tasks.create_task(
+                    self._settle(settling, effects[index + 1 :]), name="settle-effect"
+                )
+                return False
+        return True
+
+    async def _settle(self, settling: Coroutine[Any, Any, None], rest: Sequence[fx.Effect]) -> None:
+        """Wait for an effect that others depend on, then go on with the turn."""
+        try:
+            await settling
+        except (ClusterError, OSError) as error:
+            self.terminate(error)
+            return
+        self._settling = None
+        if self._perform(rest):
+            self._turn()
+
+    def _schedule_poll(self) -> None:
+        deadline_ns = self.module.next_deadline_ns()
+        if self._timer is not None:
+            if self._timer_deadline_ns <= deadline_ns:
+                return
+            self._timer.cancel()
+        self._timer_deadline_ns = deadline_ns
+        delay_s = max(0, deadline_ns - self._clock.monotonic_ns()) / 1e9
+        self._timer = self._loop.call_later(min(delay_s, 3600.0), self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        if self._is_closed or self._settling is not None:
+            return
+        self._is_in_turn = True
+        try:
+            self.module.poll(now_ns=self._clock.monotonic_ns(), timestamp=self._clock.epoch_time())
+        except Exception as error:
+            self.terminate(error)
+            self.close()
+            return
+        finally:
+            self._is_in_turn = False
+        self._turn()
+
+    # --- the data plane
+
+    def _flush(self) -> None:
+        """Send and record the chunks appended since the last flush."""
+        self._is_flush_scheduled = False
+        if self._is_closed:
+            return
+        try:
+            self._log.flush()
+        except (ClusterError, OSError) as error:
+            self.terminate(error)
+
+    def on_recorded(self, position: int) -> None:
+        """The recording is durable up to a position."""
+        self.post(ev.Recorded(position))
+
+    def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
+        self._adapter.advance_limit(effect.position)
+        self._deliver_soon()
+
+    def _start_replay(self, effect: fx.StartReplay) -> None:
+        self._replay_target = effect.to_position
+        self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if not self._is_delivery_scheduled:
+            self._is_delivery_scheduled = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Deliver what is committed, a bounded piece at a time."""
+        self._is_delivery_scheduled = False
+        if self._is_closed:
+            return
+        ctx, adapter = self._ctx, self._adapter
+        try:
+            has_more = adapter.poll(_DELIVERY_BYTES)
+        except Exception as error:
+            self.terminate(error)
+            self.close()
+            return
+        if has_more:
+            self._deliver_soon()
+        ctx.log_buffer.discard_before(min(ctx.commit_position, ctx.log_buffer.append_position))
+        target = self._replay_target
+        if target is not None and adapter.position >= target:
+            self._replay_target = None
+            self.post(ev.ReplayDone(adapter.position, self._service.time))
+        elif ctx.effects and self._settling is None:
+            self._turn()
+        if not self.is_window_full():
+            self._ingress.resume()
+
+    # --- effects
+
+    def _send_to_client(self, effect: fx.SendToClient) -> None:
+        connection = self._ingress.connections.get(effect.connection_id)
+        if connection is not None:
+            connection.send(effect.message, close_after=effect.close_after)
+
+    def _bind_ingress(self, effect: fx.BindIngress) -> None:
+        connection = self._ingress.connections.get(effect.connection_id)
+        if connection is not None:
+            session_id = ClusterSessionId(effect.cluster_session_id)
+            connection.bind(session_id, effect.leadership_term_id)
+            self._service.connect_egress(session_id, connection, effect.leadership_term_id)
+
+    def _unbind_ingress(self, effect: fx.UnbindIngress) -> None:
+        if effect.connection_id is None:
+            self._ingress.unbind_all()
+            self._service.disconnect_egress(None)
+            return
+        connection = self._ingress.connections.get(effect.connection_id)
+        if connection is not None:
+            connection.unbind()
+
+    async def _stop_log(self, effect: fx.StopLog) -> None:
+        self._replay_target = None
+        self._inbox.appendleft(ev.LogStopped(await self._log.stop()))
+
+    async def _truncate_log(self, effect: fx.TruncateLog) -> None:
+        logger.warning("log.truncated", position=effect.position, append_position=self._ctx.append_position)
+        await self._log.truncate(effect.position)
+        self._inbox.appendleft(ev.LogTruncated(effect.position))
+
+    def _role_changed(self, effect: fx.RoleChanged) -> None:
+        self._service.on_role_change(effect.role)
+        if effect.role is not Role.LEADER:
+            self._service.disconnect_egress(None)
+
+
+def _log_state_changed(effect: fx.StateChanged) -> None:
+    logger.info(
+        "election.state_changed",
+        old=effect.old.name,
+        new=effect.new.name,
+        reason=effect.reason,
+        leadership_term_id=effect.leadership_term_id,
+        append_position=effect.append_position,
+        commit_position=effect.commit_position,
+    )
+
+
+def _log_election_closed(effect: fx.ElectionClosed) -> None:
+    logger.info(
+        "election.closed",
+        leadership_term_id=effect.leadership_term_id,
+        leader_member_id=effect.leader_member_id,
+        log_position=effect.log_position,
+    )
+
+
+def _log_session_changed(effect: fx.SessionChanged) -> None:
+    logger.info(effect.event, cluster_session_id=effect.cluster_session_id, reason=effect.reason)

@@ -1,0 +1,74 @@
+"""Connecting to another member, again and again, and the few socket options that every link wants."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+from service_api import ConfigurationError
+
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+_CONNECT_TIMEOUT_S: Final = 2.0
+
+
+@dataclass(slots=True, frozen=True)
+class Endpoint:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `host:port`.
+
+        Raises:
+            ConfigurationError: the text is not of that form.
+        """
+        host, separator, port = text.rpartition(":")
+        if not separator or not port.isdigit() or not host:
+            raise ConfigurationError(f"endpoint={text!r} expected host:port")
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def set_no_delay(transport: asyncio.BaseTransport) -> None:
+    """Send small writes at once: batching is done before the socket, by turns of the loop."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+async def dial_forever(
+    endpoint: Endpoint, make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol]
+) -> None:
+    """Keep one connection to the endpoint: whenever it is lost, connect again, pausing longer after each failure.
+
+    `make_protocol` is given a future that its protocol resolves when the connection is lost.
+    """
+    loop = asyncio.get_running_loop()
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        closed: asyncio.Future[None] = loop.create_future()
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                transport, _ = await loop.create_connection(
+                    partial(make_protocol, closed), endpoint.host, endpoint.port
+                )
+        except (OSError, TimeoutError):
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            continue
+        pause_s = _FIRST_PAUSE_S
+        try:
+            await closed
+        finally:
+            transport.close()
+        await asyncio.sleep(pause_s)

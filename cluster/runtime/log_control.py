@@ -1,0 +1,340 @@
+"""Everything a member does with its log: write it, send it, receive it, copy it, cut it.
+
+The consensus module asks for these things with effects; this is where they are done, on the archive and the links. What
+takes long runs in an activity that belongs to the election or term that asked for it, and `stop` ends all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from archive import Archive, Recording
+from archive.replay import ReplaySession
+from archive.replication import replicate
+from service_api import ClusterError
+from service_api.types import LOG_STREAM_ID, MemberId
+from service_api.wire.frame import SetupFrame
+
+from ..core import effects as fx
+from ..core import events as ev
+from ..core.context import ConsensusContext
+from ..core.log_receiver import LogReceiver
+from .activities import ActivityScope
+from .dialling import Endpoint, set_no_delay
+from .log_links import LogImage, LogPublication, LogSubscription
+from .node_state_file import NodeStateFile
+from .recording_log_file import RecordingLogFile
+
+_CONNECT_TIMEOUT_S: Final = 2.0
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True, frozen=True)
+class MemberLogEndpoints:
+    """Where another member takes the live log and serves its archive."""
+
+    log: Endpoint
+    archive: Endpoint
+
+
+class LogControl:
+    """The log of one member, on its disk and on its links."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        archive: Archive,
+        recording: Recording,
+        *,
+        recording_log_file: RecordingLogFile,
+        node_state_file: NodeStateFile,
+        peers: Mapping[MemberId, MemberLogEndpoints],
+        post: Callable[[object], None],
+        on_recorded: Callable[[int], None],
+        on_failed: Callable[[BaseException], None],
+        tasks: ActivityScope,
+    ) -> None:
+        self._ctx = ctx
+        self._archive = archive
+        self._recording = recording
+        self._recording_log_file = recording_log_file
+        self._node_state_file = node_state_file
+        self._peers = peers
+        self._post = post
+        self._on_recorded = on_recorded
+        self._on_failed = on_failed
+        self._tasks = tasks
+        self._publication: LogPublication | None = None
+        self._wanted_log_session_id: int | None = None
+        self._wanted_catchup_session_id: int | None = None
+        self._catchup_replays: dict[MemberId, asyncio.Task[None]] = {}
+        self._replication: asyncio.Task[None] | None = None
+        self._live = LogSubscription(
+            on_frames=self._on_frames, on_image=self._on_live_image, on_closed=self._on_live_closed
+        )
+        self._catchup = LogSubscription(
+            on_frames=self._on_frames, on_image=self._on_catchup_image, on_closed=self._on_catchup_closed
+        )
+        self._watch(recording)
+
+    def __repr__(self) -> str:
+        return f"<LogControl recording={self._recording!r} publication={self._publication!r}>"
+
+    async def start(self, log_endpoint: Endpoint, catchup_endpoint: Endpoint) -> None:
+        """Listen for the live log and for catch-up replays.
+
+        Raises:
+            OSError: an endpoint cannot be listened on.
+        """
+        await self._live.start(log_endpoint)
+        await self._catchup.start(catchup_endpoint)
+
+    async def aclose(self) -> None:
+        """Stop everything and write the log's stop position."""
+        await self.stop()
+        self._live.close()
+        self._catchup.close()
+        await self._recording.stop()
+
+    # --- the hot path
+
+    def flush(self) -> None:
+        """Hand what was appended to the followers, then to the recording: the leader syncs while it sends."""
+        chunks = self._ctx.log_buffer.take_pending()
+        if not chunks:
+            return
+        if self._publication is not None:
+            self._publication.send(chunks)
+        recording = self._recording
+        for chunk in chunks:
+            recording.append(chunk)
+        recording.flush()
+
+    # --- durable state
+
+    async def persist_candidate_term(self, effect: fx.PersistCandidateTerm) -> None:
+        """Write the candidate term; it is on disk when this returns."""
+        await self._blocking(
+            lambda: self._node_state_file.propose_max_candidate_term_id(
+                effect.candidate_term_id, effect.log_position, effect.timestamp
+            )
+        )
+
+    async def persist_recording_log(self) -> None:
+        """Write what changed in the recording log; it is on disk when this returns."""
+        await self._blocking(self._recording_log_file.persist)
+
+    # --- beginning and ending
+
+    async def stop(self) -> int:
+        """End every activity and link of the log, let writes settle. Gives the position where the log ends, durably."""
+        self._wanted_log_session_id = None
+        self._wanted_catchup_session_id = None
+        publication, self._publication = self._publication, None
+        if publication is not None:
+            publication.close()
+        self._live.disconnect()
+        self._catchup.disconnect()
+        activities = [*self._catchup_replays.values()]
+        self._catchup_replays.clear()
+        if self._replication is not None:
+            activities.append(self._replication)
+            self._replication = None
+        for activity in activities:
+            activity.cancel()
+        if activities:
+            await asyncio.wait(activities)
+        self.flush()
+        recording = self._recording
+        recording.flush()
+        await recording.wait_recorded(recording.append_position)
+        if self._ctx.log_buffer.append_position != recording.append_position:
+            # A copy from another archive was cut short: it went straight to the recording.
+            self._ctx.log_buffer.reset(recording.append_position)
+        return recording.append_position
+
+    async def truncate(self, position: int) -> None:
+        """Cut the log back to `position`, durably."""
+        recording_id = self._recording.recording_id
+        await self._recording.stop()
+        await self._archive.truncate_recording(recording_id, position)
+        self._recording = await self._archive.extend_recording(
+            recording_id, session_id=self._ctx.log_session_id
+        )
+        self._watch(self._recording)
+        self._ctx.log_buffer.reset(position)
+
+    # --- leading
+
+    def open_publication(self, effect: fx.OpenLogPublication) -> None:
+        """Dial every follower with this term's log."""
+        self._publication = LogPublication(
+            lambda position: self._setup(position, effect.log_session_id),
+            self._ctx.log_buffer,
+            on_live_joined=lambda member_id, position: self._post(ev.LiveJoined(member_id, position)),
+        )
+        self._publication.open({member_id: peer.log for member_id, peer in self._peers.items()}, self._tasks)
+
+    def start_catchup_replay(self, effect: fx.StartCatchupReplay) -> None:
+        """Replay the log to a follower from the archive, following the live end."""
+        self.stop_catchup_replay(effect.member_id)
+        self._catchup_replays[effect.member_id] = self._tasks.create_task(
+            self._replay_catchup(effect), name=f"catchup-replay-{effect.member_id}"
+        )
+
+    def stop_catchup_replay(self, member_id: MemberId) -> None:
+        """End the catch-up replay to a follower, if one runs."""
+        task = self._catchup_replays.pop(member_id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _replay_catchup(self, effect: fx.StartCatchupReplay) -> None:
+        try:
+            endpoint = Endpoint.parse(effect.endpoint)
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            try:
+                set_no_delay(writer.transport)
+                writer.write(self._setup(effect.position, effect.log_session_id).encode())
+                session = ReplaySession(
+                    self._archive,
+                    self._recording.recording_id,
+                    position=effect.position,
+                    stop_position=None,
+                    sink=writer,
+                )
+                await session.run()
+            finally:
+                writer.close()
+            reason = "the replay ended"
+        except (ClusterError, OSError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        logger.warning(
+            "catchup_replay.ended", peer_member_id=effect.member_id, position=effect.position, reason=reason
+        )
+        if self._catchup_replays.get(effect.member_id) is asyncio.current_task():
+            del self._catchup_replays[effect.member_id]
+
+    # --- following
+
+    def join_log(self, effect: fx.JoinLog) -> None:
+        """Ask the leader's link of this log session to flow, now or as soon as it connects."""
+        self._wanted_log_session_id = effect.log_session_id
+        self._on_live_image(effect.log_session_id)
+
+    def accept_catchup(self, effect: fx.AcceptCatchup) -> None:
+        """Take the catch-up replay of this log session, now or as soon as it connects."""
+        self._wanted_catchup_session_id = effect.log_session_id
+        self._on_catchup_image(effect.log_session_id)
+
+    def close_catchup(self) -> None:
+        """Drop the catch-up link."""
+        self._wanted_catchup_session_id = None
+        self._catchup.disconnect()
+
+    def start_replication(self, effect: fx.StartLogReplication) -> None:
+        """Copy a range of the log from the leader's archive."""
+        self._replication = self._tasks.create_task(self._replicate(effect), name="log-replication")
+
+    async def _replicate(self, effect: fx.StartLogReplication) -> None:
+        peer = self._peers[effect.leader_member_id].archive
+        try:
+            position = await replicate(
+                host=peer.host,
+                port=peer.port,
+                src_recording_id=effect.leader_recording_id,
+                recording=self._recording,
+                stop_position=effect.stop_position,
+            )
+        except (ClusterError, OSError) as error:
+            self._post(
+                ev.ActivityFailed(f"log replication from member {effect.leader_member_id} failed: {error}")
+            )
+            return
+        self._ctx.log_buffer.reset(position)
+        self._replication = None
+        self._post(ev.ReplicationDone(position))
+
+    def _on_live_image(self, log_session_id: int) -> None:
+        image = self._live.image(log_session_id)
+        if image is None or log_session_id != self._wanted_log_session_id:
+            return
+        self._wanted_log_session_id = None
+        if self._refuse_setup(image):
+            return
+        self._live.open(image, self._receiver(), join_position=self._ctx.log_buffer.append_position)
+        self._post(ev.LogJoined(log_session_id))
+
+    def _on_catchup_image(self, log_session_id: int) -> None:
+        image = self._catchup.image(log_session_id)
+        if image is None or log_session_id != self._wanted_catchup_session_id:
+            return
+        self._wanted_catchup_session_id = None
+        if self._refuse_setup(image):
+            return
+        self._catchup.open(image, self._receiver(), join_position=None)
+        self._post(ev.CatchupImageAvailable(log_session_id))
+
+    def _refuse_setup(self, image: LogImage) -> bool:
+        """Refuse a stream that is laid out differently from this log: its positions would mean other bytes."""
+        config, setup = self._ctx.config, image.setup
+        assert setup is not None
+        expected = (config.initial_term_id, config.term_length_bytes)
+        actual = (setup.initial_term_id, setup.term_length_bytes)
+        if actual == expected:
+            return False
+        image.abort("wrong layout")
+        self._post(
+            ev.ActivityFailed(
+                f"log stream has (initial_term_id, term_length_bytes)={actual} expected={expected}"
+            )
+        )
+        return True
+
+    def _on_live_closed(self, log_session_id: int, reason: str) -> None:
+        self._post(ev.LogImageClosed(log_session_id, reason))
+
+    def _on_catchup_closed(self, log_session_id: int, reason: str) -> None:
+        self._post(ev.ActivityFailed(f"catch-up link closed: {reason}"))
+
+    def _on_frames(self) -> None:
+        """Frames of the leader's log were appended to the window: record them now, before anything is read again."""
+        try:
+            self.flush()
+        except (ClusterError, OSError) as error:
+            self._on_failed(error)
+
+    def _receiver(self) -> LogReceiver:
+        config = self._ctx.config
+        return LogReceiver(
+            self._ctx.log_buffer,
+            initial_term_id=config.initial_term_id,
+            term_length_bytes=config.term_length_bytes,
+            checksums=config.checksums,
+        )
+
+    # --- helpers
+
+    def _setup(self, position: int, log_session_id: int) -> SetupFrame:
+        config = self._ctx.config
+        return SetupFrame.at_position(
+            position,
+            session_id=log_session_id,
+            stream_id=LOG_STREAM_ID,
+            initial_term_id=config.initial_term_id,
+            term_length_bytes=config.term_length_bytes,
+            mtu_length_bytes=config.mtu_length_bytes,
+        )
+
+    def _watch(self, recording: Recording) -> None:
+        recording.on_recorded = self._on_recorded
+        recording.on_failed = self._on_failed
+
+    async def _blocking(self, job: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, job)

@@ -1,0 +1,208 @@
+"""Reads the log up to the commit position and delivers it: the only way from the log to a service.
+
+One walk serves the service and the consensus module. It reads the window while it can and the archive where the window has
+moved on, so a slow service, a replay at start and ordinary delivery are one mechanism with one bound: nothing past the
+commit position is ever delivered.
+
+Source: Aeron `BoundedLogAdapter`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, Protocol
+
+from service_api import InvariantViolation, invariant
+from service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED
+from service_api.wire.message import Message, decode_message
+from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
+from service_api.wire.stream import MessageAssembler
+
+from ..core.log_buffer import LogBuffer
+from ..messages.log import (
+    LOG_MESSAGES,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
+from .agent import ClusteredServiceAgent
+
+_FRAME: Final = struct.Struct("<ixBH24x2xH4x8xqq")
+"""frame_length, flags, type; template id, cluster session id and timestamp of the session message inside."""
+
+_SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID
+_PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
+_ARCHIVE_READ_BYTES: Final = 1 << 20
+
+
+class LogReader(Protocol):
+    """Reads what the window no longer holds."""
+
+    def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+        """Whole frames from `position`, at least one, none beyond `stop_position`."""
+
+
+class ModuleReplay(Protocol):
+    """What the consensus module learns from delivered entries."""
+
+    def on_replay_session_open(self, event: SessionOpenEvent, end_position: int) -> None:
+        """A session was opened."""
+
+    def on_replay_session_close(self, event: SessionCloseEvent) -> None:
+        """A session was closed."""
+
+    def on_replay_timer_event(self, event: TimerEvent) -> None:
+        """A timer fired."""
+
+
+class BoundedLogAdapter:
+    """Delivers log entries in order. `position` is how far it has come; `limit_position` how far it may go.
+
+    Invariant: position <= limit_position <= commit position.
+    """
+
+    def __init__(
+        self, log_buffer: LogBuffer, reader: LogReader, agent: ClusteredServiceAgent, module: ModuleReplay
+    ) -> None:
+        self._log_buffer = log_buffer
+        self._reader = reader
+        self._agent = agent
+        self._module = module
+        self._assembler = MessageAssembler()
+        self.position = 0
+        self.limit_position = 0
+
+    def __repr__(self) -> str:
+        return f"<BoundedLogAdapter position={self.position} limit={self.limit_position}>"
+
+    def advance_limit(self, position: int) -> None:
+        """Allow delivery up to a committed position."""
+        self.limit_position = max(self.limit_position, position)
+
+    def poll(self, limit_bytes: int) -> bool:
+        """Deliver about `limit_bytes` of the log. True when more may be delivered at once.
+
+        Raises:
+            InvariantViolation: the log holds what no leader writes; the node must stop.
+        """
+        stop_position = min(self.limit_position, self.position + limit_bytes)
+        self._agent.enter_messages()
+        try:
+            while self.position < stop_position:
+                chunk, offset = self._chunk()
+                self._deliver(chunk, offset, min(len(chunk), offset + self.limit_position - self.position))
+        finally:
+            self._agent.leave_messages()
+            self._agent.egress.flush()
+        return self.position < self.limit_position
+
+    def _chunk(self) -> tuple[bytes, int]:
+        """Find bytes at the current position, in the window or in the archive."""
+        log_buffer, position = self._log_buffer, self.position
+        if position >= log_buffer.base_position:
+            found = log_buffer.chunk_at(position)
+            if found is not None:
+                return found
+        data = self._reader.read(position, _ARCHIVE_READ_BYTES, stop_position=self.limit_position)
+        invariant(
+            len(data) > 0,
+            "committed entries can be read",
+            position=position,
+            limit_position=self.limit_position,
+        )
+        return data, 0
+
+    def _deliver(self, chunk: bytes, offset: int, end: int) -> None:
+        """Deliver the frames of `chunk[offset:end]`: the hot loop."""
+        agent, view = self._agent, memoryview(chunk)
+        egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
+        unpack = _FRAME.unpack_from
+        base = self.position - offset
+        chunk_length = len(chunk)
+        while offset < end:
+            if chunk_length - offset < _PAYLOAD_OFFSET:
+                offset += self._deliver_odd(chunk, offset)
+                continue
+            frame_length, flags, frame_type, template_id, session_id, timestamp = unpack(chunk, offset)
+            if template_id == _SESSION_MESSAGE and flags == UNFRAGMENTED and frame_type == TYPE_DATA:
+                session = sessions.get(session_id)
+                payload_start = offset + 64
+                payload_end = offset + frame_length
+                offset += (frame_length + 31) & -32
+                egress.time = timestamp
+                agent.log_position = self.position = base + offset
+                if session is not None:
+                    try:
+                        on_session_message(session, timestamp, view[payload_start:payload_end])
+                    except Exception as error:
+                        agent.on_service_error(error)
+            else:
+                offset += self._deliver_odd(chunk, offset)
+                self.position = base + offset
+
+    def _deliver_odd(self, chunk: bytes, offset: int) -> int:
+        """Deliver one frame that is not an ordinary session message. Gives its aligned length."""
+        frame_length, flags, frame_type = struct.unpack_from("<ixBH", chunk, offset)
+        length: int = (frame_length + 31) & -32
+        invariant(
+            frame_length >= HEADER_LENGTH,
+            "a committed frame has a length",
+            position=self.position,
+            frame_length=frame_length,
+        )
+        self.position += length
+        encoded = self._assembler.append_fragment(
+            frame_type, flags, chunk[offset + HEADER_LENGTH : offset + frame_length]
+        )
+        if encoded is not None:
+            self._agent.log_position = self.position
+            self._on_message(encoded)
+        return length
+
+    def _on_message(self, encoded: bytes) -> None:
+        message = decode_message(encoded, registry=LOG_MESSAGES)
+        timestamp = getattr(message, "timestamp", None)
+        if timestamp is not None:
+            self._agent.egress.time = timestamp
+        handler = _HANDLERS.get(type(message))
+        if handler is not None:
+            handler(self, message)
+        elif isinstance(message, SessionMessageHeader):
+            session = self._agent.sessions.get(message.cluster_session_id)
+            if session is not None:
+                payload = memoryview(encoded)[SESSION_HEADER_LENGTH:]
+                self._agent.on_session_message(session, message.timestamp, payload)
+        else:
+            raise InvariantViolation(
+                f"log entry of an unexpected kind: {type(message).__name__} position={self.position}"
+            )
+
+    def _on_session_open(self, event: SessionOpenEvent) -> None:
+        self._module.on_replay_session_open(event, self.position)
+        self._agent.on_session_open(event)
+
+    def _on_session_close(self, event: SessionCloseEvent) -> None:
+        self._agent.on_session_close(event)
+        self._module.on_replay_session_close(event)
+
+    def _on_timer(self, event: TimerEvent) -> None:
+        self._module.on_replay_timer_event(event)
+        self._agent.on_timer_event(event)
+
+    def _on_new_term(self, event: NewLeadershipTermEvent) -> None:
+        invariant(
+            event.log_position == self.position,
+            "a term's first entry says where it ends",
+            log_position=event.log_position,
+            position=self.position,
+        )
+        self._agent.on_new_leadership_term_event(event)
+
+
+_HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the type it is keyed by
+    SessionOpenEvent: BoundedLogAdapter._on_session_open,
+    SessionCloseEvent: BoundedLogAdapter._on_session_close,
+    TimerEvent: BoundedLogAdapter._on_timer,
+    NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
+}
