@@ -32,6 +32,8 @@ from service_api.wire.fields import (
 )
 from service_api.wire.message import Message, Registry, registry_of
 
+from .descriptor import RecordingState
+
 
 class ControlResponseCode(IntEnum):
     """How a request ended. Source: schema 101 `ControlResponseCode`."""
@@ -47,14 +49,6 @@ class SourceLocation(IntEnum):
 
     LOCAL = 0
     REMOTE = 1
-
-
-class RecordingState(IntEnum):
-    """What a catalog entry is worth. Source: schema 101 `RecordingState`."""
-
-    INVALID = 0
-    VALID = 1
-    DELETED = 2
 
 
 class RecordingSignal(IntEnum):

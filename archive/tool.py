@@ -1,0 +1,358 @@
+"""`quorate archive describe|verify|dump DIR`: look into an archive directory without changing it.
+
+Exit status: 0 fine, 10 `verify` found something wrong, 2 the directory or an option cannot be used.
+`build_app` takes the registry of messages that `dump --messages` decodes; `app` knows every message class
+that the program has imported.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from service_api.wire.message import MESSAGES, Registry
+
+from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
+from .descriptor import RecordingDescriptor
+from .errors import ArchiveError
+from .file_system import OsFileSystem
+from .layout import parse_segment_file_name
+from .message_view import APPLICATION, OPAQUE, find_message, view_message
+from .reader import Frame, FrameReader, MessageReader
+from .verify import RecordingVerdict, verify_recording
+
+EXIT_FOUND_WRONG: Final = 10
+EXIT_USAGE: Final = 2
+TABLE_WIDTH_IN_PIPE: Final = 160
+
+
+class OutputFormat(StrEnum):
+    """How a command prints what it found."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+class ChecksumMode(StrEnum):
+    """Whether frames are checked against a CRC-32: as the catalog says, always, or never."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory.")]
+OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+RecordingOption = Annotated[int | None, typer.Option("--recording-id", min=0, help="Only this recording.")]
+ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
+FromOption = Annotated[
+    int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many a recording.")]
+MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
+
+
+def build_app(registry: Registry) -> typer.Typer:
+    """Make the command group; `registry` holds the messages that `dump --messages` decodes."""
+    group = typer.Typer(
+        help="Look into recordings: describe, verify, dump.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.command()(describe)
+    group.command()(verify)
+
+    @group.command()
+    def dump(
+        directory: DirectoryArgument,
+        recording_id: RecordingOption = None,
+        messages: MessagesOption = False,
+        from_position: FromOption = None,
+        limit: LimitOption = None,
+        output: OutputOption = OutputFormat.JSONL,
+    ) -> None:
+        """Print the frames or messages of recordings."""
+        rows = _dump_rows(
+            directory,
+            recording_id=recording_id,
+            registry=registry if messages else None,
+            from_position=from_position,
+            limit=limit,
+        )
+        _print_rows(rows, output, title="messages" if messages else "frames")
+
+    return group
+
+
+def describe(
+    directory: DirectoryArgument,
+    recording_id: RecordingOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Print what the catalog says about each recording."""
+    content = _load(directory)
+    entries = _select(content, recording_id)
+    segments = _segment_counts(directory)
+    rows = [_describe_row(entry, segments) for entry in entries]
+    columns = {
+        "recording_id": "id",
+        "state": "state",
+        "start_position": "start",
+        "stop_position": "stop",
+        "stream_id": "stream",
+        "segments": "segments",
+        "checksummed": "crc",
+        "original_channel": "channel",
+    }
+    _print_rows(iter(rows), output, title=str(directory), columns=columns)
+
+
+def verify(
+    directory: DirectoryArgument,
+    recording_id: RecordingOption = None,
+    checksum: ChecksumOption = ChecksumMode.AUTO,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Check every frame of every recording; exit status 10 when something is wrong."""
+    entries = _select(_load(directory), recording_id)
+    checksums = None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON
+    with Progress(
+        TextColumn("recording {task.fields[recording_id]}"),
+        BarColumn(),
+        TextColumn("{task.completed:,} bytes"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        verdicts = [_verify_entry(directory, entry, checksums, progress) for entry in entries]
+    columns = {
+        "recording_id": "id",
+        "verdict": "verdict",
+        "frame_count": "frames",
+        "start_position": "start",
+        "stop_position": "stop",
+        "checksummed": "crc",
+        "remarks": "remarks",
+    }
+    _print_rows(
+        (_verdict_row(verdict) for verdict in verdicts), output, title=str(directory), columns=columns
+    )
+    if not all(verdict.is_ok for verdict in verdicts):
+        raise typer.Exit(EXIT_FOUND_WRONG)
+
+
+app: Final = build_app(MESSAGES)
+"""The command group, decoding every message class that the program has imported."""
+
+
+def _load(directory: Path) -> CatalogContent:
+    """Read the catalog, or end with one clear line."""
+    try:
+        if not directory.is_dir():
+            _refuse(f"not a directory: {directory}")
+        return read_catalog(OsFileSystem(), directory)
+    except FileNotFoundError:
+        _refuse(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
+    except (OSError, ArchiveError) as error:
+        _refuse(f"archive not readable: {error}")
+
+
+def _select(content: CatalogContent, recording_id: int | None) -> list[CatalogEntry]:
+    """Pick the entries asked for."""
+    if recording_id is None:
+        return list(content.entries)
+    found = [
+        e for e in content.entries if e.descriptor is not None and e.descriptor.recording_id == recording_id
+    ]
+    if not found:
+        known = [e.descriptor.recording_id for e in content.entries if e.descriptor is not None]
+        _refuse(f"no such recording: recording_id={recording_id} known={known}")
+    return found
+
+
+def _refuse(reason: str) -> NoReturn:
+    typer.echo(f"error: {reason}", err=True)
+    raise typer.Exit(EXIT_USAGE)
+
+
+def _segment_counts(directory: Path) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for name in OsFileSystem().list_directory(directory):
+        parsed = parse_segment_file_name(name)
+        if parsed is not None:
+            counts[parsed[0]] = counts.get(parsed[0], 0) + 1
+    return counts
+
+
+def _describe_row(entry: CatalogEntry, segments: dict[int, int]) -> dict[str, Any]:
+    if entry.descriptor is None:
+        return {"offset": entry.offset, "state": "UNREADABLE", "problem": entry.problem}
+    row = asdict(entry.descriptor)
+    row["state"] = entry.descriptor.state.name
+    row["segments"] = segments.get(entry.descriptor.recording_id, 0)
+    row["entry_offset"] = entry.offset
+    row["entry_checksum"] = entry.checksum
+    if entry.problem is not None:
+        row["problem"] = entry.problem
+    return row
+
+
+def _verify_entry(
+    directory: Path, entry: CatalogEntry, checksums: bool | None, progress: Progress
+) -> RecordingVerdict:
+    descriptor = entry.descriptor
+    total = None
+    if descriptor is not None and descriptor.stop_position is not None:
+        total = descriptor.stop_position - descriptor.start_position
+    task = progress.add_task(
+        "verify", total=total, recording_id="?" if descriptor is None else descriptor.recording_id
+    )
+    start_position = 0 if descriptor is None else descriptor.start_position
+
+    def on_progress(position: int) -> None:
+        progress.update(task, completed=position - start_position)
+
+    try:
+        return verify_recording(
+            OsFileSystem(), directory, entry, checksums=checksums, on_progress=on_progress
+        )
+    except OSError as error:
+        recording_id = -1 if descriptor is None else descriptor.recording_id
+        return RecordingVerdict(recording_id, None, problems=[f"not readable: {error}"])
+    finally:
+        progress.remove_task(task)
+
+
+def _verdict_row(verdict: RecordingVerdict) -> dict[str, Any]:
+    return {
+        "recording_id": verdict.recording_id,
+        "verdict": "skipped" if verdict.skipped else "ok" if verdict.is_ok else "wrong",
+        "state": None if verdict.state is None else verdict.state.name,
+        "frame_count": verdict.frame_count,
+        "start_position": verdict.start_position,
+        "stop_position": verdict.stop_position,
+        "checksummed": verdict.checksummed,
+        "problems": verdict.problems,
+        "warnings": verdict.warnings,
+        "remarks": "; ".join([*verdict.problems, *verdict.warnings]),
+    }
+
+
+def _dump_rows(
+    directory: Path,
+    *,
+    recording_id: int | None,
+    registry: Registry | None,
+    from_position: int | None,
+    limit: int | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each frame, or with a registry for each message; then say on stderr what ended early.
+    """
+    entries = _select(_load(directory), recording_id)
+    if from_position is not None and recording_id is None and len(entries) > 1:
+        _refuse("--from-position needs --recording-id: positions are those of one recording")
+    for entry in entries:
+        if entry.descriptor is None:
+            typer.echo(f"catalog entry at offset={entry.offset}: {entry.problem}", err=True)
+            continue
+        try:
+            reader = FrameReader(directory, entry.descriptor, start_position=from_position)
+        except ArchiveError as error:
+            _refuse(str(error))
+        rows = (
+            map(_frame_row, reader)
+            if registry is None
+            else _message_rows(directory, entry.descriptor, reader, registry)
+        )
+        for row in islice(rows, limit):
+            yield {"recording_id": entry.descriptor.recording_id} | row
+        if reader.stop_reason is not None and reader.stop_reason.name in ("BAD_FRAME", "FILE_CUT"):
+            typer.echo(
+                f"recording_id={entry.descriptor.recording_id} position={reader.position}: "
+                f"{reader.stop_reason.value}: {reader.detail}",
+                err=True,
+            )
+
+
+def _frame_row(frame: Frame) -> dict[str, Any]:
+    row = frame._asdict()
+    del row["payload"]
+    return row
+
+
+def _message_rows(
+    directory: Path, descriptor: RecordingDescriptor, reader: FrameReader, registry: Registry
+) -> Iterator[dict[str, Any]]:
+    first = next(iter(MessageReader(FrameReader(directory, descriptor))), None)
+    is_known = first is not None and find_message(first.payload, registry) is not None
+    unknown_name = APPLICATION if is_known else OPAQUE
+    for message in MessageReader(reader):
+        yield view_message(message, registry, unknown_name=unknown_name)
+
+
+def _print_rows(
+    rows: Iterator[dict[str, Any]],
+    output: OutputFormat,
+    *,
+    title: str,
+    columns: Mapping[str, str] | None = None,
+) -> None:
+    printers: dict[OutputFormat, Callable[[], None]] = {
+        OutputFormat.JSONL: lambda: _print_jsonl(rows),
+        OutputFormat.JSON: lambda: typer.echo(json.dumps(list(rows), indent=2)),
+        OutputFormat.TABLE: lambda: _print_table(rows, title, columns),
+    }
+    try:
+        printers[output]()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough (`| head`).
+        sys.stderr.close()
+        raise typer.Exit(0) from None
+
+
+def _print_jsonl(rows: Iterator[dict[str, Any]]) -> None:
+    for row in rows:
+        sys.stdout.write(json.dumps(row, separators=(", ", ": ")) + "\n")
+
+
+def _print_table(rows: Iterator[dict[str, Any]], title: str, columns: Mapping[str, str] | None) -> None:
+    """Print rows as a table: the columns asked for under their headings, or those of the first row.
+
+    Numbers are never cut; only the last column folds where the terminal is too narrow.
+    """
+    table: Table | None = None
+    headings: Mapping[str, str] = columns or {}
+    for row in rows:
+        if table is None:
+            headings = headings or {name: name for name in row}
+            table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+            for index, heading in enumerate(headings.values(), 1):
+                is_last = index == len(headings)
+                table.add_column(heading, no_wrap=not is_last, overflow="fold")
+        table.add_row(*(_cell(row.get(name)) for name in headings))
+    console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH_IN_PIPE)
+    console.print(f"{title}: nothing to show" if table is None else table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)

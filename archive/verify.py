@@ -1,0 +1,158 @@
+"""Checking recordings frame by frame, without changing anything.
+
+Every frame of every segment: alignment, term offset, term id, stream id, type, length, and the CRC-32 where
+the recording has checksums. The catalog entry too. Beyond the stop position only zeros may lie.
+Source: samples set A README §10; Aeron `ArchiveTool verify -a`, which instead marks the entry invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from .catalog import CatalogEntry
+from .descriptor import RecordingDescriptor, RecordingState
+from .file_system import FileSystem, read_fully
+from .layout import parse_segment_file_name
+from .reader import FrameReader, StopReason
+
+PROGRESS_INTERVAL_FRAMES: Final = 4096
+
+_BLOCK_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class RecordingVerdict:
+    """What was found in one recording. `stop_position` is where its frames end; `warnings` do not count as
+    wrong.
+    """
+
+    recording_id: int
+    state: RecordingState | None
+    start_position: int = 0
+    stop_position: int = 0
+    frame_count: int = 0
+    checksummed: bool = False
+    skipped: bool = False
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def verify_recording(
+    file_system: FileSystem,
+    directory: Path,
+    entry: CatalogEntry,
+    *,
+    checksums: bool | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> RecordingVerdict:
+    """Walk all frames of the recording of a catalog entry.
+
+    `checksums` says whether frames carry a CRC-32; None takes what the catalog entry says. A deleted
+    recording is skipped. `on_progress` is told the position now and then.
+    """
+    descriptor = entry.descriptor
+    if descriptor is None:
+        return RecordingVerdict(
+            -1, None, problems=[f"catalog entry at offset={entry.offset}: {entry.problem}"]
+        )
+    verdict = RecordingVerdict(
+        descriptor.recording_id,
+        descriptor.state,
+        start_position=descriptor.start_position,
+        stop_position=descriptor.start_position,
+        checksummed=descriptor.checksummed if checksums is None else checksums,
+    )
+    if descriptor.state is RecordingState.DELETED:
+        verdict.skipped = True
+        return verdict
+    if entry.problem is not None:
+        verdict.problems.append(f"catalog: {entry.problem}")
+        return verdict
+    if entry.stale_checksum:
+        verdict.warnings.append("catalog entry checksum not renewed when the stop position was filled in")
+    _walk_frames(file_system, directory, descriptor, verdict, on_progress)
+    verdict.problems.extend(_find_stray_bytes(file_system, directory, descriptor, verdict.stop_position))
+    return verdict
+
+
+def _walk_frames(
+    file_system: FileSystem,
+    directory: Path,
+    descriptor: RecordingDescriptor,
+    verdict: RecordingVerdict,
+    on_progress: Callable[[int], None] | None,
+) -> None:
+    reader = FrameReader(directory, descriptor, checksummed=verdict.checksummed, file_system=file_system)
+    for _ in reader:
+        verdict.frame_count += 1
+        if on_progress is not None and verdict.frame_count % PROGRESS_INTERVAL_FRAMES == 0:
+            on_progress(reader.position)
+    verdict.stop_position = reader.position
+    reason = reader.stop_reason
+    if reason is StopReason.STOP_POSITION:
+        return
+    if reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
+        verdict.warnings.append(
+            f"no stop position: active, or not stopped in order; frames end: {reason.value}"
+        )
+        return
+    if (
+        reason is StopReason.FILE_CUT
+        and descriptor.stop_position is None
+        and not _is_inside_frame(reader.detail)
+    ):
+        verdict.warnings.append(f"last segment shorter than it should be: {reader.detail}")
+        return
+    expected = f" stop_position={descriptor.stop_position}" if descriptor.stop_position is not None else ""
+    assert reason is not None
+    verdict.problems.append(f"position={reader.position}{expected}: {reason.value}: {reader.detail}")
+
+
+def _is_inside_frame(detail: str) -> bool:
+    return detail.startswith("file ends inside")
+
+
+def _find_stray_bytes(
+    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, stop_position: int
+) -> Iterator[str]:
+    """Say where bytes other than zero lie behind the end, or in front of the start within the first segment.
+    """
+    for name in file_system.list_directory(directory):
+        parsed = parse_segment_file_name(name)
+        if parsed is None or parsed[0] != descriptor.recording_id:
+            continue
+        base_position = parsed[1]
+        handle = file_system.open_file(directory / name, writable=False)
+        try:
+            length = file_system.file_length(handle)
+            if base_position <= descriptor.start_position:
+                stray = _first_nonzero(
+                    file_system, handle, 0, min(length, descriptor.start_position - base_position)
+                )
+                if stray is not None:
+                    yield f"bytes before the start position: file={name} offset={stray}"
+            stray = _first_nonzero(file_system, handle, max(0, stop_position - base_position), length)
+            if stray is not None:
+                yield f"bytes behind the end of the recording: file={name} offset={stray}"
+        finally:
+            file_system.close_file(handle)
+
+
+def _first_nonzero(file_system: FileSystem, handle: int, begin: int, end: int) -> int | None:
+    while begin < end:
+        data = read_fully(file_system, handle, min(_BLOCK_BYTES, end - begin), begin)
+        if not data:
+            return None
+        rest = data.lstrip(b"\0")
+        if rest:
+            return begin + len(data) - len(rest)
+        begin += len(data)
+    return None
