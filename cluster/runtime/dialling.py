@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from service_api import ConfigurationError
 
@@ -39,11 +39,15 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
-def set_no_delay(transport: asyncio.BaseTransport) -> None:
-    """Send small writes at once: batching is done before the socket, by turns of the loop."""
+def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
+    """Take a new stream connection, with small writes sent at once: batching is done before the socket, by turns of the loop.
+
+    A cast, not a check: uvloop's transports have the methods but not the base class.
+    """
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return cast(asyncio.Transport, transport)
 
 
 async def dial_forever(

@@ -41,7 +41,7 @@ from service_api.wire.stream import MessageAssembler
 
 from ..core import events as ev
 from ..core.log_publisher import LogPublisher
-from .dialling import Endpoint, set_no_delay
+from .dialling import Endpoint, as_stream_transport
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20
@@ -160,9 +160,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     # --- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        set_no_delay(transport)
+        self._transport = as_stream_transport(transport)
         transport.set_write_buffer_limits(high=4 << 20)
         self.last_activity_ns = self._ingress.owner.monotonic_ns()
         self.connection_id = self._ingress.register(self)

@@ -25,7 +25,7 @@ from ..core import events as ev
 from ..core.context import ConsensusContext
 from ..core.log_receiver import LogReceiver
 from .activities import ActivityScope
-from .dialling import Endpoint, set_no_delay
+from .dialling import Endpoint, as_stream_transport
 from .log_links import LogImage, LogPublication, LogSubscription
 from .node_state_file import NodeStateFile
 from .recording_log_file import RecordingLogFile
@@ -200,7 +200,7 @@ class LogControl:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             try:
-                set_no_delay(writer.transport)
+                as_stream_transport(writer.transport)
                 writer.write(self._setup(effect.position, effect.log_session_id).encode())
                 session = ReplaySession(
                     self._archive,

@@ -22,7 +22,7 @@ from service_api.wire.stream import FrameParser
 from ..core.log_buffer import LogBuffer
 from ..core.log_receiver import LogReceiver
 from .activities import ActivityScope
-from .dialling import Endpoint, dial_forever, set_no_delay
+from .dialling import Endpoint, dial_forever, as_stream_transport
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
@@ -94,9 +94,7 @@ class _LogLink(asyncio.Protocol):
         self._setup: SetupFrame | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        set_no_delay(transport)
+        self._transport = as_stream_transport(transport)
         self._setup = self._publication._setup(self._publication._log_buffer.append_position)
         transport.write(self._setup.encode())
 
@@ -189,9 +187,7 @@ class LogImage(asyncio.BufferedProtocol):
         return f"<LogImage setup={self.setup} open={self._receiver is not None}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        set_no_delay(transport)
+        self._transport = as_stream_transport(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_closed(self, self._reason if exc is None else f"{type(exc).__name__}: {exc}")

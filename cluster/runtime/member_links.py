@@ -20,7 +20,7 @@ from service_api.wire.stream import FrameParser
 
 from ..messages.consensus import CONSENSUS_MESSAGES
 from .activities import ActivityScope
-from .dialling import Endpoint, dial_forever, set_no_delay
+from .dialling import Endpoint, dial_forever, as_stream_transport
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -92,10 +92,9 @@ class _Outbound(asyncio.Protocol):
         self._closed = closed
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        set_no_delay(transport)
-        transport.write(SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID).encode())
-        self._links._outbound[self._peer_id] = transport
+        stream = as_stream_transport(transport)
+        stream.write(SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID).encode())
+        self._links._outbound[self._peer_id] = stream
         self._links._on_link_changed(self._peer_id, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -115,9 +114,7 @@ class _Inbound(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        set_no_delay(transport)
+        self._transport = as_stream_transport(transport)
         self._links._inbound.add(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

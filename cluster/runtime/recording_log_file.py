@@ -80,7 +80,7 @@ class RecordingLogFile:
         return cls(path, handle, recording_log, file_sync_level=file_sync_level, file_system=disk)
 
     def persist(self) -> None:
-        """Write what changed in the recording log since the last call; durable on return unless the level is 0.
+        """Write what changed in the recording log since the last call, durably unless the level is 0.
 
         Raises:
             ClusterError: an earlier call failed.
