@@ -1,0 +1,132 @@
+"""`python -m benchmarks SCENARIO`: run a benchmark, print a table, write JSON."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from service_api.errors import ClusterError, ConfigurationError
+
+from .report import Report, first_leaf, print_table, write_json
+from .scenarios import client as client_scenario
+from .scenarios import echo as echo_scenario
+from .scenarios.echo import EchoParameters
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
+
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
+
+
+@app.callback()
+def _scenarios() -> None:
+    """Choose a scenario."""
+
+
+@app.command()
+def echo(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Messages in flight, over all clients.")] = 1024,
+    messages: Annotated[int, typer.Option(help="Messages to measure, over all clients.")] = 300_000,
+    warmup: Annotated[int, typer.Option(help="Messages before them, not measured.")] = 20_000,
+    clients: Annotated[int, typer.Option(help="Client processes.")] = 1,
+    rate: Annotated[
+        float | None, typer.Option(help="Open loop: messages a second, latency from the intended send time.")
+    ] = None,
+    file_sync_level: Annotated[
+        int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")
+    ] = 1,
+    checksums: Annotated[bool, typer.Option(help="A CRC-32 in every recorded frame.")] = True,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")
+    ] = None,
+    endpoints: Annotated[
+        str | None, typer.Option(help="Ingress endpoints of a running cluster, instead of starting one.")
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the default directory in place.")] = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """A replicated service that sends every message back: throughput, latency, CPU time by process."""
+    parameters = EchoParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        messages=messages,
+        warmup=warmup,
+        clients=clients,
+        rate=rate,
+        file_sync_level=file_sync_level,
+        checksums=checksums,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+        endpoints=tuple(filter(None, (endpoints or "").split(","))),
+        time_limit_s=time_limit,
+    )
+    report = echo_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, _echo_title(parameters))
+
+
+@app.command()
+def client(payload: PayloadOption = 32, messages: int = 1_000_000, json: JsonOption = None) -> None:
+    """What an offer and a received message cost the client, without a cluster."""
+    _finish(client_scenario.run(payload=payload, messages=messages), json, f"client, payload {payload} B")
+
+
+def main() -> None:
+    """Run the command; a failure is one line on standard error."""
+    # Ending in order, with every child, is what Ctrl-C does; SIGTERM is to do the same.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except (ClusterError, BaseExceptionGroup) as error:
+        leaf = first_leaf(error)
+        if not isinstance(leaf, ClusterError):
+            raise
+        print(f"benchmarks: {leaf}", file=sys.stderr)
+        sys.exit(2 if isinstance(leaf, ConfigurationError) else 1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parse_setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ConfigurationError(f"setting={text!r} expected name=value")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _echo_title(parameters: EchoParameters) -> str:
+    load = f"{parameters.inflight} in flight" if parameters.rate is None else f"{parameters.rate:g} msg/s"
+    return (
+        f"echo: {parameters.members} members, {parameters.clients} client(s), {parameters.payload} B, {load},"
+        f" file sync level {parameters.file_sync_level}"
+    )
+
+
+def _finish(report: Report, json_path: Path | None, title: str) -> None:
+    rows: dict[str, object] = {}
+    for name, value in report.items():
+        if name in ("environment", "parameters", "scenario"):
+            continue
+        if isinstance(value, dict):
+            rows.update({f"{name} {key}": f"{number:,}" for key, number in value.items()})
+        else:
+            rows[name] = f"{value:,}"
+    print_table(title, rows)
+    if json_path is not None:
+        write_json(report, json_path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Where figures come from: machine, software, file system, commit."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+_PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
+_GC_THRESHOLDS: Final = (50_000, 50, 100)
+
+
+def tune_garbage_collector() -> None:
+    """Take what start-up made out of the collector's sight and let it look at the rest less often.
+
+    Client processes call it after their connect; `describe` says so. Members do as the node does.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def describe(data_dir: Path | None) -> dict[str, object]:
+    """Collect what a reader needs to judge figures; `data_dir` is where members keep their recordings."""
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "uvloop": _version_of("uvloop"),
+        "pydantic": _version_of("pydantic"),
+        "quorate": _version_of("quorate"),
+        "git_commit": _git_commit(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "cpu_model": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "file_system": None if data_dir is None else file_system_of(data_dir),
+        "client_event_loop": "uvloop",
+        "client_gc": f"freeze after connect, thresholds {_GC_THRESHOLDS}",
+    }
+
+
+def file_system_of(path: Path) -> str:
+    """Name the kind of file system that `path` lies on and its device, as "ext4 on /dev/vda"."""
+    path = path.resolve()
+    best, answer = -1, "unknown"
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        device, mount_point, kind = line.split()[:3]
+        if path.is_relative_to(mount_point) and len(mount_point) >= best:
+            best, answer = len(mount_point), f"{kind} on {device}"
+    return answer
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of this tree, with "+changes" when files differ from it; None outside a clone."""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ("git", "-C", str(_PROJECT_DIR), *arguments), capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

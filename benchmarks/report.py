@@ -1,0 +1,82 @@
+"""Figures for eyes and for files: the progress line, the final table, the JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .histogram import Histogram
+
+Report = dict[str, Any]  # JSON
+
+_PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p99_us": 99.0, "p999_us": 99.9}
+
+
+class ProgressLine(Protocol):
+    """Says how far the run is."""
+
+    def describe(self, text: str) -> None:
+        """Name what happens now."""
+
+    def update(self, done: int) -> None:
+        """Tell how many messages are done, of all."""
+
+
+class _RichProgress:
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("starting", total=total)
+
+    def describe(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+
+    def update(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
+
+
+@contextmanager
+def progress_line(total: int) -> Iterator[ProgressLine]:
+    """Show one line of progress on standard error; gone at the end."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as progress:
+        yield _RichProgress(progress, total)
+
+
+def latency_figures(histogram: Histogram) -> dict[str, float]:
+    """The percentiles that every report has, in microseconds."""
+    figures = {
+        name: round(histogram.percentile_ns(percentile) / 1000, 1)
+        for name, percentile in _PERCENTILES.items()
+    }
+    return {**figures, "max_us": round(histogram.max_ns / 1000, 1)}
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write a report to a file."""
+    path.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def print_table(title: str, rows: dict[str, object]) -> None:
+    """Print the final figures on standard output."""
+    table = Table(show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, str(value))
+    console = Console()
+    console.print(title, highlight=False, soft_wrap=True)
+    console.print(table)
+
+
+def first_leaf(error: BaseException) -> BaseException:
+    """The error inside a group of errors that a user can be told about first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,220 @@
+"""Echo: clients send messages to a replicated service, which sends them back."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from typing import Final
+
+from service_api.errors import ClusterTimeoutError, ConfigurationError
+
+from ..client_process import ClientParameters
+from ..coordination import ClientProcess, Event, all_events, all_go
+from ..environment import describe
+from ..histogram import Histogram
+from ..load import SEQUENCE
+from ..processes import ClusterProcesses, ProcessGroup
+from ..report import ProgressLine, Report, latency_figures, progress_line
+
+SERVICE: Final = "benchmarks.echo_service:EchoService"
+
+_CONNECT_TIMEOUT_S: Final = 30.0
+_CHECK_INTERVAL_S: Final = 0.2
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EchoParameters:
+    """What one run does. Counts are totals over all clients.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    members: int = 3
+    payload: int = 32
+    inflight: int = 1024
+    """Messages in flight over all clients, closed loop."""
+    messages: int = 300_000
+    warmup: int = 20_000
+    clients: int = 1
+    rate: float | None = None
+    """Open loop: messages a second over all clients; None: closed loop."""
+    file_sync_level: int = 1
+    checksums: bool = True
+    node_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings for `quorate node`, by name."""
+    endpoints: tuple[str, ...] = ()
+    """A cluster that runs already; then no member is started."""
+    time_limit_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("members", "inflight", "messages", "clients"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
+        if self.warmup < 0:
+            raise ConfigurationError(f"warmup={self.warmup} expected at least 0")
+        if self.payload < SEQUENCE.size:
+            raise ConfigurationError(f"payload={self.payload} expected at least {SEQUENCE.size} bytes")
+        if self.rate is not None and self.rate <= 0:
+            raise ConfigurationError(f"rate={self.rate} expected more than 0")
+        for name in ("messages", "inflight"):
+            if getattr(self, name) < self.clients:
+                value = getattr(self, name)
+                raise ConfigurationError(f"{name}={value} expected at least clients={self.clients}")
+
+
+def run(parameters: EchoParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    `directory` gets the members' files and every process's output; by default a fresh one, on a real disk,
+    that is removed at the end unless `keep`.
+    """
+    with ExitStack() as stack:
+        data_dir = _fresh_directory(directory)
+        if directory is None and not keep:
+            stack.callback(rmtree, data_dir, ignore_errors=True)
+        clients = stack.enter_context(ProcessGroup())
+        cluster = None
+        if not parameters.endpoints:
+            settings = {
+                "file_sync_level": str(parameters.file_sync_level),
+                "checksums": "true" if parameters.checksums else "false",
+                **parameters.node_settings,
+            }
+            members = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings)
+            cluster = stack.enter_context(members)
+        progress = stack.enter_context(progress_line(parameters.messages))
+        return asyncio.run(_measure(parameters, cluster, clients, progress, data_dir))
+
+
+async def _measure(
+    parameters: EchoParameters,
+    cluster: ClusterProcesses | None,
+    group: ProcessGroup,
+    progress: ProgressLine,
+    data_dir: Path,
+) -> Report:
+    environment = await asyncio.to_thread(describe, data_dir if cluster is not None else None)
+    endpoints = list(parameters.endpoints) if cluster is None else cluster.ingress_endpoints
+    try:
+        async with asyncio.timeout(parameters.time_limit_s), asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(_watch(cluster))
+            clients = []
+            for index in range(parameters.clients):
+                client_parameters = _client_parameters(parameters, index, endpoints)
+                name = f"client-{index}"
+                log_path = data_dir / f"{name}.log"
+                clients.append(await ClientProcess.spawn(group, name, client_parameters, log_path=log_path))
+            results, cpu_seconds = await _run_phases(clients, cluster, progress)
+            watch.cancel()
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
+    report = _report(parameters, results, cpu_seconds)
+    settings = await asyncio.to_thread(_node_settings, parameters)
+    report["environment"] = {**environment, **settings}
+    return report
+
+
+async def _run_phases(
+    clients: list[ClientProcess], cluster: ClusterProcesses | None, progress: ProgressLine
+) -> tuple[list[Event], dict[str, float]]:
+    """Lead the clients through connect, warm-up and measurement; give their results and all CPU times."""
+    progress.describe("connecting")
+    await all_events(clients, "ready")
+    progress.describe("warming up")
+    all_go(clients)
+    await all_events(clients, "warmed")
+    progress.describe("measuring")
+    replies = [0] * len(clients)
+
+    def on_progress(index: int, count: int) -> None:
+        replies[index] = count
+        progress.update(sum(replies))
+
+    before = {} if cluster is None else cluster.cpu_seconds()
+    all_go(clients)
+    results = await all_events(clients, "result", on_progress)
+    after = {} if cluster is None else cluster.cpu_seconds()
+    all_go(clients)
+    cpu_seconds = {name: after[name] - before[name] for name in after}
+    for client, result in zip(clients, results, strict=True):
+        cpu_seconds[client.process.name] = result["cpu_seconds"]
+    return results, cpu_seconds
+
+
+async def _watch(cluster: ClusterProcesses | None) -> None:
+    """End the run as soon as a member ends."""
+    while cluster is not None:
+        cluster.check_running()
+        await asyncio.sleep(_CHECK_INTERVAL_S)
+
+
+def _report(parameters: EchoParameters, results: list[Event], cpu_seconds: dict[str, float]) -> Report:
+    latencies, lags = Histogram(), Histogram()
+    for result in results:
+        latencies.add(Histogram.from_json(result["latencies"]))
+        lags.add(Histogram.from_json(result["send_lags"]))
+    started_ns = min(result["started_ns"] for result in results)
+    ended_ns = max(result["ended_ns"] for result in results)
+    duration_s = (ended_ns - started_ns) / 1e9
+    report: Report = {
+        "scenario": "echo",
+        "throughput_msgs_per_s": round(latencies.count / duration_s),
+        **latency_figures(latencies),
+        "messages": latencies.count,
+        "duration_s": round(duration_s, 3),
+        "cpu_seconds_per_100k": {
+            name: round(seconds * 100_000 / latencies.count, 3) for name, seconds in cpu_seconds.items()
+        },
+    }
+    if parameters.rate is not None:
+        report["send_lag"] = latency_figures(lags)
+    report["parameters"] = asdict(parameters)
+    return report
+
+
+def _node_settings(parameters: EchoParameters) -> dict[str, object]:
+    """The settings that figures depend on, as the members have them."""
+    from cluster.config import NodeConfig
+
+    if parameters.endpoints:
+        return {}
+    names = ("file_sync_level", "checksums", "term_length_bytes", "segment_length_bytes", "mtu_length_bytes")
+    defaults = {name: NodeConfig.model_fields[name].default for name in names}
+    given = {"file_sync_level": parameters.file_sync_level, "checksums": parameters.checksums}
+    return {**defaults, **given, **parameters.node_settings}
+
+
+def _client_parameters(parameters: EchoParameters, index: int, endpoints: list[str]) -> ClientParameters:
+    return ClientParameters(
+        endpoints=endpoints,
+        payload_length=parameters.payload,
+        inflight=_share(parameters.inflight, parameters.clients, index),
+        warmup_count=_share(parameters.warmup, parameters.clients, index),
+        message_count=_share(parameters.messages, parameters.clients, index),
+        rate_per_s=None if parameters.rate is None else parameters.rate / parameters.clients,
+        connect_timeout_s=_CONNECT_TIMEOUT_S,
+    )
+
+
+def _share(total: int, count: int, index: int) -> int:
+    """Split a total into whole parts that differ by one at most."""
+    return total // count + (index < total % count)
+
+
+def _fresh_directory(directory: Path | None) -> Path:
+    """Make the directory; by default below ./.bench: a temporary directory may be in memory."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ConfigurationError(f"directory={directory} expected an empty one")
+        return directory.resolve()
+    parent = Path(".bench")
+    parent.mkdir(exist_ok=True)
+    (parent / ".gitignore").write_text("*\n")
+    return Path(tempfile.mkdtemp(prefix="echo-", dir=parent)).resolve()
