@@ -1,0 +1,200 @@
+"""The demo's node processes: started on free ports, watched while they run, and never left behind.
+
+Each node is a process in its own group, so that Ctrl-C reaches the demo alone and the demo ends them in
+order. One that ends unasked fails the demo with the tail of its log. What is still there at the end is killed
+by its pid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from cluster.cli.examples import SERVICE_MODULE
+from cluster.member_endpoints import PORTS_PER_MEMBER
+
+from .errors import DemoFailedError
+
+BASE_PORTS: Final = range(15_000, 31_000)
+"""Below the ports that the kernel gives to outgoing connections, which could take one of ours in between."""
+
+BASE_PORT_ATTEMPTS: Final = 200
+STOP_TIMEOUT_S: Final = 20.0
+KILL_TIMEOUT_S: Final = 5.0
+LOG_TAIL_LINES: Final = 12
+LOG_TAIL_BYTES: Final = 16_384
+
+TERM_LENGTH: Final = "2MiB"
+SEGMENT_LENGTH: Final = "4MiB"
+"""Short, so that the demo's log, some 6 MiB, rolls over to new segments, and takes little room."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One member's process."""
+
+    member_id: int
+    directory: Path
+    log_file: Path
+    process: asyncio.subprocess.Process
+    is_ending: bool = False
+    """Whether the demo asked for its end."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self.process.returncode is None
+
+
+class DemoNodes:
+    """The processes of one demo cluster: `start` and `watch` them, and `close` them whatever happens."""
+
+    def __init__(self, directory: Path, *, member_count: int, file_sync_level: int) -> None:
+        self._directory = directory
+        self._file_sync_level = file_sync_level
+        base_ports = free_base_ports(member_count)
+        self.endpoints = [f"127.0.0.1:{port}" for port in base_ports]
+        self._members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(self.endpoints))
+        self.nodes: list[Node] = []
+
+    async def start(self, service_dir: Path, service_class: str) -> None:
+        """Start every node; they find each other by themselves."""
+        for member_id in range(len(self.endpoints)):
+            directory = self._directory / f"node-{member_id}"
+            log_file = self._directory / f"node-{member_id}.log"
+            with log_file.open("wb") as log:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "cluster.cli.demo.child",
+                    str(os.getpid()),
+                    "node",
+                    *self._flags(member_id, directory, service_dir, service_class),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=asyncio.subprocess.STDOUT,
+                    env=_clean_environment(),
+                    start_new_session=True,
+                )
+            self.nodes.append(Node(member_id, directory, log_file, process))
+
+    def _flags(self, member_id: int, directory: Path, service_dir: Path, service_class: str) -> list[str]:
+        settings = {
+            "--member-id": str(member_id),
+            "--members": self._members,
+            "--directory": str(directory),
+            "--service": f"{SERVICE_MODULE}:{service_class}",
+            "--service-dir": str(service_dir),
+            "--file-sync-level": str(self._file_sync_level),
+            "--term-length-bytes": TERM_LENGTH,
+            "--segment-length-bytes": SEGMENT_LENGTH,
+            "--log-format": "json",
+        }
+        return [part for flag, value in settings.items() for part in (flag, value)]
+
+    async def watch(self, node: Node) -> None:
+        """Wait for the end of one node.
+
+        Raises:
+            DemoFailedError: it ended unasked, or did not end well; shows the tail of its log.
+        """
+        status = await node.process.wait()
+        if node.is_ending and status in (0, -signal.SIGKILL):
+            return
+        tail = "\n".join(f"  {line}" for line in _tail(node.log_file))
+        raise DemoFailedError(
+            f"node ended unexpectedly: member_id={node.member_id} exit_status={status} "
+            f"log={node.log_file}\n{tail}"
+        )
+
+    def kill(self, member_id: int) -> None:
+        """End one node with SIGKILL, at once and without a chance to clean up."""
+        node = self.nodes[member_id]
+        node.is_ending = True
+        with suppress(ProcessLookupError):
+            node.process.kill()
+
+    def running(self) -> list[Node]:
+        """The nodes that run."""
+        return [node for node in self.nodes if node.is_running]
+
+    async def stop(self) -> None:
+        """Stop every running node in order.
+
+        Raises:
+            DemoFailedError: one did not end in time.
+        """
+        for node in self.running():
+            node.is_ending = True
+            with suppress(ProcessLookupError):
+                node.process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                for node in self.nodes:
+                    await node.process.wait()
+        except TimeoutError:
+            late = [node.member_id for node in self.running()]
+            raise DemoFailedError(
+                f"nodes did not stop: member_ids={late} timeout_s={STOP_TIMEOUT_S:g}"
+            ) from None
+
+    async def close(self) -> None:
+        """Kill what still runs and wait for its end, so that no process is left behind."""
+        for node in self.running():
+            self.kill(node.member_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                for node in self.nodes:
+                    await node.process.wait()
+
+
+def free_base_ports(count: int) -> Sequence[int]:
+    """Find base ports whose five ports are free on loopback, all held at once so that they differ.
+
+    Raises:
+        DemoFailedError: there are none.
+    """
+    random = Random(os.urandom(8))
+    found: list[int] = []
+    with ExitStack() as held:
+        for _ in range(BASE_PORT_ATTEMPTS):
+            if len(found) == count:
+                return found
+            base_port = random.choice(BASE_PORTS)
+            if _hold_ports(base_port, held):
+                found.append(base_port)
+    raise DemoFailedError(f"no free ports on loopback: attempts={BASE_PORT_ATTEMPTS}")
+
+
+def _hold_ports(base_port: int, held: ExitStack) -> bool:
+    with ExitStack() as attempt:
+        for port in range(base_port, base_port + PORTS_PER_MEMBER):
+            listener = attempt.enter_context(socket.socket())
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+        held.push(attempt.pop_all())
+        return True
+
+
+def _clean_environment() -> dict[str, str]:
+    """The environment without settings of nodes: the demo's are all on the command line."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith("QUORATE_")}
+
+
+def _tail(log_file: Path) -> list[str]:
+    try:
+        data = log_file.read_bytes()[-LOG_TAIL_BYTES:]
+    except OSError:
+        return []
+    return data.decode("utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]

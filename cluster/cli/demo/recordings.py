@@ -1,0 +1,105 @@
+"""Holds the members' log recordings against each other, byte for byte.
+
+One position means the same bytes everywhere: up to the shortest end, the recordings of stopped members must
+be equal. Equal is not enough, an empty prefix is equal too, so the requests in the common part are counted as
+well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from archive.catalog import CATALOG_FILE_NAME, read_catalog
+from archive.descriptor import RecordingDescriptor
+from archive.file_system import OsFileSystem
+from archive.layout import clip
+from service_api.types import LOG_STREAM_ID
+from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
+from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
+
+from .errors import DemoFailedError
+
+COMPARE_CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class MemberRecording:
+    """One member's log as it lies on disk."""
+
+    archive_directory: Path
+    descriptor: RecordingDescriptor
+
+    @property
+    def stop_position(self) -> int:
+        """The end of the recording, which its member has stopped."""
+        assert self.descriptor.stop_position is not None
+        return self.descriptor.stop_position
+
+    def chunks(self, stop_position: int) -> Iterator[bytes]:
+        """The bytes [start, `stop_position`), in pieces that do not depend on the member."""
+        descriptor = self.descriptor
+        slices = clip(
+            descriptor.start_position,
+            stop_position,
+            recording_start_position=descriptor.start_position,
+            term_length_bytes=descriptor.term_buffer_length,
+            segment_length_bytes=descriptor.segment_file_length,
+        )
+        for base_position, start, stop in slices:
+            with (self.archive_directory / descriptor.segment_file_name(base_position)).open("rb") as segment:
+                segment.seek(start - base_position)
+                for position in range(start, stop, COMPARE_CHUNK_BYTES):
+                    yield segment.read(min(COMPARE_CHUNK_BYTES, stop - position))
+
+
+def find_log_recording(member_directory: Path) -> MemberRecording:
+    """Find the log among a stopped member's recordings.
+
+    Raises:
+        DemoFailedError: there is none, or it was not stopped in order.
+    """
+    for catalog in sorted(member_directory.rglob(CATALOG_FILE_NAME)):
+        content = read_catalog(OsFileSystem(), catalog.parent)
+        for entry in content.entries:
+            if entry.descriptor is not None and entry.descriptor.stream_id == LOG_STREAM_ID:
+                if entry.descriptor.stop_position is None:
+                    raise DemoFailedError(f"log recording was not stopped: directory={catalog.parent}")
+                return MemberRecording(catalog.parent, entry.descriptor)
+    raise DemoFailedError(f"no log recording found: directory={member_directory}")
+
+
+def are_identical(recordings: Sequence[MemberRecording]) -> bool:
+    """Whether the recordings hold the same bytes from their start up to the shortest end."""
+    if len({recording.descriptor.start_position for recording in recordings}) > 1:
+        return False
+    end = min(recording.stop_position for recording in recordings)
+    for pieces in zip(*(recording.chunks(end) for recording in recordings), strict=True):
+        if any(piece != pieces[0] for piece in pieces[1:]):
+            return False
+    return True
+
+
+def count_session_messages(recording: MemberRecording, cluster_session_id: int) -> int:
+    """How many messages of one client session the recording holds."""
+    log = b"".join(recording.chunks(recording.stop_position))
+    count = position = 0
+    while position < len(log):
+        frame_length, _, _, frame_type, *_ = FRAME_HEADER.unpack_from(log, position)
+        if frame_length <= 0:
+            raise DemoFailedError(
+                f"log recording has a hole: {recording.archive_directory} position={position}"
+            )
+        if frame_type == TYPE_DATA and frame_length >= HEADER_LENGTH + SESSION_HEADER_LENGTH:
+            _, template_id, schema_id, _, _, session_id, _ = SESSION_MESSAGE_HEADER.unpack_from(
+                log, position + HEADER_LENGTH
+            )
+            is_message = (schema_id, template_id) == (
+                SessionMessageHeader.SCHEMA_ID,
+                SessionMessageHeader.TEMPLATE_ID,
+            )
+            count += is_message and session_id == cluster_session_id
+        position += align(frame_length)
+    return count
