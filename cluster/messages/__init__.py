@@ -1,7 +1,7 @@
 """SBE messages of the cluster schema, grouped by who exchanges them.
 
-`consensus` member to member, `log` in the replicated log, `control` module and service, `snapshot` in snapshots,
-`backup` for standbys, `nodestate` and `mark` in files.
+`consensus` member to member, `log` in the replicated log, `control` module and service, `snapshot` in
+snapshots, `backup` for standbys, `nodestate` and `mark` in files.
 """
 
 from .backup import AddPassiveMember as AddPassiveMember
