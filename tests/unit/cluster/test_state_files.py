@@ -1,0 +1,376 @@
+"""The three files of a cluster directory: Aeron's bytes, durable before return, one process only."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archive.file_system import OsFileSystem
+from cluster.core.recording_log import RecordingLog
+from cluster.messages.mark import ClusterComponentType
+from cluster.runtime.mark_file import MARK_FILE_NAME, ClusterMarkFile, DirectoryInUseError, read_mark_file
+from cluster.runtime.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, NodeStateFile
+from cluster.runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from service_api.errors import ClusterError
+
+DATA = Path(__file__).parents[2] / "data" / "aeron"
+
+
+@cache
+def member_of(tar_name: str, path: str) -> bytes:
+    with tarfile.open(DATA / tar_name) as tar:
+        member = tar.extractfile(path)
+        assert member is not None
+        return member.read()
+
+
+@cache
+def truth(name: str) -> dict[str, Any]:
+    with gzip.open(DATA / name, "rt") as file:
+        state: dict[str, Any] = json.load(file)
+        return state
+
+
+class NotingFileSystem(OsFileSystem):
+    """The real disk; notes writes and syncs, and fails the next sync when asked to."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.fails = False
+        self.pwrite = self._pwrite  # type: ignore[assignment] # a static method there, a noting one here
+        self.sync_data = self._sync_data  # type: ignore[assignment] # likewise
+        self.sync_file = self._sync_file  # type: ignore[assignment] # likewise
+
+    def _pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        self.calls.append(f"write {offset}+{len(data)}")
+        return os.pwrite(handle, data, offset)
+
+    def _sync_data(self, handle: int) -> None:
+        self.calls.append("fdatasync")
+        if self.fails:
+            raise OSError("disk failed")
+        os.fdatasync(handle)
+
+    def _sync_file(self, handle: int) -> None:
+        self.calls.append("fsync")
+        os.fsync(handle)
+
+    def sync_directory(self, path: Path) -> None:
+        self.calls.append(f"fsync {path.name}")
+        super().sync_directory(path)
+
+
+def append_term(file: RecordingLogFile, term_id: int, base: int) -> None:
+    file.recording_log.append_term(
+        recording_id=0, leadership_term_id=term_id, term_base_log_position=base, timestamp=term_id
+    )
+
+
+# recording.log
+
+
+def test_recording_log_is_read_back_as_it_was_persisted(tmp_path: Path) -> None:
+    file = RecordingLogFile.open(tmp_path)
+    append_term(file, 0, 0)
+    append_term(file, 1, 640)
+    file.persist()
+    file.close()
+
+    again = RecordingLogFile.open(tmp_path)
+
+    assert again.recording_log.entries == file.recording_log.entries
+    assert (tmp_path / RECORDING_LOG_FILE_NAME).stat().st_size == 128
+    again.close()
+
+
+@pytest.mark.parametrize("tar_name", ["single-node", "checksummed"])
+def test_recording_log_of_a_real_node_is_read(tar_name: str, tmp_path: Path) -> None:
+    expected = truth(f"truth-{tar_name}-node0.json.gz")["recording_log"]["entries"]
+    data = member_of(f"{tar_name}.tar.gz", f"{tar_name}/node0/cluster/recording.log")
+    (tmp_path / RECORDING_LOG_FILE_NAME).write_bytes(data)
+
+    file = RecordingLogFile.open(tmp_path)
+
+    assert [
+        (entry.entry_index, entry.recording_id, entry.log_position, entry.timestamp, entry.service_id)
+        for entry in file.recording_log.entries
+    ] == [(e["entryIndex"], e["recordingId"], e["logPosition"], e["timestamp"], e["serviceId"]) for e in expected]
+    assert b"".join(entry.encode() for entry in file.recording_log.entries) == data
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("level", "opening", "persisting"),
+    [(0, [], []), (1, ["fsync", "fsync {}"], ["fdatasync"]), (2, ["fsync", "fsync {}"], ["fsync"])],
+)
+def test_recording_log_is_durable_as_the_sync_level_says(
+    level: int, opening: list[str], persisting: list[str], tmp_path: Path
+) -> None:
+    disk = NotingFileSystem()
+
+    file = RecordingLogFile.open(tmp_path, file_sync_level=level, file_system=disk)
+    assert disk.calls == [call.format(tmp_path.name) for call in opening]
+    disk.calls.clear()
+    append_term(file, 0, 0)
+    append_term(file, 1, 640)
+    file.persist()
+
+    assert disk.calls == ["write 0+64", "write 0+64", "write 64+64", *persisting]
+    disk.calls.clear()
+    file.persist()
+    assert disk.calls == []
+    file.close()
+
+
+def test_recording_log_entry_cut_short_by_a_crash_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / RECORDING_LOG_FILE_NAME
+    path.write_bytes(member_of("state-files.tar.gz", "state-files/terms-and-snapshots/recording.log")[:670])
+
+    file = RecordingLogFile.open(tmp_path)
+
+    assert path.stat().st_size == 640
+    assert file.recording_log.end_position == 640
+    file.close()
+
+
+def test_damaged_recording_log_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / RECORDING_LOG_FILE_NAME).write_bytes(b"\x07" * 128)
+
+    with pytest.raises(ClusterError, match=r"path=.*recording.log: .*entry_index=0 position=0 type=117901063"):
+        RecordingLogFile.open(tmp_path)
+
+
+def test_recording_log_refuses_everything_after_a_failed_sync(tmp_path: Path) -> None:
+    disk = NotingFileSystem()
+    file = RecordingLogFile.open(tmp_path, file_system=disk)
+    append_term(file, 0, 0)
+    disk.fails = True
+    with pytest.raises(OSError, match="disk failed"):
+        file.persist()
+    disk.fails = False
+
+    with pytest.raises(ClusterError, match="an earlier write failed"):
+        file.persist()
+    file.close()
+
+
+# node-state.dat
+
+
+def test_new_node_state_file_is_aerons_to_the_byte(tmp_path: Path) -> None:
+    file = NodeStateFile.open(tmp_path)
+
+    assert (tmp_path / NODE_STATE_FILE_NAME).read_bytes() == member_of(
+        "state-files.tar.gz", "state-files/node-state-new/node-state.dat"
+    )
+    assert (file.candidate_term_id, file.log_position, file.timestamp_ms) == (-1, -1, -1)
+    assert os.listdir(tmp_path) == [NODE_STATE_FILE_NAME]
+    file.close()
+
+
+def test_proposed_candidate_term_is_aerons_to_the_byte_and_never_falls(tmp_path: Path) -> None:
+    file = NodeStateFile.open(tmp_path)
+
+    assert file.propose_max_candidate_term_id(9, 3200, 1700000000002) == 9
+    assert file.propose_max_candidate_term_id(9, 0, 0) == 9
+    assert file.propose_max_candidate_term_id(8, 0, 0) == 9
+    file.close()
+
+    assert (tmp_path / NODE_STATE_FILE_NAME).read_bytes() == member_of(
+        "state-files.tar.gz", "state-files/node-state-proposed/node-state.dat"
+    )
+    again = NodeStateFile.open(tmp_path)
+    assert (again.candidate_term_id, again.log_position, again.timestamp_ms) == (9, 3200, 1700000000002)
+    again.close()
+
+
+@pytest.mark.parametrize("name", ["node-state-new", "node-state-proposed", "node-state-updated"])
+def test_real_node_state_is_read(name: str, tmp_path: Path) -> None:
+    expected = truth("truth-state-files.json.gz")[name]["node_state"]
+    data = member_of("state-files.tar.gz", f"state-files/{name}/node-state.dat")
+    (tmp_path / NODE_STATE_FILE_NAME).write_bytes(data)
+
+    file = NodeStateFile.open(tmp_path)
+
+    assert (file.candidate_term_id, file.log_position, file.timestamp_ms) == (
+        expected["candidateTermId"],
+        expected["logPosition"],
+        expected["timestamp"],
+    )
+    file.close()
+
+
+def test_candidate_term_is_durable_before_it_is_believed(tmp_path: Path) -> None:
+    disk = NotingFileSystem()
+    file = NodeStateFile.open(tmp_path, file_system=disk)
+    disk.calls.clear()
+
+    file.propose_max_candidate_term_id(3, 0, 1)
+
+    assert disk.calls == ["write 8+40", "fdatasync"]
+    disk.fails = True
+    with pytest.raises(OSError, match="disk failed"):
+        file.propose_max_candidate_term_id(4, 0, 1)
+    assert file.candidate_term_id == 3
+    with pytest.raises(ClusterError, match="an earlier write failed"):
+        file.propose_max_candidate_term_id(5, 0, 1)
+    file.close()
+
+
+def test_new_node_state_file_is_durable_before_it_has_its_name(tmp_path: Path) -> None:
+    (tmp_path / (NODE_STATE_FILE_NAME + ".new")).write_bytes(b"left by a crash")
+    disk = NotingFileSystem()
+
+    NodeStateFile.open(tmp_path, file_system=disk).close()
+
+    assert disk.calls == [f"write 0+{NODE_STATE_FILE_LENGTH}", "fsync", f"fsync {tmp_path.name}"]
+
+
+@pytest.mark.parametrize(
+    ("position", "data", "reason"),
+    [
+        (0, b"\x00\x00\x01\x00", "version=0x00010000 expected=0x00000300"),
+        (0, b"\x00\x00\x00\x00", "version=0x00000000"),
+        (16, b"\xff\xff\xff\x7f", "position=8: frame_length=2147483647"),
+        (16, b"\x00\x00\x00\x00", "position=8: frame_length=0"),
+        (10, b"\x09\x00", "template_id=9"),
+        (12, b"\x6f\x00", "schema_id=111"),
+        (50, b"\x2d\x01", "CandidateTerm"),
+        (8, bytes.fromhex("000030017000"), "no candidate term before the footer"),
+    ],
+)
+def test_damaged_node_state_is_refused_by_name(position: int, data: bytes, reason: str, tmp_path: Path) -> None:
+    content = bytearray(member_of("state-files.tar.gz", "state-files/node-state-proposed/node-state.dat"))
+    content[position : position + len(data)] = data
+    (tmp_path / NODE_STATE_FILE_NAME).write_bytes(content)
+
+    with pytest.raises(ClusterError, match=reason) as caught:
+        NodeStateFile.open(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 30, 48, 63])
+def test_node_state_cut_short_is_refused(length: int, tmp_path: Path) -> None:
+    content = member_of("state-files.tar.gz", "state-files/node-state-proposed/node-state.dat")
+    (tmp_path / NODE_STATE_FILE_NAME).write_bytes(content[:length])
+
+    with pytest.raises(ClusterError, match="damaged node state"):
+        NodeStateFile.open(tmp_path)
+
+
+# cluster-mark.dat
+
+
+@pytest.mark.parametrize("tar_name", ["single-node", "checksummed"])
+def test_real_mark_files_are_read(tar_name: str, tmp_path: Path) -> None:
+    expected = truth(f"truth-{tar_name}-node0.json.gz")["mark_files"]
+    for name, mark in expected.items():
+        if not name.startswith("cluster-mark"):
+            continue
+        path = tmp_path / name
+        path.write_bytes(member_of(f"{tar_name}.tar.gz", f"{tar_name}/node0/cluster/{name}"))
+
+        header = read_mark_file(path)
+
+        fields = mark["fields"]
+        names = {field.wire_name: field.name for field in header.LAYOUT.block}
+        names |= {field.wire_name: field.name for field in header.LAYOUT.var_data}
+        for wire_name, python_name in names.items():
+            value = getattr(header, python_name)
+            assert (value.name if isinstance(value, ClusterComponentType) else value) == fields[wire_name]
+        assert len(header.encode()) == mark["encoded_end"]
+        assert path.read_bytes()[: mark["encoded_end"]] == header.encode()
+
+
+def test_mark_file_says_who_runs_and_since_when(tmp_path: Path) -> None:
+    mark = ClusterMarkFile.open(tmp_path, member_id=2, cluster_id=5, now_ms=1000)
+    path = tmp_path / MARK_FILE_NAME
+
+    mark.update_activity(2000)
+
+    header = read_mark_file(path)
+    assert (header.member_id, header.cluster_id, header.pid) == (2, 5, os.getpid())
+    assert (header.start_timestamp, header.activity_timestamp) == (1000, 2000)
+    assert header.component_type is ClusterComponentType.CONSENSUS_MODULE
+    assert path.stat().st_size == 1_056_768
+    assert repr(mark) == f"<ClusterMarkFile path={path} member_id=2 pid={os.getpid()}>"
+    mark.close()
+    assert read_mark_file(path).activity_timestamp == -1
+
+
+def test_second_opener_is_told_the_directory_and_the_owners_pid(tmp_path: Path) -> None:
+    mark = ClusterMarkFile.open(tmp_path, member_id=0, now_ms=1)
+
+    with pytest.raises(DirectoryInUseError) as caught:
+        ClusterMarkFile.open(tmp_path, member_id=1, now_ms=2)
+
+    assert str(caught.value) == f"cluster directory in use: directory={tmp_path} owner_pid={os.getpid()}"
+    mark.close()
+    ClusterMarkFile.open(tmp_path, member_id=1, now_ms=3).close()
+
+
+def test_lock_is_dropped_when_its_process_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; from cluster.runtime.mark_file import ClusterMarkFile\n"
+        "mark = ClusterMarkFile.open(pathlib.Path(sys.argv[1]), member_id=0, now_ms=1)\n"
+        "print('locked', flush=True); sys.stdin.read()\n"
+    )
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=root,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        with pytest.raises(DirectoryInUseError) as caught:
+            ClusterMarkFile.open(tmp_path, member_id=0, now_ms=2)
+        assert caught.value.pid == process.pid
+        process.kill()
+        process.wait()
+
+    mark = ClusterMarkFile.open(tmp_path, member_id=0, now_ms=3)
+
+    assert mark.header.pid == os.getpid()
+    mark.close()
+
+
+def test_owner_that_has_not_written_its_header_yet_has_no_pid(tmp_path: Path) -> None:
+    (tmp_path / MARK_FILE_NAME).write_bytes(b"")
+
+    with pytest.raises(DirectoryInUseError, match="owner_pid=None"):
+        ClusterMarkFile.open(tmp_path, member_id=0, now_ms=1, try_lock=lambda handle: False)
+
+
+def test_what_is_not_a_mark_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / MARK_FILE_NAME
+    path.write_bytes(bytes(8192))
+
+    with pytest.raises(ClusterError, match=r"damaged mark file: path=.*schema_id=0 expected=110"):
+        read_mark_file(path)
+
+
+def test_directory_name_too_long_for_the_header_is_refused(tmp_path: Path) -> None:
+    class PretendingFileSystem(OsFileSystem):
+        def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
+            return super().open_file(tmp_path / path.name, create=create, writable=writable)
+
+    with pytest.raises(ClusterError, match="mark file header too long"):
+        ClusterMarkFile.open(Path("d" * 9000), member_id=0, now_ms=1, file_system=PretendingFileSystem())
+
+
+def test_recording_log_value_and_file_agree_on_the_empty_log(tmp_path: Path) -> None:
+    file = RecordingLogFile.open(tmp_path)
+
+    assert file.recording_log.entries == RecordingLog().entries
+    file.close()
