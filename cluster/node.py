@@ -1,7 +1,7 @@
 """The composition root: builds one member out of its parts, runs it, and takes it down in order.
 
-Nothing here decides anything. Files are opened and repaired first, then everything listens, then the first election begins; so
-a node that cannot run says so before it has told any other member that it exists.
+Nothing here decides anything. Files are opened and repaired first, then everything listens, then the first election
+begins; so a node that cannot run says so before it has told any other member that it exists.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ class Node:
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
-        self.agent = ConsensusModuleAgent(
-            self.module, clock=clock, ingress_window_bytes=config.ingress_window_bytes
-        )
+        self.agent = ConsensusModuleAgent(self.module, clock=clock, ingress_window_bytes=config.ingress_window_bytes)
         self._ingress = Ingress(self.agent)
         self.service_agent = ClusteredServiceAgent(
             service,
@@ -203,9 +201,7 @@ class Node:
         """Stop this member in order."""
         self.agent.terminate(None)
 
-    async def _listen(
-        self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope
-    ) -> None:
+    async def _listen(self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope) -> None:
         me = self._config.me
         archive_endpoint = Endpoint.parse(me.archive)
         with _naming("ingress", me.ingress):
@@ -228,9 +224,7 @@ class Node:
 class _Files:
     """The small files of a member, locked and open."""
 
-    def __init__(
-        self, mark: ClusterMarkFile, node_state: NodeStateFile, recording_log: RecordingLogFile
-    ) -> None:
+    def __init__(self, mark: ClusterMarkFile, node_state: NodeStateFile, recording_log: RecordingLogFile) -> None:
         self.mark = mark
         self.node_state = node_state
         self.recording_log = recording_log
@@ -249,14 +243,15 @@ def _open_files(config: NodeConfig, clock: Clock) -> Iterator[_Files]:
             recording_log = RecordingLogFile.open(directory, file_sync_level=config.file_sync_level)
             stack.callback(recording_log.close)
         except OSError as error:
-            raise ConfigurationError(
-                f"directory cannot be used: directory={directory} reason={error}"
-            ) from error
+            raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
         yield _Files(mark, node_state, recording_log)
 
 
 async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
-    """Open the log recording for appending, or start it; drop terms from the recording log that the log does not reach."""
+    """Open the log recording for appending.
+
+    Or start it; drop terms from the recording log that the log does not reach.
+    """
     last = recording_log.last_term()
     known = [descriptor for descriptor in archive.descriptors() if descriptor.stream_id == LOG_STREAM_ID]
     if last is not None:
@@ -305,9 +300,7 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording) -> Co
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
-        members={
-            MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members
-        },
+        members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
         append_position=recording.append_position,
         log_leadership_term_id=NULL_VALUE if last is None else last.leadership_term_id,
         leadership_term_id=NULL_VALUE if last is None else last.leadership_term_id,
@@ -348,9 +341,7 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {what} endpoint={endpoint}: {error.strerror or error}"
-        ) from error
+        raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {error.strerror or error}") from error
 
 
 def _settle_garbage_collector() -> None:

@@ -1,7 +1,7 @@
 """The contracts: what an application author implements, and what every package shares.
 
-`service`, `cluster`, `session` are the author's side; `types`, `clock`, `errors` the shared vocabulary; `wire` the bytes.
-Imports nothing of the other packages.
+`service`, `cluster`, `session` are the author's side; `types`, `clock`, `errors` the shared vocabulary; `wire` the
+bytes. Imports nothing of the other packages.
 """
 
 from .clock import Clock as Clock

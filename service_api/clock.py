@@ -25,7 +25,9 @@ class SystemClock:
         self._divisor = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}[time_unit]
 
     def monotonic_ns(self) -> int:
+        """Nanoseconds since some point in the past."""
         return time.monotonic_ns()
 
     def epoch_time(self) -> int:
+        """Time since the Unix epoch, in the unit asked for."""
         return time.time_ns() // self._divisor

@@ -2,7 +2,8 @@
 
 Callbacks on the log path are plain functions: every member runs the same messages, timers and session events at the
 same log positions, and a function that cannot suspend cannot interleave them. What may take long, loading and taking
-snapshots, may be a coroutine. A coroutine anywhere else is refused when the class is created, not at the first message.
+snapshots, may be a coroutine. A coroutine anywhere else is refused when the class is created, not at the first
+message.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ PLAIN_CALLBACKS: Final = (
 class ClusteredService(ABC):
     """A deterministic state machine that every member of the cluster runs from the same log.
 
-    Only `on_session_message` must be written. State may depend on nothing but the callbacks' arguments and what `Cluster`
-    offers: no wall clock, no random, no files, no iteration order of sets of strings.
+    Only `on_session_message` must be written. State may depend on nothing but the callbacks' arguments and what
+    `Cluster` offers: no wall clock, no random, no files, no iteration order of sets of strings.
 
     Source: Aeron `ClusteredService`.
     """

@@ -25,8 +25,8 @@ class ClientSession(Protocol):
     def offer(self, payload: bytes | bytearray | memoryview) -> bool:
         """Send a message to the client. At most once: a new leader does not send it again.
 
-        Only the leader sends; on followers and in replay the message is counted and discarded, and the result is True as
-        well, so that services need no role checks. False: the session is closing.
+        Only the leader sends; on followers and in replay the message is counted and discarded, and the result is True
+        as well, so that services need no role checks. False: the session is closing.
 
         Raises:
             LocalProtocolError: the payload is larger than the log's largest message (the caller's fault).

@@ -44,7 +44,10 @@ class CloseReason(IntEnum):
 
 
 class TimeUnit(IntEnum):
-    """The unit of cluster time, the same on every member and recorded in the log. Source: schema 111 `ClusterTimeUnit`."""
+    """The unit of cluster time, the same on every member and recorded in the log.
+
+    Source: schema 111 `ClusterTimeUnit`.
+    """
 
     MILLIS = 0
     MICROS = 1

@@ -1,8 +1,9 @@
 """The consensus module of one member: pure, deterministic, driven from outside.
 
-Events and messages go in with the time of the turn, effects come out in order. A member is at any moment in an election or in
-a term, as leader or follower; this class holds what outlives both, hands each input to whichever is there, and knows the
-inputs that end a term. It reads no clock, no file, no socket and no random source of its own, and it never awaits.
+Events and messages go in with the time of the turn, effects come out in order. A member is at any moment in an
+election or in a term, as leader or follower; this class holds what outlives both, hands each input to whichever is
+there, and knows the inputs that end a term. It reads no clock, no file, no socket and no random source of its own,
+and it never awaits.
 
 Source: aeron.md §3; seed 002.
 """
@@ -26,6 +27,7 @@ from ..messages.consensus import (
     Vote,
 )
 from ..messages.log import SessionCloseEvent, SessionOpenEvent, TimerEvent
+from . import dialogue
 from . import effects as fx
 from . import events as ev
 from .context import ConsensusContext
@@ -33,7 +35,6 @@ from .election import Election
 from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
-from .leadership import send_new_leadership_term
 from .members import compare_log
 from .sessions import SessionManager
 from .timers import TimerService
@@ -42,8 +43,8 @@ from .timers import TimerService
 class ConsensusModule:
     """One member's consensus module.
 
-    `step` for what happened, `poll` for what time made due, `next_deadline_ns` for when to poll next, `take_effects` after
-    either. The `on_replay_*` methods are called for entries that are delivered, in log order, on every member.
+    `step` for what happened, `poll` for what time made due, `next_deadline_ns` for when to poll next, `take_effects`
+    after either. The `on_replay_*` methods are called for entries that are delivered, in log order, on every member.
     """
 
     def __init__(self, ctx: ConsensusContext, *, last_activity_ns: Callable[[int], int | None]) -> None:
@@ -56,9 +57,7 @@ class ConsensusModule:
         self.election_count = 0
         self.last_election_reason = ""
         self._last_activity_ns = last_activity_ns
-        self._handlers: dict[
-            type, Callable[[Any], None]
-        ] = {  # Any: each handler takes the type it is keyed by
+        self._handlers: dict[type, Callable[[Any], None]] = {  # Any: each handler takes the type it is keyed by
             CanvassPosition: self._on_canvass_position,
             RequestVote: self._on_request_vote,
             Vote: self._on_vote,
@@ -197,7 +196,7 @@ class ConsensusModule:
                 member = ctx.members[MemberId(message.candidate_member_id)]
                 member.log_leadership_term_id = message.log_leadership_term_id
                 member.log_position = message.log_position
-                send_new_leadership_term(ctx, member, is_startup=False)
+                dialogue.send_new_leadership_term(ctx, member, is_startup=False)
             return
         order = compare_log(
             ctx.log_leadership_term_id,
@@ -205,9 +204,9 @@ class ConsensusModule:
             message.log_leadership_term_id,
             message.log_position,
         )
-        comparison = "older" if order > 0 else "no older"
+        comparison = "an older" if order > 0 else "no older a"
         self._begin_election(
-            f"member {message.candidate_member_id} stands for term {message.candidate_term_id} with a log that is {comparison}"
+            f"member {message.candidate_member_id} stands for term {message.candidate_term_id} with {comparison} log"
         )
 
     def _on_vote(self, message: Vote) -> None:
@@ -219,9 +218,7 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_new_leadership_term(message)
         elif message.leadership_term_id > ctx.leadership_term_id:
-            self._begin_election(
-                f"member {message.leader_member_id} leads a higher term {message.leadership_term_id}"
-            )
+            self._begin_election(f"member {message.leader_member_id} leads a higher term {message.leadership_term_id}")
         elif self.follower is not None and message.leader_member_id == ctx.leader_member_id:
             self.follower.on_new_leadership_term(message)
 

@@ -1,7 +1,7 @@
 """What the core wants done: values, in order.
 
-The agent performs effects in list order. A durable effect (`PersistCandidateTerm`, `PersistRecordingLog`) has reached the
-disk before any effect after it is performed: that is how "persist, then send" is said. Effects that take long
+The agent performs effects in list order. A durable effect (`PersistCandidateTerm`, `PersistRecordingLog`) has reached
+the disk before any effect after it is performed: that is how "persist, then send" is said. Effects that take long
 (`StopLog`, `StartReplay`, ...) are begun, and their end comes back as an event.
 
 Plain slotted dataclasses, frozen by convention (a frozen one costs four times as much to make) and compared by `==`.
@@ -72,7 +72,10 @@ class StopLog:
 
 @dataclass(slots=True)
 class TruncateLog:
-    """Cut the log recording back to `position`, which is never below the commit position. Ends with `LogTruncated`."""
+    """Cut the log recording back to `position`, which is never below the commit position.
+
+    Ends with `LogTruncated`.
+    """
 
     position: int
 
@@ -94,7 +97,10 @@ class StartReplay:
 
 @dataclass(slots=True)
 class StartLogReplication:
-    """Copy the log from the append position to `stop_position` out of the leader's archive. Ends with `ReplicationDone`."""
+    """Copy the log from the append position to `stop_position` out of the leader's archive.
+
+    Ends with `ReplicationDone`.
+    """
 
     leader_member_id: MemberId
     leader_recording_id: RecordingId

@@ -1,55 +1,51 @@
 """An election, from INIT to CLOSED: one method per state, one per message, one door.
 
-The election is a canvass (a survey that doubles as Raft's pre-vote), a nomination after a random delay, a ballot, and then
-two columns of states: the leader's and the follower's, in which logs are made equal before the term begins. It is pure:
-inputs are messages and events, outputs are effects; what takes long (stopping the log, copying a term, replaying) is begun
-with an effect and comes back as an event.
+The election is a canvass (a survey that doubles as Raft's pre-vote), a nomination after a random delay, a ballot, and
+then two columns of states: the leader's and the follower's, in which logs are made equal before the term begins. It
+is pure: inputs are messages and events, outputs are effects; what takes long (stopping the log, copying a term,
+replaying) is begun with an effect and comes back as an event.
 
 Where it is stricter than Aeron (each has a test that fails without it):
 
-- *The term is marked before it is acknowledged.* A member writes the new term into its recording log, durably, before it
-  reports a position in that term, and log comparisons use that mark. A majority of marks at one position is what Raft gets
-  from committing a no-op entry: no log of an older term can win any more, so the leader may process its whole log
-  (Raft paper §5.4.2, figure 8).
-- *A member that voted in a term follows no leader of an older one*, and a leader that hears of a higher term steps down.
+- *The term is marked before it is acknowledged.* A member writes the new term into its recording log, durably, before
+  it reports a position in that term, and log comparisons use that mark. A majority of marks at one position is what
+  Raft gets from committing a no-op entry: no log of an older term can win any more, so the leader may process its
+  whole log (Raft paper §5.4.2, figure 8).
+- *A member that voted in a term follows no leader of an older one*, and a leader that hears of a higher term steps
+  down.
 - *Positions of another term never count*, and nothing below the own commit position is ever truncated.
-- *A closed link is news*: members whose process is gone are not waited for, except at the first canvass after a start.
+- *A closed link is news*: members whose process is gone are not waited for, except at the first canvass after a
+  start.
 
 Source: seed 001; aeron.md §2.3-§2.9.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from service_api import InvariantViolation, Role, invariant
-from service_api.types import NULL_POSITION, NULL_VALUE, MemberId, RecordingId
+from service_api.types import NULL_POSITION, NULL_VALUE, MemberId
 
 from ..messages.consensus import (
     AppendPosition,
     CanvassPosition,
-    CatchupPosition,
     CommitPosition,
     NewLeadershipTerm,
     RequestVote,
-    StopCatchup,
     Vote,
 )
+from . import dialogue
 from . import effects as fx
-from .context import PROTOCOL_VERSION, ConsensusContext
+from .context import ConsensusContext
+from .election_follower import FollowerColumn, Leader, Replication
 from .election_state import BALLOT_STATES, FOLLOWER_STATES, LEADER_STATES, LEGAL_TRANSITIONS, ElectionState
 from .events import (
     ActivityFailed,
     LinkChanged,
-    LogImageClosed,
-    LogJoined,
     LogStopped,
     LogTruncated,
     Recorded,
     ReplayDone,
-    ReplicationDone,
 )
-from .leadership import send_new_leadership_term
 from .members import (
     ClusterMember,
     compare_log,
@@ -60,9 +56,6 @@ from .members import (
     quorum_position,
 )
 
-CATCHUP_FLAG = 1
-"""AppendPosition.flags: the sender is in catch-up. Source: aeron.md §1.4."""
-
 NEVER_NS = 1 << 62
 """A monotonic time that does not come: no deadline."""
 
@@ -70,28 +63,7 @@ _BACKOFF_BASE_NS = 50_000_000
 _BACKOFF_LIMIT_NS = 5_000_000_000
 
 
-@dataclass(slots=True)
-class Replication:
-    """One round of log replication: exists in FOLLOWER_LOG_REPLICATION only."""
-
-    leader_recording_id: RecordingId
-    stop_position: int
-    term_id: int
-
-
-@dataclass(slots=True)
-class Leader:
-    """The leader as a follower learned of it: exists from the NewLeadershipTerm on."""
-
-    member_id: MemberId
-    recording_id: RecordingId
-    log_session_id: int
-    catchup_join_position: int | None
-    """The leader's append position when it was ahead of ours; None when there is nothing to catch up."""
-    is_live_joined: bool = False
-
-
-class Election:
+class Election(FollowerColumn):
     """One election of one member. It is created for it and dropped when it is CLOSED."""
 
     def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: str) -> None:
@@ -143,14 +115,12 @@ class Election:
         member.log_leadership_term_id = message.log_leadership_term_id
         member.log_position = message.log_position
         if is_news and state in (ElectionState.CANVASS, ElectionState.NOMINATE):
-            ctx.send(member.member_id, self._canvass_position())  # it may have come after our last canvass
+            ctx.send(member.member_id, dialogue.canvass_position(ctx))  # it may have come after our last canvass
         if state in LEADER_STATES:
             if max(message.leadership_term_id, message.log_leadership_term_id) > ctx.leadership_term_id:
-                self.restart(
-                    f"canvass of member {member.member_id} names a higher term {message.leadership_term_id}"
-                )
+                self.restart(f"canvass of member {member.member_id} names a higher term {message.leadership_term_id}")
             else:
-                send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
+                dialogue.send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
         elif state is ElectionState.CANVASS:
             self._poll_canvass()
 
@@ -161,7 +131,7 @@ class Election:
             return
         candidate_id = MemberId(message.candidate_member_id)
         if message.candidate_term_id <= ctx.candidate_term_id:
-            self._send_vote(message, vote=False)
+            dialogue.send_vote(ctx, message, vote=False)
             return
         order = compare_log(
             ctx.log_leadership_term_id,
@@ -171,12 +141,12 @@ class Election:
         )
         if order > 0:
             ctx.propose_candidate_term(message.candidate_term_id)
-            self._send_vote(message, vote=False)
+            dialogue.send_vote(ctx, message, vote=False)
             if self.state in LEADER_STATES:
                 self.restart(f"member {candidate_id} stands for a higher term {message.candidate_term_id}")
         elif self.state in BALLOT_STATES:
             ctx.propose_candidate_term(message.candidate_term_id)
-            self._send_vote(message, vote=True)
+            dialogue.send_vote(ctx, message, vote=True)
             self._enter(ElectionState.FOLLOWER_BALLOT, f"voted for member {candidate_id}")
 
     def on_vote(self, message: Vote) -> None:
@@ -235,24 +205,13 @@ class Election:
         """Follower: the leader is alive and has committed this far."""
         ctx = self._ctx
         if message.leadership_term_id > ctx.leadership_term_id and self.state in LEADER_STATES:
-            self.restart(
-                f"member {message.leader_member_id} commits in a higher term {message.leadership_term_id}"
-            )
+            self.restart(f"member {message.leader_member_id} commits in a higher term {message.leadership_term_id}")
         elif (
             self._leader is not None
             and message.leader_member_id == self._leader.member_id
             and message.leadership_term_id == ctx.leadership_term_id
         ):
             self._on_leader_alive(message.log_position)
-
-    def on_stop_catchup(self, message: StopCatchup) -> None:
-        """Follower: the live log has taken over from the catch-up replay."""
-        if (
-            self.state is ElectionState.FOLLOWER_CATCHUP
-            and message.leadership_term_id == self._ctx.leadership_term_id
-        ):
-            self._ctx.emit(fx.CloseCatchup())
-            self._enter(ElectionState.FOLLOWER_LOG_INIT, "caught up with the live log")
 
     # --- events
 
@@ -321,31 +280,6 @@ class Election:
                 self._enter(ElectionState.FOLLOWER_CATCHUP_INIT, f"behind the leader's {join_position}")
             else:
                 self._enter(ElectionState.FOLLOWER_LOG_INIT, f"replayed to {event.position}")
-
-    def on_replication_done(self, event: ReplicationDone) -> None:
-        """One leadership term was copied from the leader's archive."""
-        if self.state is not ElectionState.FOLLOWER_LOG_REPLICATION:
-            return
-        self._ctx.append_position = event.position
-        self._enter(ElectionState.CANVASS, f"term replicated to {event.position}")
-
-    def on_catchup_available(self) -> None:
-        """The leader's catch-up replay has connected at the append position."""
-        if self.state is ElectionState.FOLLOWER_CATCHUP_AWAIT:
-            self._enter(ElectionState.FOLLOWER_CATCHUP, "catch-up replay connected")
-
-    def on_log_joined(self, event: LogJoined) -> None:
-        """The live log begins to flow from the append position."""
-        if self._leader is None or event.log_session_id != self._leader.log_session_id:
-            return
-        self._leader.is_live_joined = True
-        if self.state is ElectionState.FOLLOWER_LOG_AWAIT:
-            self._enter(ElectionState.FOLLOWER_READY, "joined the live log")
-
-    def on_log_image_closed(self, event: LogImageClosed) -> None:
-        """The live log was lost before the election ended."""
-        if self._leader is not None and event.log_session_id == self._leader.log_session_id:
-            self.restart(f"log link closed: {event.reason}")
 
     def on_activity_failed(self, event: ActivityFailed) -> None:
         """What this state waited for failed."""
@@ -493,7 +427,7 @@ class Election:
         ctx.emit(fx.CommitAdvanced(ctx.commit_position))
         ctx.emit(fx.StartReplay(ctx.append_position))
 
-    def _poll_leader(self) -> None:
+    def _poll_leader_replay(self) -> None:
         self._announce_when_due()
 
     def _enter_leader_init(self) -> None:
@@ -502,81 +436,8 @@ class Election:
     def _enter_leader_ready(self) -> None:
         self._enter(ElectionState.CLOSED, "a quorum is in the term")
 
-    def _enter_follower_log_replication(self) -> None:
-        ctx, leader, replication = self._ctx, self._leader, self._replication
-        assert leader is not None and replication is not None
-        self._deadline_ns = ctx.now_ns + ctx.config.leader_heartbeat_timeout_ns
-        if replication.term_id > ctx.log_leadership_term_id:
-            ctx.begin_log_term(replication.term_id, ctx.append_position)
-        if replication.stop_position <= ctx.append_position:
-            self._enter(ElectionState.CANVASS, f"term {replication.term_id} is empty")
-            return
-        ctx.emit(
-            fx.StartLogReplication(
-                leader.member_id, replication.leader_recording_id, replication.stop_position
-            )
-        )
-
-    def _poll_follower_log_replication(self) -> None:
-        ctx = self._ctx
-        if ctx.now_ns >= self._deadline_ns:
-            self.restart("log replication makes no progress", is_failure=True)
-        elif ctx.now_ns >= self._next_status_ns:
-            self._report_append_position()
-
-    def _enter_follower_replay(self) -> None:
-        ctx = self._ctx
-        self._report_append_position()
-        ctx.emit(fx.StartReplay(min(ctx.append_position, ctx.commit_position)))
-
-    def _poll_follower_replay(self) -> None:
-        if self._ctx.now_ns >= self._next_status_ns:
-            self._report_append_position()
-
-    def _enter_follower_catchup_init(self) -> None:
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        ctx.emit(fx.AcceptCatchup(leader.log_session_id))
-        ctx.send(
-            leader.member_id,
-            CatchupPosition(
-                leadership_term_id=ctx.leadership_term_id,
-                log_position=ctx.append_position,
-                follower_member_id=ctx.config.member_id,
-                catchup_endpoint=ctx.config.catchup_endpoint,
-            ),
-        )
-        self._enter(ElectionState.FOLLOWER_CATCHUP_AWAIT, f"asked for the log from {ctx.append_position}")
-
-    def _enter_waiting(self) -> None:
-        self._deadline_ns = self._ctx.now_ns + self._ctx.config.leader_heartbeat_timeout_ns
-
-    def _poll_waiting(self) -> None:
-        ctx = self._ctx
-        if ctx.now_ns >= self._deadline_ns:
-            self.restart(f"{self.state.name} made no progress", is_failure=True)
-        elif ctx.now_ns >= self._next_status_ns:
-            self._report_append_position()
-
-    def _enter_follower_catchup(self) -> None:
-        self._enter_waiting()
-        self._join_live_when_near()
-
-    def _enter_follower_log_init(self) -> None:
-        assert self._leader is not None
-        if self._leader.is_live_joined:
-            self._enter(ElectionState.FOLLOWER_READY, "the live log is joined already")
-        else:
-            self._enter(ElectionState.FOLLOWER_LOG_AWAIT, "no live log yet")
-
-    def _enter_follower_log_await(self) -> None:
-        assert self._leader is not None
-        self._enter_waiting()
-        self._ctx.emit(fx.JoinLog(self._leader.log_session_id))
-
-    def _enter_follower_ready(self) -> None:
-        self._report_append_position()
-        self._enter(ElectionState.CLOSED, "following")
+    def _poll_closed(self) -> None:
+        """Nothing is left to do: the election object is about to be dropped."""
 
     def _enter_closed(self) -> None:
         ctx = self._ctx
@@ -588,9 +449,7 @@ class Election:
     def _enter(self, new: ElectionState, reason: str) -> None:
         old, ctx = self.state, self._ctx
         if new not in LEGAL_TRANSITIONS[old]:
-            raise InvariantViolation(
-                f"illegal election transition: old={old.name} new={new.name} reason={reason}"
-            )
+            raise InvariantViolation(f"illegal election transition: old={old.name} new={new.name} reason={reason}")
         self.state = new
         self.state_entered_ns = ctx.now_ns
         self._deadline_ns = NEVER_NS
@@ -609,153 +468,24 @@ class Election:
 
     # --- helpers
 
-    def _adopt_leader(self, message: NewLeadershipTerm) -> None:
-        """Follow the leader of this message: its log and this one agree up to this one's end."""
-        ctx = self._ctx
-        ctx.propose_candidate_term(message.leadership_term_id)
-        ctx.leadership_term_id = message.leadership_term_id
-        ctx.leader_member_id = MemberId(message.leader_member_id)
-        ctx.log_session_id = message.log_session_id
-        ctx.term_base_log_position = message.term_base_log_position
-        self._is_extended_canvass = False
-        is_behind = ctx.append_position < message.log_position
-        self._leader = Leader(
-            member_id=MemberId(message.leader_member_id),
-            recording_id=RecordingId(message.leader_recording_id),
-            log_session_id=message.log_session_id,
-            catchup_join_position=message.log_position if is_behind else None,
-        )
-        self._on_leader_alive(message.commit_position)
-        if ctx.append_position >= message.term_base_log_position:
-            ctx.become(Role.FOLLOWER)
-            if ctx.log_leadership_term_id < message.leadership_term_id:
-                ctx.begin_log_term(message.leadership_term_id, message.term_base_log_position)
-            self._enter(ElectionState.FOLLOWER_REPLAY, f"member {message.leader_member_id} leads")
-            return
-        self._plan_replication(message)
-
-    def _plan_replication(self, message: NewLeadershipTerm) -> None:
-        """Decide what one round of log replication copies: the rest of this log's term, or the whole next one."""
-        ctx = self._ctx
-        if message.next_term_base_log_position == NULL_POSITION:
-            self.restart(
-                f"leader {message.leader_member_id} cannot say which term follows {ctx.log_leadership_term_id}",
-                is_failure=True,
-            )
-            return
-        if ctx.append_position < message.next_term_base_log_position:
-            term_id, stop_position = ctx.log_leadership_term_id, message.next_term_base_log_position
-        else:
-            term_id, stop_position = message.next_leadership_term_id, message.next_log_position
-        invariant(
-            stop_position != NULL_POSITION,
-            "a term before the leader's own is closed",
-            term_id=term_id,
-            leadership_term_id=message.leadership_term_id,
-        )
-        self._replication = Replication(RecordingId(message.leader_recording_id), stop_position, term_id)
-        self._enter(
-            ElectionState.FOLLOWER_LOG_REPLICATION, f"term {term_id} is missing up to {stop_position}"
-        )
-
     def _answer_with_canvass(self, message: NewLeadershipTerm) -> None:
         """Tell a leader that spoke about another log term where this log really ends; its answer will fit."""
         if self.state in (ElectionState.CANDIDATE_BALLOT, ElectionState.FOLLOWER_BALLOT):
             reason = f"leader {message.leader_member_id} spoke of log term {message.log_leadership_term_id}"
             self._enter(ElectionState.CANVASS, reason)
         else:
-            self._ctx.send(MemberId(message.leader_member_id), self._canvass_position())
-
-    def _on_leader_alive(self, commit_position: int | None) -> None:
-        ctx = self._ctx
-        ctx.time_of_last_leader_ns = ctx.now_ns
-        if commit_position is not None:
-            ctx.notified_commit_position = max(ctx.notified_commit_position, commit_position)
-        self._advance_commit()
-        if self.state is ElectionState.FOLLOWER_LOG_REPLICATION:
-            return
-        if self.state is ElectionState.FOLLOWER_CATCHUP:
-            self._join_live_when_near()
-
-    def _advance_commit(self) -> None:
-        """Let what is recorded here and known to be committed be delivered."""
-        ctx = self._ctx
-        if not self._knows_commit():
-            return
-        position = min(ctx.notified_commit_position, ctx.append_position)
-        if position > ctx.commit_position:
-            ctx.commit_position = position
-            ctx.emit(fx.CommitAdvanced(position))
-
-    def _knows_commit(self) -> bool:
-        """Whether this log agrees with the leader's, so that its commit position speaks about this log too."""
-        return self.state in FOLLOWER_STATES
-
-    def _join_live_when_near(self) -> None:
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        target = max(leader.catchup_join_position or 0, ctx.notified_commit_position)
-        if not leader.is_live_joined and ctx.append_position >= target - ctx.config.catchup_near_bytes:
-            ctx.emit(fx.JoinLog(leader.log_session_id))
-
-    def _report_append_position(self) -> None:
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        self._next_status_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
-        is_catchup = self.state in (ElectionState.FOLLOWER_CATCHUP_AWAIT, ElectionState.FOLLOWER_CATCHUP)
-        ctx.send(
-            leader.member_id,
-            AppendPosition(
-                leadership_term_id=ctx.log_leadership_term_id,
-                log_position=ctx.append_position,
-                follower_member_id=ctx.config.member_id,
-                flags=CATCHUP_FLAG if is_catchup else 0,
-            ),
-        )
-
-    def _send_vote(self, message: RequestVote, *, vote: bool) -> None:
-        ctx = self._ctx
-        ctx.send(
-            MemberId(message.candidate_member_id),
-            Vote(
-                candidate_term_id=message.candidate_term_id,
-                log_leadership_term_id=ctx.log_leadership_term_id,
-                log_position=ctx.append_position,
-                candidate_member_id=message.candidate_member_id,
-                follower_member_id=ctx.config.member_id,
-                vote=vote,
-            ),
-        )
-
-    def _canvass_position(self) -> CanvassPosition:
-        ctx = self._ctx
-        return CanvassPosition(
-            log_leadership_term_id=ctx.log_leadership_term_id,
-            log_position=ctx.append_position,
-            leadership_term_id=max(ctx.leadership_term_id, ctx.candidate_term_id),
-            follower_member_id=ctx.config.member_id,
-            protocol_version=PROTOCOL_VERSION,
-        )
+            self._ctx.send(MemberId(message.leader_member_id), dialogue.canvass_position(self._ctx))
 
     def _canvass(self) -> None:
         self._next_status_ns = self._ctx.now_ns + self._ctx.config.election_status_interval_ns
-        self._ctx.broadcast(self._canvass_position())
+        self._ctx.broadcast(dialogue.canvass_position(self._ctx))
 
     def _request_votes(self) -> None:
         ctx = self._ctx
         self._next_status_ns = ctx.now_ns + ctx.config.election_status_interval_ns
         for member in ctx.others:
             if member.vote is None:
-                ctx.send(
-                    member.member_id,
-                    RequestVote(
-                        log_leadership_term_id=ctx.log_leadership_term_id,
-                        log_position=ctx.append_position,
-                        candidate_term_id=ctx.candidate_term_id,
-                        candidate_member_id=ctx.config.member_id,
-                        protocol_version=PROTOCOL_VERSION,
-                    ),
-                )
+                dialogue.send_request_vote(ctx, member.member_id)
 
     def _announce_when_due(self) -> None:
         if self._ctx.now_ns >= self._next_status_ns:
@@ -767,15 +497,8 @@ class Election:
         self._next_status_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         for member in ctx.others:
             if member.log_position != NULL_POSITION:
-                send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
-            ctx.send(
-                member.member_id,
-                CommitPosition(
-                    leadership_term_id=ctx.leadership_term_id,
-                    log_position=ctx.commit_position,
-                    leader_member_id=ctx.config.member_id,
-                ),
-            )
+                dialogue.send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
+        dialogue.broadcast_commit_position(ctx)
 
     def _quorum_position(self) -> int:
         ctx = self._ctx
@@ -809,44 +532,9 @@ class Election:
         return self._ctx.config.election_status_interval_ns
 
 
-_S = ElectionState
-_ENTER = {
-    _S.INIT: Election._enter_init,
-    _S.CANVASS: Election._enter_canvass,
-    _S.NOMINATE: Election._enter_nominate,
-    _S.CANDIDATE_BALLOT: Election._enter_candidate_ballot,
-    _S.FOLLOWER_BALLOT: Election._enter_follower_ballot,
-    _S.LEADER_LOG_REPLICATION: Election._enter_leader_log_replication,
-    _S.LEADER_REPLAY: Election._enter_leader_replay,
-    _S.LEADER_INIT: Election._enter_leader_init,
-    _S.LEADER_READY: Election._enter_leader_ready,
-    _S.FOLLOWER_LOG_REPLICATION: Election._enter_follower_log_replication,
-    _S.FOLLOWER_REPLAY: Election._enter_follower_replay,
-    _S.FOLLOWER_CATCHUP_INIT: Election._enter_follower_catchup_init,
-    _S.FOLLOWER_CATCHUP_AWAIT: Election._enter_waiting,
-    _S.FOLLOWER_CATCHUP: Election._enter_follower_catchup,
-    _S.FOLLOWER_LOG_INIT: Election._enter_follower_log_init,
-    _S.FOLLOWER_LOG_AWAIT: Election._enter_follower_log_await,
-    _S.FOLLOWER_READY: Election._enter_follower_ready,
-    _S.CLOSED: Election._enter_closed,
-}
-_POLL = {
-    _S.INIT: Election._poll_init,
-    _S.CANVASS: Election._poll_canvass,
-    _S.NOMINATE: Election._poll_nominate,
-    _S.CANDIDATE_BALLOT: Election._poll_candidate_ballot,
-    _S.FOLLOWER_BALLOT: Election._poll_follower_ballot,
-    _S.LEADER_LOG_REPLICATION: Election._poll_leader_log_replication,
-    _S.LEADER_REPLAY: Election._poll_leader,
-    _S.LEADER_INIT: Election._poll_leader,
-    _S.LEADER_READY: Election._poll_leader,
-    _S.FOLLOWER_LOG_REPLICATION: Election._poll_follower_log_replication,
-    _S.FOLLOWER_REPLAY: Election._poll_follower_replay,
-    _S.FOLLOWER_CATCHUP_INIT: Election._poll_waiting,
-    _S.FOLLOWER_CATCHUP_AWAIT: Election._poll_waiting,
-    _S.FOLLOWER_CATCHUP: Election._poll_waiting,
-    _S.FOLLOWER_LOG_INIT: Election._poll_waiting,
-    _S.FOLLOWER_LOG_AWAIT: Election._poll_waiting,
-    _S.FOLLOWER_READY: Election._poll_waiting,
-    _S.CLOSED: lambda election: None,
-}
+_ENTER = {state: getattr(Election, f"_enter_{state.name.lower()}") for state in ElectionState}
+_POLL = {state: getattr(Election, f"_poll_{state.name.lower()}", Election._poll_waiting) for state in ElectionState}
+"""One method per state.
+
+States that only wait for an event share `_poll_waiting`; some states are left in the same turn.
+"""

@@ -1,7 +1,7 @@
 """The 18 states of an election, and every transition that is legal.
 
-Everything that decides which state may follow which is in this file. `Election._enter` asserts the table, the diagram in
-ARCHITECTURE.md is drawn from it (`python -m cluster.core.election_state`), so code and picture cannot drift apart.
+Everything that decides which state may follow which is in this file. `Election._enter` asserts the table, the diagram
+in ARCHITECTURE.md is drawn from it and a test compares them, so code and picture cannot drift apart.
 
 Source: seed 001, "State Machine"; Aeron `ElectionState`.
 """
@@ -88,14 +88,10 @@ LEGAL_TRANSITIONS: Final[dict[ElectionState, frozenset[ElectionState]]] = {
 }
 """Which state may follow which. Anything that goes wrong leads back to INIT; CLOSED ends the election object."""
 
-LEADER_STATES: Final = frozenset(
-    {_S.LEADER_LOG_REPLICATION, _S.LEADER_REPLAY, _S.LEADER_INIT, _S.LEADER_READY}
-)
+LEADER_STATES: Final = frozenset({_S.LEADER_LOG_REPLICATION, _S.LEADER_REPLAY, _S.LEADER_INIT, _S.LEADER_READY})
 """The states in which this member has won the ballot."""
 
-FOLLOWER_STATES: Final = frozenset(
-    state for state in _S if _S.FOLLOWER_LOG_REPLICATION <= state <= _S.FOLLOWER_READY
-)
+FOLLOWER_STATES: Final = frozenset(state for state in _S if _S.FOLLOWER_LOG_REPLICATION <= state <= _S.FOLLOWER_READY)
 """The states in which this member follows a known leader."""
 
 BALLOT_STATES: Final = frozenset({_S.CANVASS, _S.NOMINATE, _S.CANDIDATE_BALLOT, _S.FOLLOWER_BALLOT})
@@ -112,7 +108,3 @@ def mermaid() -> str:
         "    note right of INIT: every state but CLOSED returns here when something goes wrong",
     ]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(mermaid())

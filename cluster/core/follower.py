@@ -5,7 +5,8 @@ Source: seed 002, "Consensus work"; aeron.md §3.3.
 
 from __future__ import annotations
 
-from ..messages.consensus import AppendPosition, CommitPosition, NewLeadershipTerm
+from ..messages.consensus import CommitPosition, NewLeadershipTerm
+from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
 
@@ -68,15 +69,7 @@ class FollowerTerm:
         ctx = self._ctx
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         assert ctx.leader_member_id is not None
-        ctx.send(
-            ctx.leader_member_id,
-            AppendPosition(
-                leadership_term_id=ctx.leadership_term_id,
-                log_position=ctx.append_position,
-                follower_member_id=ctx.config.member_id,
-                flags=0,
-            ),
-        )
+        dialogue.send_append_position(ctx, ctx.leader_member_id, leadership_term_id=ctx.leadership_term_id)
 
     def _leader_deadline_ns(self) -> int:
         last_ns = self._ctx.time_of_last_leader_ns

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from service_api import CloseReason
 from service_api.types import ClusterSessionId, MemberId
 
-from ..messages.consensus import AppendPosition, CanvassPosition, CatchupPosition, CommitPosition, StopCatchup
+from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
 from ..messages.log import NewLeadershipTermEvent, TimerEvent
+from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
-from .election import CATCHUP_FLAG
 from .events import ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
-from .leadership import send_new_leadership_term
 from .log_publisher import LogPublisher
 from .members import is_active, quorum_position, quorum_threshold
 from .sessions import SessionManager
@@ -112,16 +111,11 @@ class LeaderTerm:
             return
         member.append_leadership_term_id = message.leadership_term_id
         member.append_position = message.log_position
-        if message.flags and message.flags & CATCHUP_FLAG:
+        if message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP:
             join_position = member.live_join_position
             if join_position is not None and message.log_position >= join_position:
                 ctx.emit(fx.StopCatchupReplay(member.member_id))
-                ctx.send(
-                    member.member_id,
-                    StopCatchup(
-                        leadership_term_id=ctx.leadership_term_id, follower_member_id=member.member_id
-                    ),
-                )
+                dialogue.send_stop_catchup(ctx, member.member_id)
         self._advance_commit()
 
     def _advance_commit(self) -> None:
@@ -147,13 +141,7 @@ class LeaderTerm:
     def _publish_commit_position(self) -> None:
         ctx = self._ctx
         self._next_heartbeat_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
-        ctx.broadcast(
-            CommitPosition(
-                leadership_term_id=ctx.leadership_term_id,
-                log_position=ctx.commit_position,
-                leader_member_id=ctx.config.member_id,
-            )
-        )
+        dialogue.broadcast_commit_position(ctx)
 
     # --- members that come back
 
@@ -166,7 +154,7 @@ class LeaderTerm:
         if max(message.leadership_term_id, message.log_leadership_term_id) > ctx.leadership_term_id:
             return f"member {member.member_id} is in a higher term {message.leadership_term_id}"
         ctx.emit(fx.StopCatchupReplay(member.member_id))
-        send_new_leadership_term(ctx, member, is_startup=False)
+        dialogue.send_new_leadership_term(ctx, member, is_startup=False)
         return None
 
     def on_catchup_position(self, message: CatchupPosition) -> None:

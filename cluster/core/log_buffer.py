@@ -2,8 +2,8 @@
 
 A chunk is a `bytes` that was stamped (leader) or received (follower) in one go. The same object is handed to the
 recording, to every follower link and to the delivery loop, so nothing is copied after it was made. The window has two
-ends: the append position, and the base position, below which only the archive has the log. Readers below the base read
-the archive; the window never waits for them, which is what bounds memory when a follower or a service is slow.
+ends: the append position, and the base position, below which only the archive has the log. Readers below the base
+read the archive; the window never waits for them, which is what bounds memory when a follower or a service is slow.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class LogBuffer:
         self._pending: list[bytes] = []
 
     def __repr__(self) -> str:
-        return (
-            f"<LogBuffer base={self.base_position} append={self.append_position} chunks={len(self._chunks)}>"
-        )
+        return f"<LogBuffer base={self.base_position} append={self.append_position} chunks={len(self._chunks)}>"
 
     def append(self, chunk: bytes) -> None:
         """Add whole frames at the append position; their length is a multiple of 32."""
@@ -54,7 +52,10 @@ class LogBuffer:
         return sum(map(len, self._pending))
 
     def reset(self, position: int) -> None:
-        """Forget everything and go on at `position`: after a truncation, or a copy that went straight to the archive."""
+        """Forget everything and go on at `position`.
+
+        After a truncation, or a copy that went straight to the archive.
+        """
         self._chunks.clear()
         self._starts.clear()
         self._pending.clear()

@@ -76,9 +76,7 @@ class LogPublisher:
         self._mtu_length_bytes = mtu_length_bytes
         self._checksums = checksums
 
-    def append_ingress(
-        self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int
-    ) -> int:
+    def append_ingress(self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int) -> int:
         """Stamp and append the session messages at the start of `buffer[start:end]`.
 
         `prefix` is the 24 bytes that every message of this connection's session begins with in this term. Stops at the
@@ -197,9 +195,7 @@ class LogPublisher:
             LocalProtocolError: the message is longer than `max_message_length`.
         """
         if message_length > self.max_message_length:
-            raise LocalProtocolError(
-                f"message too long: length={message_length} limit={self.max_message_length}"
-            )
+            raise LocalProtocolError(f"message too long: length={message_length} limit={self.max_message_length}")
         return framed_length(message_length, self._mtu_length_bytes)
 
     def _place(self) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """A follower's gate to the log: bytes of the live log or of a catch-up replay in, whole verified frames out.
 
-Frames say where they belong, so two streams of the same log merge by one rule: what begins where this log ends is taken,
-what lies below is a duplicate and dropped, what lies above is a gap and an error. Every frame is checked before it is taken:
-its place, its length, its checksum; what this member acknowledges is what the leader wrote.
+Frames say where they belong, so two streams of the same log merge by one rule: what begins where this log ends is
+taken, what lies below is a duplicate and dropped, what lies above is a gap and an error. Every frame is checked
+before it is taken: its place, its length, its checksum; what this member acknowledges is what the leader wrote.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ class LogReceiver:
 
     __slots__ = ("_checksums", "_initial_term_id", "_log_buffer", "_term_length_bytes")
 
-    def __init__(
-        self, log_buffer: LogBuffer, *, initial_term_id: int, term_length_bytes: int, checksums: bool
-    ) -> None:
+    def __init__(self, log_buffer: LogBuffer, *, initial_term_id: int, term_length_bytes: int, checksums: bool) -> None:
         self._log_buffer = log_buffer
         self._initial_term_id = initial_term_id
         self._term_length_bytes = term_length_bytes
@@ -37,8 +35,8 @@ class LogReceiver:
     def accept(self, buffer: bytearray, start: int, end: int) -> int:
         """Take the whole frames at the start of `buffer[start:end]`; gives the offset of the first incomplete one.
 
-        Raises:
-            RemoteProtocolError: a gap, or a frame that cannot be part of this log (the leader's or the network's fault).
+        Raises: RemoteProtocolError: a gap, or a frame that cannot be part of this log (the leader's or the network's
+        fault).
         """
         log_buffer, term_length = self._log_buffer, self._term_length_bytes
         term_id, term_offset = self._place()
@@ -46,13 +44,12 @@ class LogReceiver:
         offset = run_start = start
         view = memoryview(buffer)
         while end - offset >= HEADER_LENGTH:
-            frame_length, frame_type, frame_term_offset, session_id, stream_id, frame_term_id = unpack(
-                buffer, offset
-            )
+            frame_length, frame_type, frame_term_offset, session_id, stream_id, frame_term_id = unpack(buffer, offset)
             length = (frame_length + 31) & -32
             if frame_length < HEADER_LENGTH or length > term_length - frame_term_offset:
                 raise RemoteProtocolError(
-                    f"log frame_length={frame_length} term_offset={frame_term_offset} position={log_buffer.append_position}"
+                    f"log frame_length={frame_length} term_offset={frame_term_offset} "
+                    f"position={log_buffer.append_position}"
                 )
             if offset + length > end:
                 break
@@ -65,13 +62,12 @@ class LogReceiver:
             if frame_type == TYPE_DATA and checksums:
                 crc = crc32(view[offset + 32 : offset + length])
                 if crc - ((crc & 0x80000000) << 1) != session_id:
+                    position = log_buffer.append_position + offset - run_start
                     raise RemoteProtocolError(
-                        f"log frame checksum: position={log_buffer.append_position + offset - run_start} expected={session_id} actual={crc}"
+                        f"log frame checksum: position={position} expected={session_id} actual={crc}"
                     )
             elif frame_type not in (TYPE_DATA, TYPE_PADDING):
-                raise RemoteProtocolError(
-                    f"log frame type={frame_type} expected={TYPE_DATA} or {TYPE_PADDING}"
-                )
+                raise RemoteProtocolError(f"log frame type={frame_type} expected={TYPE_DATA} or {TYPE_PADDING}")
             if stream_id != LOG_STREAM_ID:
                 raise RemoteProtocolError(f"log frame stream_id={stream_id} expected={LOG_STREAM_ID}")
             offset += length

@@ -1,8 +1,8 @@
 """What a member knows of the others, and the votes and positions that a quorum makes of it.
 
-Two views of a member are kept apart. Where its log ended when it last said so (canvass, vote) decides who may lead. Where
-it has recorded the log *of this leadership term* decides what is committed: a position from an older term never counts,
-since what it refers to may yet be truncated (aeron.md §10 hazard 1).
+Two views of a member are kept apart. Where its log ended when it last said so (canvass, vote) decides who may lead.
+Where it has recorded the log *of this leadership term* decides what is committed: a position from an older term never
+counts, since what it refers to may yet be truncated (aeron.md §10 hazard 1).
 """
 
 from __future__ import annotations
@@ -107,11 +107,12 @@ def would_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
 def is_unanimous_candidate(
     members: Collection[ClusterMember], candidate: ClusterMember, excused: Collection[MemberId]
 ) -> bool:
-    """Tell whether every member but the excused has spoken and would vote for the candidate, and these make a majority."""
+    """Tell whether every member but the excused has spoken and would vote for the candidate.
+
+    And these make a majority.
+    """
     asked = [member for member in members if member.member_id not in excused]
-    return len(asked) >= quorum_threshold(len(members)) and all(
-        would_vote_for(member, candidate) for member in asked
-    )
+    return len(asked) >= quorum_threshold(len(members)) and all(would_vote_for(member, candidate) for member in asked)
 
 
 def is_quorum_candidate(members: Collection[ClusterMember], candidate: ClusterMember) -> bool:

@@ -301,9 +301,7 @@ class RecordingLog:
             InvariantViolation: there is no such term, or it begins later.
         """
         entry = self._terms.get(leadership_term_id)
-        invariant(
-            entry is not None, "the term is in the recording log", leadership_term_id=leadership_term_id
-        )
+        invariant(entry is not None, "the term is in the recording log", leadership_term_id=leadership_term_id)
         assert entry is not None
         invariant(
             log_position == NULL_POSITION or log_position >= entry.term_base_log_position,
@@ -429,9 +427,7 @@ class RecordingLog:
         """
         length = _entry_length(EntryType.STANDBY_SNAPSHOT, len(archive_endpoint))
         if length > MAX_ENTRY_LENGTH or not archive_endpoint.isascii():
-            raise ClusterError(
-                f"archive_endpoint={archive_endpoint!r} expected ASCII within {MAX_ENTRY_LENGTH} bytes"
-            )
+            raise ClusterError(f"archive_endpoint={archive_endpoint!r} expected ASCII within {MAX_ENTRY_LENGTH} bytes")
         return self._append(
             recording_id=recording_id,
             leadership_term_id=leadership_term_id,
@@ -452,9 +448,7 @@ class RecordingLog:
         modules = [
             e
             for e in self._entries
-            if e.is_valid
-            and e.entry_type is not EntryType.TERM
-            and e.service_id == CONSENSUS_MODULE_SERVICE_ID
+            if e.is_valid and e.entry_type is not EntryType.TERM and e.service_id == CONSENSUS_MODULE_SERVICE_ID
         ]
         if not modules:
             return False
@@ -531,9 +525,7 @@ class RecordingLog:
         other = self._terms.get(entry.leadership_term_id) if entry.is_valid_term else None
         if other is not None:
             indexes = f"entry_index={entry.entry_index} and {other.entry_index}"
-            raise RemoteProtocolError(
-                f"two valid terms: leadership_term_id={entry.leadership_term_id} {indexes}"
-            )
+            raise RemoteProtocolError(f"two valid terms: leadership_term_id={entry.leadership_term_id} {indexes}")
 
     def _neighbour(self, leadership_term_id: int, *, before: bool) -> RecordingLogEntry | None:
         """Find the nearest valid term before, or after, a term that is not there."""
@@ -599,9 +591,7 @@ def _parse_entry(data: bytes, position: int, entry_index: int) -> RecordingLogEn
     if available < _ENTRY.size or not any(data[position : position + _ENTRY.size]):
         rest = data[position + _ENTRY.size :]
         if any(rest):
-            raise RemoteProtocolError(
-                f"recording log: entry_index={entry_index} position={position} is empty"
-            )
+            raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} is empty")
         return None
     *values, service_id, type_value = _ENTRY.unpack_from(data, position)
     if type_value == _REMOVED:

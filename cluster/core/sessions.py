@@ -1,9 +1,9 @@
 """Client sessions, the same list on every member, and the connections they use.
 
-A session begins and ends in the log. The leader acts when it appends (it must answer the client); every member, the leader
-too, settles when the entry is delivered. What a leader appended and did not deliver is undone when it loses its place: an
-open that may never commit is forgotten, a close that may never commit is taken back, and ids are given again from the
-last committed one (aeron.md §3.12, §10 hazard 13).
+A session begins and ends in the log. The leader acts when it appends (it must answer the client); every member, the
+leader too, settles when the entry is delivered. What a leader appended and did not deliver is undone when it loses
+its place: an open that may never commit is forgotten, a close that may never commit is taken back, and ids are given
+again from the last committed one (aeron.md §3.12, §10 hazard 13).
 
 A session outlives its connection. Clients keep a connection to every member and say on each, with keep-alives, which
 session is theirs; so whoever leads next knows at once where each client is.
@@ -145,17 +145,11 @@ class SessionManager:
         major = request.version >> 16
         if major != PROTOCOL_MAJOR_VERSION:
             detail = f"invalid client version: major={major} expected={PROTOCOL_MAJOR_VERSION}"
-            self._answer(
-                connection_id, request.correlation_id, EventCode.ERROR, detail=detail, close_after=True
-            )
+            self._answer(connection_id, request.correlation_id, EventCode.ERROR, detail=detail, close_after=True)
             return
         if len(self.sessions) >= ctx.config.session_limit:
-            detail = (
-                f"concurrent session limit: sessions={len(self.sessions)} limit={ctx.config.session_limit}"
-            )
-            self._answer(
-                connection_id, request.correlation_id, EventCode.ERROR, detail=detail, close_after=True
-            )
+            detail = f"concurrent session limit: sessions={len(self.sessions)} limit={ctx.config.session_limit}"
+            self._answer(connection_id, request.correlation_id, EventCode.ERROR, detail=detail, close_after=True)
             return
         session_id = ClusterSessionId(self._next_session_id)
         self._next_session_id += 1
@@ -179,29 +173,21 @@ class SessionManager:
         )
         self._open_ingress(connection_id, session_id)
 
-    def on_keep_alive(
-        self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int
-    ) -> None:
+    def on_keep_alive(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """A client says it is alive: link its connection, and tell it about a newer term."""
         session = self.sessions.get(session_id)
         if session is None or session.state is not SessionState.OPEN:
             self.on_stray(connection_id, session_id, leadership_term_id)
             return
         session.time_of_last_activity_ns = self._ctx.now_ns
-        if (
-            self._connections.get(session_id) != connection_id
-            or leadership_term_id < self._ctx.leadership_term_id
-        ):
+        if self._connections.get(session_id) != connection_id or leadership_term_id < self._ctx.leadership_term_id:
             self._welcome(connection_id, session_id)
 
     def on_stray(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """A message that cannot be taken gets an answer: the new term, or that the session is closed."""
         session = self.sessions.get(session_id)
         if session is not None and session.state is SessionState.OPEN:
-            if (
-                leadership_term_id < self._ctx.leadership_term_id
-                or self._connections.get(session_id) != connection_id
-            ):
+            if leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
                 self._welcome(connection_id, session_id)
             return
         self._answer(
@@ -209,9 +195,7 @@ class SessionManager:
             NULL_VALUE,
             EventCode.CLOSED,
             session_id=session_id,
-            detail=f"unknown session: cluster_session_id={session_id}"
-            if session is None
-            else "session is closing",
+            detail=f"unknown session: cluster_session_id={session_id}" if session is None else "session is closing",
         )
 
     def on_lead(self) -> None:
@@ -222,9 +206,7 @@ class SessionManager:
             if connection_id is not None and session.state is SessionState.OPEN:
                 self._welcome(connection_id, session_id)
 
-    def close(
-        self, session: ClusterSession, reason: CloseReason, publisher: LogPublisher, detail: str
-    ) -> None:
+    def close(self, session: ClusterSession, reason: CloseReason, publisher: LogPublisher, detail: str) -> None:
         """Append the close of a session and tell its client."""
         ctx = self._ctx
         session.state = SessionState.CLOSING
@@ -252,7 +234,8 @@ class SessionManager:
     def poll(self, publisher: LogPublisher, last_activity_ns: Callable[[int], int | None]) -> None:
         """Close sessions that the service wants closed, and those silent for longer than the session timeout.
 
-        `last_activity_ns` tells when a connection last brought a session message: the hot path keeps that per connection.
+        `last_activity_ns` tells when a connection last brought a session message: the hot path keeps that per
+        connection.
         """
         ctx = self._ctx
         for session in [*self.sessions.values()]:

@@ -1,7 +1,8 @@
 """A task group that ends by cancelling: what a node runs beside its turns belongs to one of these.
 
-A bare `asyncio.TaskGroup` waits for its children when its body is done. The children here go on for ever (dialling, replays,
-the mark file), so leaving the scope cancels them first and then waits. A child that fails ends the scope, as in a task group.
+A bare `asyncio.TaskGroup` waits for its children when its body is done. The children here go on for ever (dialling,
+replays, the mark file), so leaving the scope cancels them first and then waits. A child that fails ends the scope, as
+in a task group.
 """
 
 from __future__ import annotations

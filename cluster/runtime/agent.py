@@ -1,14 +1,15 @@
 """The consensus module's agent: takes turns.
 
-A turn drains the inbox through the core and performs the effects, in order. Most effects are done at once; a few must have
-reached the disk, or have waited for something to settle, before the next one may be performed: then the turn goes on in a
-task, and what arrives meanwhile waits in the inbox. That is how "persist, then send" holds without the core knowing time.
+A turn drains the inbox through the core and performs the effects, in order. Most effects are done at once; a few must
+have reached the disk, or have waited for something to settle, before the next one may be performed: then the turn
+goes on in a task, and what arrives meanwhile waits in the inbox. That is how "persist, then send" holds without the
+core knowing time.
 
-A turn is run where its event arrives, not by a task that wakes up for it: at one message in flight that saves two passes of
-the loop, 40 us of 180.
+A turn is run where its event arrives, not by a task that wakes up for it: at one message in flight that saves two
+passes of the loop, 40 us of 180.
 
-The data plane does not go through the inbox. Received chunks are appended to the window where they arrive, and one flush per
-pass of the loop hands them to the links and the recording.
+The data plane does not go through the inbox. Received chunks are appended to the window where they arrive, and one
+flush per pass of the loop hands them to the links and the recording.
 """
 
 from __future__ import annotations
@@ -127,9 +128,7 @@ class ConsensusModuleAgent:
             return
         self._inbox.append(event)
         if len(self._inbox) > _INBOX_LIMIT:
-            self.terminate(
-                NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}")
-            )
+            self.terminate(NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}"))
         elif not self._is_in_turn and self._settling is None:
             self._turn()
 

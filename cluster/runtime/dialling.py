@@ -40,7 +40,8 @@ class Endpoint:
 
 
 def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
-    """Take a new stream connection, with small writes sent at once: batching is done before the socket, by turns of the loop.
+    """Take a new stream connection, with small writes sent at once: batching is done before the socket, by turns of
+    the loop.
 
     A cast, not a check: uvloop's transports have the methods but not the base class.
     """

@@ -1,12 +1,13 @@
 """Where clients come in, and where their egress goes out: one connection for both.
 
-The hot path is one call per received chunk. All connections receive into one shared buffer, which works because the loop
-asks for a buffer and reports what it put there without anything in between; only an incomplete frame is kept per connection.
-Session messages of the connection's session and term are stamped in place and appended to the log; everything else (connects,
-keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded message.
+The hot path is one call per received chunk. All connections receive into one shared buffer, which works because the
+loop asks for a buffer and reports what it put there without anything in between; only an incomplete frame is kept per
+connection. Session messages of the connection's session and term are stamped in place and appended to the log;
+everything else (connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded
+message.
 
-Bounds: while more than the ingress window is appended and not committed, no connection is read; a client that does not
-read its egress is not read either, and beyond the egress limit it is dropped.
+Bounds: while more than the ingress window is appended and not committed, no connection is read; a client that does
+not read its egress is not read either, and beyond the egress limit it is dropped.
 """
 
 from __future__ import annotations
@@ -160,16 +161,19 @@ class IngressConnection(asyncio.BufferedProtocol):
     # --- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
         self._transport = as_stream_transport(transport)
         transport.set_write_buffer_limits(high=4 << 20)
         self.last_activity_ns = self._ingress.owner.monotonic_ns()
         self.connection_id = self._ingress.register(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
         if self._ingress.connections.pop(self.connection_id, None) is not None:
             self._ingress.owner.post(ev.ClientDisconnected(self.connection_id))
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Give the loop room to receive into."""
         carried = len(self._carry)
         if carried:
             self._ingress.buffer[:carried] = self._carry
@@ -177,6 +181,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         return self._ingress.view
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Take what the loop has received."""
         ingress = self._ingress
         end = len(self._carry) + nbytes
         try:
@@ -195,10 +200,12 @@ class IngressConnection(asyncio.BufferedProtocol):
         self.last_activity_ns = ingress.owner.monotonic_ns()
 
     def pause_writing(self) -> None:
+        """The other side does not read."""
         self._is_choked = True
         self._update_reading()
 
     def resume_writing(self) -> None:
+        """The other side reads again."""
         self._is_choked = False
         self._update_reading()
 
@@ -227,7 +234,10 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.close()
 
     def write(self, data: bytes | bytearray) -> None:
-        """Send egress frames; the caller gives the buffer away. A client that does not read is dropped at the limit."""
+        """Send egress frames; the caller gives the buffer away.
+
+        A client that does not read is dropped at the limit.
+        """
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -266,9 +276,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         while True:
             prefix = self._prefix
             if prefix is not None and publisher is not None and not self._assembler.is_assembling:
-                appended = publisher.append_ingress(
-                    buffer, offset, end, prefix=prefix, timestamp=owner.stamp()
-                )
+                appended = publisher.append_ingress(buffer, offset, end, prefix=prefix, timestamp=owner.stamp())
                 if appended != offset:
                     offset = appended
                     owner.schedule_flush()
@@ -292,14 +300,10 @@ class IngressConnection(asyncio.BufferedProtocol):
         """Take one frame that is not an ordinary session message."""
         if not self._is_set_up:
             if frame_type != TYPE_SETUP:
-                raise RemoteProtocolError(
-                    f"ingress begins with frame type={frame_type} expected={TYPE_SETUP}"
-                )
+                raise RemoteProtocolError(f"ingress begins with frame type={frame_type} expected={TYPE_SETUP}")
             setup = SetupFrame.decode(frame)
             if setup.stream_id != INGRESS_STREAM_ID:
-                raise RemoteProtocolError(
-                    f"setup frame: stream_id={setup.stream_id} expected={INGRESS_STREAM_ID}"
-                )
+                raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={INGRESS_STREAM_ID}")
             self._is_set_up = True
             return
         if frame_type != TYPE_DATA:
@@ -322,9 +326,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
         else:
-            raise RemoteProtocolError(
-                f"ingress message {type(message).__name__} is not one that clients send here"
-            )
+            raise RemoteProtocolError(f"ingress message {type(message).__name__} is not one that clients send here")
 
     def _on_keep_alive(self, message: SessionKeepAlive) -> None:
         self._ingress.owner.post(
@@ -341,13 +343,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         header = SessionMessageHeader.decode(encoded)
         publisher = owner.publisher
         if self._prefix is None or publisher is None or encoded[: len(self._prefix)] != self._prefix:
-            owner.post(
-                ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id)
-            )
+            owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
             return
-        stamped = (
-            header.model_copy(update={"timestamp": owner.stamp()}).encode() + encoded[SESSION_HEADER_LENGTH:]
-        )
+        stamped = header.model_copy(update={"timestamp": owner.stamp()}).encode() + encoded[SESSION_HEADER_LENGTH:]
         try:
             publisher.append_message(stamped)
         except LocalProtocolError as error:

@@ -164,9 +164,7 @@ class LogControl:
         recording_id = self._recording.recording_id
         await self._recording.stop()
         await self._archive.truncate_recording(recording_id, position)
-        self._recording = await self._archive.extend_recording(
-            recording_id, session_id=self._ctx.log_session_id
-        )
+        self._recording = await self._archive.extend_recording(recording_id, session_id=self._ctx.log_session_id)
         self._watch(self._recording)
         self._ctx.log_buffer.reset(position)
 
@@ -215,9 +213,7 @@ class LogControl:
             reason = "the replay ended"
         except (ClusterError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
-        logger.warning(
-            "catchup_replay.ended", peer_member_id=effect.member_id, position=effect.position, reason=reason
-        )
+        logger.warning("catchup_replay.ended", peer_member_id=effect.member_id, position=effect.position, reason=reason)
         if self._catchup_replays.get(effect.member_id) is asyncio.current_task():
             del self._catchup_replays[effect.member_id]
 
@@ -253,9 +249,7 @@ class LogControl:
                 stop_position=effect.stop_position,
             )
         except (ClusterError, OSError) as error:
-            self._post(
-                ev.ActivityFailed(f"log replication from member {effect.leader_member_id} failed: {error}")
-            )
+            self._post(ev.ActivityFailed(f"log replication from member {effect.leader_member_id} failed: {error}"))
             return
         self._ctx.log_buffer.reset(position)
         self._replication = None
@@ -291,9 +285,7 @@ class LogControl:
             return False
         image.abort("wrong layout")
         self._post(
-            ev.ActivityFailed(
-                f"log stream has (initial_term_id, term_length_bytes)={actual} expected={expected}"
-            )
+            ev.ActivityFailed(f"log stream has (initial_term_id, term_length_bytes)={actual} expected={expected}")
         )
         return True
 

@@ -1,9 +1,9 @@
 """The log on the wire: from the leader to every follower, and what a follower makes of it.
 
-The leader dials each follower's log endpoint and announces the log session with a setup frame. The follower answers with a
-status frame once its election has come that far; from then on the leader's chunks flow, the same `bytes` objects that go
-to the recording. A follower that cannot keep up is dropped and has to come back through catch-up from the archive: memory
-stays bounded, and one slow member never holds up the others.
+The leader dials each follower's log endpoint and announces the log session with a setup frame. The follower answers
+with a status frame once its election has come that far; from then on the leader's chunks flow, the same `bytes`
+objects that go to the recording. A follower that cannot keep up is dropped and has to come back through catch-up from
+the archive: memory stays bounded, and one slow member never holds up the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service_api.wire.stream import FrameParser
 from ..core.log_buffer import LogBuffer
 from ..core.log_receiver import LogReceiver
 from .activities import ActivityScope
-from .dialling import Endpoint, dial_forever, as_stream_transport
+from .dialling import Endpoint, as_stream_transport, dial_forever
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
@@ -58,9 +58,7 @@ class LogPublication:
         """Begin to dial every follower."""
         for member_id, endpoint in followers.items():
             self._tasks.append(
-                tasks.create_task(
-                    dial_forever(endpoint, self._factory(member_id)), name=f"log-link-{member_id}"
-                )
+                tasks.create_task(dial_forever(endpoint, self._factory(member_id)), name=f"log-link-{member_id}")
             )
 
     def send(self, chunks: list[bytes]) -> None:
@@ -83,9 +81,7 @@ class LogPublication:
 class _LogLink(asyncio.Protocol):
     """Leader: the log link to one follower."""
 
-    def __init__(
-        self, publication: LogPublication, member_id: MemberId, closed: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, publication: LogPublication, member_id: MemberId, closed: asyncio.Future[None]) -> None:
         self._publication = publication
         self._member_id = member_id
         self._closed = closed
@@ -94,11 +90,13 @@ class _LogLink(asyncio.Protocol):
         self._setup: SetupFrame | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
         self._transport = as_stream_transport(transport)
         self._setup = self._publication._setup(self._publication._log_buffer.append_position)
         transport.write(self._setup.encode())
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
         links = self._publication._links
         if links.get(self._member_id) is self:
             del links[self._member_id]
@@ -141,9 +139,7 @@ class _LogLink(asyncio.Protocol):
         publication, setup = self._publication, self._setup
         log_buffer = publication._log_buffer
         assert setup is not None
-        position = status.position(
-            initial_term_id=setup.initial_term_id, term_length_bytes=setup.term_length_bytes
-        )
+        position = status.position(initial_term_id=setup.initial_term_id, term_length_bytes=setup.term_length_bytes)
         if not log_buffer.base_position <= position <= log_buffer.append_position:
             raise RemoteProtocolError(
                 f"log link joined at position={position} "
@@ -187,15 +183,19 @@ class LogImage(asyncio.BufferedProtocol):
         return f"<LogImage setup={self.setup} open={self._receiver is not None}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
         self._transport = as_stream_transport(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
         self._on_closed(self, self._reason if exc is None else f"{type(exc).__name__}: {exc}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Give the loop room to receive into."""
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Take what the loop has received."""
         self._filled += nbytes
         try:
             if self._receiver is not None:
@@ -208,7 +208,8 @@ class LogImage(asyncio.BufferedProtocol):
 
     def open(self, receiver: LogReceiver, *, join_position: int | None) -> None:
         """Take frames from now on; with `join_position`, ask the leader to begin there."""
-        assert self._transport is not None and self.setup is not None
+        assert self._transport is not None
+        assert self.setup is not None
         self._receiver = receiver
         if join_position is not None:
             self._transport.write(StatusFrame.at_position(join_position, setup=self.setup).encode())
@@ -225,9 +226,7 @@ class LogImage(asyncio.BufferedProtocol):
         assert self._transport is not None
         self.setup = SetupFrame.decode(self._buffer)
         if self.setup.stream_id != LOG_STREAM_ID:
-            raise RemoteProtocolError(
-                f"setup frame: stream_id={self.setup.stream_id} expected={LOG_STREAM_ID}"
-            )
+            raise RemoteProtocolError(f"setup frame: stream_id={self.setup.stream_id} expected={LOG_STREAM_ID}")
         self._filled = 0
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._transport.pause_reading()

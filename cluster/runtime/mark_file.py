@@ -99,9 +99,7 @@ class ClusterMarkFile:
             header = _header_of(directory, member_id=member_id, cluster_id=cluster_id, now_ms=now_ms)
             data = header.encode()
             if len(data) > MARK_FILE_HEADER_LENGTH:
-                raise ClusterError(
-                    f"mark file header too long: length={len(data)} limit={MARK_FILE_HEADER_LENGTH}"
-                )
+                raise ClusterError(f"mark file header too long: length={len(data)} limit={MARK_FILE_HEADER_LENGTH}")
             write_fully(disk, handle, data.ljust(MARK_FILE_HEADER_LENGTH, b"\0"), 0)
             file_length = MARK_FILE_HEADER_LENGTH + MARK_FILE_ERROR_LOG_LENGTH
             if disk.file_length(handle) != file_length:

@@ -20,7 +20,7 @@ from service_api.wire.stream import FrameParser
 
 from ..messages.consensus import CONSENSUS_MESSAGES
 from .activities import ActivityScope
-from .dialling import Endpoint, dial_forever, as_stream_transport
+from .dialling import Endpoint, as_stream_transport, dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -61,9 +61,7 @@ class MemberLinks:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Inbound(self), endpoint.host, endpoint.port)
         for member_id, peer in self._peers.items():
-            tasks.create_task(
-                dial_forever(peer, self._outbound_factory(member_id)), name=f"consensus-link-{member_id}"
-            )
+            tasks.create_task(dial_forever(peer, self._outbound_factory(member_id)), name=f"consensus-link-{member_id}")
 
     def send(self, member_id: MemberId, message: Message) -> None:
         """Send a message now, or drop it when the link is down or choked."""
@@ -137,9 +135,7 @@ class _Inbound(asyncio.Protocol):
 
     def _identify(self, frame_type: int, raw: bytes) -> MemberId:
         if frame_type != TYPE_SETUP:
-            raise RemoteProtocolError(
-                f"consensus link begins with frame type={frame_type} expected={TYPE_SETUP}"
-            )
+            raise RemoteProtocolError(f"consensus link begins with frame type={frame_type} expected={TYPE_SETUP}")
         setup = SetupFrame.decode(raw)
         peer_id = MemberId(setup.session_id)
         if setup.stream_id != CONSENSUS_STREAM_ID or peer_id not in self._links._peers:

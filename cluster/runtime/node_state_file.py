@@ -73,9 +73,7 @@ class NodeStateFile:
         return f"<NodeStateFile candidate_term_id={self.candidate_term_id} path={self._path}>"
 
     @classmethod
-    def open(
-        cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None
-    ) -> Self:
+    def open(cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None) -> Self:
         """Open the file in `directory`, making it if it is missing: under another name first, so never half.
 
         Raises:
@@ -116,9 +114,7 @@ class NodeStateFile:
         """When the term was stored, in epoch milliseconds."""
         return self._candidate.timestamp
 
-    def propose_max_candidate_term_id(
-        self, candidate_term_id: int, log_position: int, timestamp_ms: int
-    ) -> TermId:
+    def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int, timestamp_ms: int) -> TermId:
         """Raise the candidate term, durably unless the sync level is 0; a lower or equal one changes nothing.
 
         Gives the term that now holds.
@@ -150,9 +146,7 @@ class NodeStateFile:
 
 def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
     """Make a file without a candidate term."""
-    candidate = CandidateTerm(
-        candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION
-    )
+    candidate = CandidateTerm(candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION)
     data = _HEADER.pack(NODE_STATE_VERSION, 0) + candidate.encode() + NodeStateFooter().encode()
     working_path = path.with_name(path.name + ".new")
     with contextlib.suppress(FileNotFoundError):

@@ -45,9 +45,7 @@ class RecordingLogFile:
         return f"<RecordingLogFile path={self._path} recording_log={self.recording_log!r}>"
 
     @classmethod
-    def open(
-        cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None
-    ) -> Self:
+    def open(cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None) -> Self:
         """Open the file in `directory`, making it if it is missing.
 
         An entry that was cut short by a crash was never acknowledged: it is cut off.

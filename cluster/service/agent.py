@@ -61,7 +61,8 @@ class ClusteredServiceAgent:
         self._sessions_view = MappingProxyType(self.sessions)
 
     def __repr__(self) -> str:
-        return f"<ClusteredServiceAgent {type(self.service).__name__} position={self.log_position} sessions={len(self.sessions)}>"
+        name = type(self.service).__name__
+        return f"<ClusteredServiceAgent {name} position={self.log_position} sessions={len(self.sessions)}>"
 
     # --- Cluster, as the service sees it
 
@@ -117,9 +118,7 @@ class ClusteredServiceAgent:
         self._role = role
         self.service.on_role_change(role)
 
-    def connect_egress(
-        self, session_id: ClusterSessionId, outlet: EgressOutlet, leadership_term_id: int
-    ) -> None:
+    def connect_egress(self, session_id: ClusterSessionId, outlet: EgressOutlet, leadership_term_id: int) -> None:
         """Leader: send the session's egress to this connection; the session itself may be delivered later."""
         self._outlets[session_id] = (outlet, leadership_term_id)
         session = self.sessions.get(session_id)
@@ -152,9 +151,7 @@ class ClusteredServiceAgent:
             session.connect(*outlet)
         self._call(lambda: self.service.on_session_open(session, event.timestamp))
 
-    def on_session_message(
-        self, session: ContainerClientSession, timestamp: int, payload: memoryview
-    ) -> None:
+    def on_session_message(self, session: ContainerClientSession, timestamp: int, payload: memoryview) -> None:
         """A session message that was assembled from fragments; the others are delivered by the log adapter itself."""
         self._call(lambda: self.service.on_session_message(session, timestamp, payload))
 

@@ -1,8 +1,8 @@
 """Reads the log up to the commit position and delivers it: the only way from the log to a service.
 
-One walk serves the service and the consensus module. It reads the window while it can and the archive where the window has
-moved on, so a slow service, a replay at start and ordinary delivery are one mechanism with one bound: nothing past the
-commit position is ever delivered.
+One walk serves the service and the consensus module. It reads the window while it can and the archive where the
+window has moved on, so a slow service, a replay at start and ordinary delivery are one mechanism with one bound:
+nothing past the commit position is ever delivered.
 
 Source: Aeron `BoundedLogAdapter`.
 """

@@ -1,7 +1,7 @@
 """A client session inside the service container: what a service gets, and where its egress goes.
 
-Egress is packed per session into one buffer and written once after a batch of deliveries. Only the leader has an outlet;
-on followers and in replay what a service offers is counted and discarded.
+Egress is packed per session into one buffer and written once after a batch of deliveries. Only the leader has an
+outlet; on followers and in replay what a service offers is counted and discarded.
 """
 
 from __future__ import annotations
@@ -130,9 +130,7 @@ class ContainerClientSession:
 
     def _offer_fragmented(self, payload: bytes | bytearray | memoryview) -> None:
         if len(payload) > self._max_payload_length:
-            raise LocalProtocolError(
-                f"egress payload too long: length={len(payload)} limit={self._max_payload_length}"
-            )
+            raise LocalProtocolError(f"egress payload too long: length={len(payload)} limit={self._max_payload_length}")
         container, out = self._container, self._out
         if out is None:
             container.discarded_egress_count += 1
