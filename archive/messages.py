@@ -87,8 +87,10 @@ class ControlResponse(ArchiveMessage):
 
 
 class ConnectRequest(ArchiveMessage):
-    """Opens a control session without credentials: removed in Aeron 1.53, `AuthConnectRequest` replaces
-    it."""
+    """Opens a control session without credentials.
+
+    Removed in Aeron 1.53: `AuthConnectRequest` replaces it.
+    """
 
     TEMPLATE_ID: ClassVar[int] = 2
     correlation_id: WireCorrelationId

@@ -9,13 +9,17 @@ This module decides and never writes: every change is remembered as an `EntryWri
 applies them in order. Entries keep the place they were first written to; a revived or closed entry is
 rewritten there.
 
-    offset size field                     an entry takes a multiple of 64 bytes: 48, or 52 + endpoint length 0
-    8    recording_id 8      8    leadership_term_id 16     8    term_base_log_position 24     8
-    log_position              end of the term or position of the snapshot; -1 while the term is open 32     8
-    timestamp                 cluster time 40     4    service_id                -1 for the consensus module
-    and for terms 44     4    type                      0 term, 1 snapshot, 2 standby snapshot; bit 31 set
-    invalid; -1 removed 48     4+n  endpoint                  of a standby snapshot only
+    offset size field
+    0      8    recording_id
+    8      8    leadership_term_id
+    16     8    term_base_log_position
+    24     8    log_position             end of the term, -1 while it is open; position of the snapshot
+    32     8    timestamp                cluster time
+    40     4    service_id               -1 for the consensus module and for terms
+    44     4    type                     0 term, 1 snapshot, 2 standby snapshot; bit 31 invalid; -1 removed
+    48     4+n  endpoint                 of a standby snapshot only
 
+An entry takes a multiple of 64 bytes: 48, or 52 and the endpoint, rounded up.
 Source: Aeron `RecordingLog`.
 """
 

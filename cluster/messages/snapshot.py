@@ -2,8 +2,8 @@
 
     module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterSession*, Timer*, then per service
                            PendingMessageTracker and its pending messages, SnapshotMarker END
-    service (stream 106)   SnapshotMarker BEGIN, ClientSession*, SnapshotMarker END, then the application's
-    own bytes
+    service (stream 106)   SnapshotMarker BEGIN, ClientSession*, SnapshotMarker END,
+                           then the application's own bytes
 
 Source: Aeron `ConsensusModuleSnapshotTaker` and `ServiceSnapshotTaker`; schema 111, templates 100-107.
 """

@@ -258,9 +258,7 @@ class _Writer:
             self.line(f"{prefix}{field.name}_ = {decoded}")
             self.line("position += size")
 
-    def _build(
-        self, local: str, model: type[BaseModel], layout: MessageLayout, prefix: str, key: str
-    ) -> None:
+    def _build(self, local: str, model: type[BaseModel], layout: MessageLayout, prefix: str, key: str) -> None:
         """Fill the slots of a new `model`; one set of field names is shared by all, for models are frozen."""
         names = [*(f.name for f in layout.block), *(g.name for g in layout.groups)]
         names += [f.name for f in layout.var_data]

@@ -75,8 +75,10 @@ WireRecordingId = Annotated[RecordingId, _INT64, Wire("q", INT64_NULL)]
 WireCorrelationId = Annotated[CorrelationId, _INT64, Wire("q", INT64_NULL)]
 
 Text = Annotated[str, Wire("text")]
-"""US-ASCII with a uint32 length. Written: `?` for each non-ASCII UTF-16 unit. Read: U+FFFD for a byte above
-0x7F."""
+"""US-ASCII with a uint32 length.
+
+A UTF-16 unit outside ASCII is written as `?`; a byte above 0x7F is read as U+FFFD.
+"""
 Data = Annotated[bytes, Wire("data")]
 """Bytes with a uint32 length."""
 
@@ -317,12 +319,7 @@ def _element_of(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) is not tuple:
         return None
     args = get_args(annotation)
-    if (
-        len(args) == 2
-        and args[1] is Ellipsis
-        and isinstance(args[0], type)
-        and issubclass(args[0], BaseModel)
-    ):
+    if len(args) == 2 and args[1] is Ellipsis and isinstance(args[0], type) and issubclass(args[0], BaseModel):
         return args[0]
     return None
 

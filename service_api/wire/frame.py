@@ -116,9 +116,7 @@ def encode_frame(
 ) -> bytes:
     """Build one data frame, zero-padded to a multiple of 32."""
     frame_length = HEADER_LENGTH + len(payload)
-    header = FRAME_HEADER.pack(
-        frame_length, 0, flags, TYPE_DATA, term_offset, session_id, stream_id, term_id, 0
-    )
+    header = FRAME_HEADER.pack(frame_length, 0, flags, TYPE_DATA, term_offset, session_id, stream_id, term_id, 0)
     return b"".join((header, payload, bytes(-frame_length & 31)))
 
 
@@ -128,9 +126,7 @@ def encode_padding(
     """Build a padding frame of `length` bytes (a multiple of 32, at least 32): a header and zeros."""
     if length < HEADER_LENGTH or length % FRAME_ALIGNMENT:
         raise LocalProtocolError(f"padding frame impossible: length={length} expected a multiple of 32")
-    header = FRAME_HEADER.pack(
-        length, 0, UNFRAGMENTED, TYPE_PADDING, term_offset, session_id, stream_id, term_id, 0
-    )
+    header = FRAME_HEADER.pack(length, 0, UNFRAGMENTED, TYPE_PADDING, term_offset, session_id, stream_id, term_id, 0)
     return header + bytes(length - HEADER_LENGTH)
 
 
@@ -271,9 +267,7 @@ class SetupFrame:
         values = _unpack_link_frame(_SETUP, buffer, offset, TYPE_SETUP, "setup")
         term_offset, session_id, stream_id, initial_term_id, active_term_id, term_length, mtu = values[4:11]
         if term_length < FRAME_ALIGNMENT or term_length & (term_length - 1):
-            raise RemoteProtocolError(
-                f"setup frame: term_length={term_length} expected a power of two from 32"
-            )
+            raise RemoteProtocolError(f"setup frame: term_length={term_length} expected a power of two from 32")
         if not 0 <= term_offset < term_length or term_offset % FRAME_ALIGNMENT:
             raise RemoteProtocolError(f"setup frame: term_offset={term_offset} term_length={term_length}")
         if mtu <= HEADER_LENGTH:
@@ -366,9 +360,7 @@ def _check_message(message_length: int, mtu_length: int) -> None:
     if message_length > MAX_MESSAGE_LENGTH:
         raise LocalProtocolError(f"message too long: length={message_length} limit={MAX_MESSAGE_LENGTH}")
     if mtu_length <= HEADER_LENGTH or mtu_length % FRAME_ALIGNMENT:
-        raise LocalProtocolError(
-            f"mtu impossible: mtu_length={mtu_length} expected a multiple of 32 above 32"
-        )
+        raise LocalProtocolError(f"mtu impossible: mtu_length={mtu_length} expected a multiple of 32 above 32")
 
 
 def _unpack_link_frame(

@@ -4,9 +4,9 @@ A message is a frozen, strict pydantic model with its fields in wire order. Defi
 codec and enters it into `MESSAGES`; a template id used twice, or an annotation without a wire type, fails
 right there.
 
-    bytes    SBE header (block_length, template_id, schema_id, version: uint16 each), block, groups,
-    variable data encode   this version; Aeron 1.52.2's unless a class says otherwise decode   any version:
-    newer blocks are skipped over, absent fields have their default
+    bytes    SBE header (block_length, template_id, schema_id, version: uint16 each), block, groups, var data
+    encode   the version of Aeron 1.52.2
+    decode   any version: newer blocks are skipped over, absent fields are None, "" or b""
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The session protocol: what clients and members say to each other on the ingress connection.
 
 client -> member   SessionConnectRequest, ChallengeResponse, SessionKeepAlive, SessionCloseRequest,
-AdminRequest,
-                   and SessionMessageHeader followed by the application's payload
-member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, and SessionMessageHeader + payload
+                   AdminRequest, and SessionMessageHeader followed by the application's payload
+member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, and SessionMessageHeader
+                   followed by the service's payload
 """
 
 from __future__ import annotations

@@ -167,9 +167,7 @@ class MessageAssembler:
             raise RemoteProtocolError(f"message too long: length={length} limit={self._max_message_length}")
         begins = bool(flags & FLAG_BEGIN)
         if begins == bool(self._parts):
-            raise RemoteProtocolError(
-                f"fragment out of order: flags={flags:#04x} fragments_before={len(self._parts)}"
-            )
+            raise RemoteProtocolError(f"fragment out of order: flags={flags:#04x} fragments_before={len(self._parts)}")
         if flags & UNFRAGMENTED == UNFRAGMENTED:
             return payload
         self._parts.append(payload)

@@ -71,9 +71,7 @@ def unpacker(
             header_length=header_length,
         )
         raw = _read_block(name, layout.block, buffer, offset + header_length, block_length, version)
-        return tuple(
-            field.null if value is None else value for field, value in zip(layout.block, raw, strict=True)
-        )
+        return tuple(field.null if value is None else value for field, value in zip(layout.block, raw, strict=True))
 
     return unpack
 
@@ -97,17 +95,13 @@ def decode_group(
     block_length, count = _GROUP.unpack_from(buffer, position)
     position += _GROUP.size
     if block_length < group.layout.block_length:
-        raise RemoteProtocolError(
-            f"{where}: block_length={block_length} expected={group.layout.block_length}"
-        )
+        raise RemoteProtocolError(f"{where}: block_length={block_length} expected={group.layout.block_length}")
     _check(where, count * block_length, end - position)
     elements = []
     for _ in range(count):
         _check(where, block_length, end - position)
         values = _block_values(where, group.layout.block, buffer, position, block_length, _NEWEST)
-        position = _read_var_data(
-            where, group.layout.var_data, buffer, position + block_length, end, _NEWEST, values
-        )
+        position = _read_var_data(where, group.layout.var_data, buffer, position + block_length, end, _NEWEST, values)
         elements.append(build(group.element, values))
     return tuple(elements), position
 
