@@ -134,13 +134,9 @@ def parse_catalog(data: bytes) -> CatalogContent:
         raise CorruptionError(f"catalog cut short: length={len(data)} expected at least {HEADER_LENGTH}")
     version, length, next_recording_id, alignment = _FILE_HEADER.unpack_from(data)
     if version >> 16 != CATALOG_VERSION >> 16:
-        raise CorruptionError(
-            f"catalog version unknown: major={version >> 16} expected={CATALOG_VERSION >> 16}"
-        )
+        raise CorruptionError(f"catalog version unknown: major={version >> 16} expected={CATALOG_VERSION >> 16}")
     if length != HEADER_LENGTH or alignment != ENTRY_ALIGNMENT:
-        raise CorruptionError(
-            f"catalog header impossible: length={length} alignment={alignment} expected=32, 64"
-        )
+        raise CorruptionError(f"catalog header impossible: length={length} alignment={alignment} expected=32, 64")
     entries: list[CatalogEntry] = []
     offset = HEADER_LENGTH
     while offset + ENTRY_HEADER_LENGTH <= len(data):
@@ -196,9 +192,7 @@ class Catalog:
         names = self._file_system.list_directory(self._directory)
         if CATALOG_FILE_NAME not in names:
             if any(name.endswith(".rec") for name in names):
-                raise CorruptionError(
-                    f"segment files but no {CATALOG_FILE_NAME}: directory={self._directory}"
-                )
+                raise CorruptionError(f"segment files but no {CATALOG_FILE_NAME}: directory={self._directory}")
             self._create(CATALOG_FILE_NAME, INITIAL_LENGTH_BYTES, _encode_header(0))
         if REDO_FILE_NAME not in names:
             self._create(REDO_FILE_NAME, 0, b"")
@@ -262,9 +256,7 @@ class Catalog:
         offset, old = self._entries[descriptor.recording_id]
         data = encode_entry(descriptor)
         if len(data) != len(encode_entry(old)):
-            raise ArchiveError(
-                "catalog entry may not change its length", recording_id=descriptor.recording_id
-            )
+            raise ArchiveError("catalog entry may not change its length", recording_id=descriptor.recording_id)
         self._write_redo(offset, data, self._next_recording_id)
         write_fully(self._file_system, self._handle, data, offset)
         self._sync(self._handle)
@@ -300,9 +292,7 @@ class Catalog:
             return
         offset, next_recording_id, data = record
         in_place = next((entry for entry in content.entries if entry.offset == offset), None)
-        if (in_place is not None and in_place.problem is None) or (
-            in_place is None and offset != content.end_offset
-        ):
+        if (in_place is not None and in_place.problem is None) or (in_place is None and offset != content.end_offset):
             return
         write_fully(self._file_system, self._handle, data, offset)
         next_recording_id = max(next_recording_id, content.header.next_recording_id)
@@ -311,9 +301,7 @@ class Catalog:
 
     def _read_redo(self) -> tuple[int, int, bytes] | None:
         """Read (offset, next recording id, entry bytes); None when the record is absent or not whole."""
-        raw = read_fully(
-            self._file_system, self._redo_handle, self._file_system.file_length(self._redo_handle), 0
-        )
+        raw = read_fully(self._file_system, self._redo_handle, self._file_system.file_length(self._redo_handle), 0)
         if len(raw) < _REDO_HEADER.size:
             return None
         magic, offset, next_recording_id, length, crc = _REDO_HEADER.unpack_from(raw)

@@ -45,9 +45,7 @@ _RESPONSES: Final = registry_of(messages.ControlResponse, messages.RecordingDesc
 class ArchiveClient:
     """A control session with an archive; made by `connect`."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, timeout_s: float
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, timeout_s: float) -> None:
         self._reader = reader
         self._writer = writer
         self._timeout_s = timeout_s
@@ -216,10 +214,7 @@ class ArchiveClient:
 
     def _take_control_frame(self) -> bool:
         """Handle a response between the frames of a replay; False when there is no whole one."""
-        if (
-            len(self._buffer) < HEADER_LENGTH
-            or FRAME_HEADER.unpack_from(self._buffer)[6] != RESPONSE_STREAM_ID
-        ):
+        if len(self._buffer) < HEADER_LENGTH or FRAME_HEADER.unpack_from(self._buffer)[6] != RESPONSE_STREAM_ID:
             return False
         response = self._next_response()
         if isinstance(response, messages.ControlResponse):
@@ -263,9 +258,7 @@ class ArchiveClient:
 
 
 def _connection_lost(reason: str) -> ArchiveError:
-    return ArchiveError(
-        f"archive connection lost: {reason}", code=ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE
-    )
+    return ArchiveError(f"archive connection lost: {reason}", code=ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE)
 
 
 def _raise_unless_ok(response: messages.ControlResponse) -> None:

@@ -184,9 +184,7 @@ class Archive:
             segment = await self._blocking(create, descriptor.recording_id)
             return self._activate(descriptor, start_position, segment, files, preallocate=preallocate)
 
-    async def extend_recording(
-        self, recording_id: int, *, session_id: int, preallocate: bool = True
-    ) -> Recording:
+    async def extend_recording(self, recording_id: int, *, session_id: int, preallocate: bool = True) -> Recording:
         """Re-open a recording at its stop position, to append to it.
 
         Raises:
@@ -241,8 +239,7 @@ class Archive:
             stop_position = _stop_position(descriptor)
             if not descriptor.start_position <= position <= stop_position or position % 32:
                 raise self._bad_position(
-                    f"cannot truncate: start_position={descriptor.start_position} "
-                    f"stop_position={stop_position}",
+                    f"cannot truncate: start_position={descriptor.start_position} stop_position={stop_position}",
                     recording_id,
                     position,
                 )
@@ -336,9 +333,7 @@ class Archive:
             if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
                 result: RepairResult = repair_tail(self._files(descriptor), descriptor)
                 self._catalog.update(
-                    replace(
-                        descriptor, stop_position=result.stop_position, stop_timestamp_ms=self._clock_ms()
-                    )
+                    replace(descriptor, stop_position=result.stop_position, stop_timestamp_ms=self._clock_ms())
                 )
                 _log.info(
                     "recording.tail_repaired",
@@ -379,17 +374,13 @@ class Archive:
             )
             await self._blocking(lambda: self._catalog.update(stopped), recording.recording_id)
             self._active.pop(recording.recording_id, None)
-            _log.info(
-                "recording.stopped", recording_id=recording.recording_id, position=recording.recorded_position
-            )
+            _log.info("recording.stopped", recording_id=recording.recording_id, position=recording.recorded_position)
 
     def _inactive(self, recording_id: int) -> RecordingDescriptor:
         """Return the descriptor of a recording that may be changed."""
         descriptor = self._catalog.get(recording_id)
         if recording_id in self._active:
-            raise ArchiveError(
-                "recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id
-            )
+            raise ArchiveError("recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id)
         if descriptor.state is not RecordingState.VALID or descriptor.stop_position is None:
             raise ArchiveError(
                 f"recording is not usable: state={descriptor.state.name}",
@@ -414,13 +405,9 @@ class Archive:
             raise self._bad_position("not a frame boundary", descriptor.recording_id, position)
 
     def _files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
-        return SegmentFiles(
-            self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level
-        )
+        return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
 
-    def _read_handle(
-        self, descriptor: RecordingDescriptor, base_position: int, active: Recording | None
-    ) -> int:
+    def _read_handle(self, descriptor: RecordingDescriptor, base_position: int, active: Recording | None) -> int:
         """Return an open handle of a segment: the writer's own, or else one of a few kept open."""
         if active is not None:
             handle = active.handle_at(base_position)

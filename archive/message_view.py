@@ -49,8 +49,7 @@ def find_message(payload: bytes, registry: Registry) -> Message | None:
 
 
 def view_message(message: RecordedMessage, registry: Registry, *, unknown_name: str) -> dict[str, Any]:
-    """Describe a recorded message; what the registry does not know gets `unknown_name` and only its payload.
-    """
+    """Describe a recorded message; what the registry does not know gets `unknown_name` and only its payload."""
     payload = message.payload
     view: dict[str, Any] = {
         "position": message.position,

@@ -153,9 +153,7 @@ class FrameReader:
             if offset + HEADER_LENGTH > len(block):
                 block, block_position, offset = self._read(handle, base_position, end), position, 0
             if len(block) - offset < HEADER_LENGTH:
-                self._stop(
-                    StopReason.FILE_CUT, f"file ends inside a frame header: available={len(block) - offset}"
-                )
+                self._stop(StopReason.FILE_CUT, f"file ends inside a frame header: available={len(block) - offset}")
                 return
             fields: HeaderFields = FRAME_HEADER.unpack_from(block, offset)
             frame_length, frame_type = fields[0], fields[3]
@@ -168,9 +166,7 @@ class FrameReader:
                 return
             aligned = (frame_length + 31) & -32
             if limit is not None and position + aligned > limit:
-                self._stop(
-                    StopReason.BAD_FRAME, f"frame runs past the end: frame_length={frame_length} end={limit}"
-                )
+                self._stop(StopReason.BAD_FRAME, f"frame runs past the end: frame_length={frame_length} end={limit}")
                 return
             if position + aligned > end:
                 self._stop(StopReason.FILE_CUT, f"file ends inside a frame: frame_length={frame_length}")
@@ -238,9 +234,7 @@ class MessageReader:
             elif frame.flags & FLAG_END:
                 payload = b"".join(part.payload for part in parts)
                 first = parts[0]
-                yield RecordedMessage(
-                    first.position, frame.end_position, len(parts), first.session_id, payload
-                )
+                yield RecordedMessage(first.position, frame.end_position, len(parts), first.session_id, payload)
                 parts.clear()
         self._drop(parts)
 

@@ -173,9 +173,7 @@ class _SegmentWalker:
         end = self._base_position + self._length
         while position < end:
             term_end = min(end, position - position % term_length + term_length)
-            data = read_fully(
-                self._file_system, self._handle, term_end - position, position - self._base_position
-            )
+            data = read_fully(self._file_system, self._handle, term_end - position, position - self._base_position)
             found = next(self._rules.find_valid_frames(data, position), None)
             if found is not None:
                 raise CorruptionError(

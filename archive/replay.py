@@ -64,10 +64,7 @@ class ReplaySession:
         self._woken = asyncio.Event()
 
     def __repr__(self) -> str:
-        return (
-            f"<ReplaySession recording={self.recording_id} "
-            f"position={self.position} stop={self._stop_position}>"
-        )
+        return f"<ReplaySession recording={self.recording_id} position={self.position} stop={self._stop_position}>"
 
     def wake(self) -> None:
         """Look at the limit again now: it has moved."""
@@ -100,9 +97,7 @@ class ReplaySession:
     async def _pump(self, end_position: int) -> None:
         """Write what there is up to `end_position`, letting the loop run between chunks."""
         while self.position < end_position:
-            chunk = self._archive.read(
-                self.recording_id, self.position, CHUNK_LENGTH_BYTES, stop_position=end_position
-            )
+            chunk = self._archive.read(self.recording_id, self.position, CHUNK_LENGTH_BYTES, stop_position=end_position)
             self._sink.write(chunk)
             self.position += len(chunk)
             await self._sink.drain()

@@ -52,9 +52,7 @@ async def replicate(
             position=position,
         )
     if position < stop_position:
-        async with ArchiveClient.connect(
-            host, port, credentials=credentials, timeout_s=connect_timeout_s
-        ) as client:
+        async with ArchiveClient.connect(host, port, credentials=credentials, timeout_s=connect_timeout_s) as client:
             rules = await _agree(client, src_recording_id, recording)
             replay = client.replay(
                 src_recording_id,

@@ -192,9 +192,7 @@ class SegmentFiles:
         try:
             handle = self.file_system.open_file(self.directory / name, create=True)
         except OSError as error:
-            raise storage_error(
-                error, "segment file not created", self.recording_id, base_position
-            ) from error
+            raise storage_error(error, "segment file not created", self.recording_id, base_position) from error
         try:
             self.file_system.set_length(handle, self.segment_length_bytes)
         except OSError as error:

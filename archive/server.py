@@ -135,9 +135,7 @@ class ArchiveServer:
 class ControlSession:
     """One connection: its requests, and the replay it may have running."""
 
-    def __init__(
-        self, server: ArchiveServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, server: ArchiveServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._server = server
         self._archive = server.archive
         self._reader = reader
@@ -217,8 +215,7 @@ class ControlSession:
     async def _on_frame(self, frame: Frame) -> None:
         if frame.type != TYPE_DATA or frame.stream_id != CONTROL_STREAM_ID:
             raise RemoteProtocolError(
-                f"frame unexpected: type={frame.type} stream_id={frame.stream_id} "
-                f"expected={CONTROL_STREAM_ID}"
+                f"frame unexpected: type={frame.type} stream_id={frame.stream_id} expected={CONTROL_STREAM_ID}"
             )
         request = decode_message(frame.payload, registry=_REQUESTS)
         if isinstance(request, messages.AuthConnectRequest):
@@ -227,8 +224,7 @@ class ControlSession:
         control_session_id = getattr(request, "control_session_id", NULL_VALUE)
         if self._control_session_id is None or control_session_id != self._control_session_id:
             raise RemoteProtocolError(
-                f"control session unknown: control_session_id={control_session_id} "
-                f"expected={self._control_session_id}"
+                f"control session unknown: control_session_id={control_session_id} expected={self._control_session_id}"
             )
         try:
             await self._handlers[type(request)](request)
@@ -249,13 +245,10 @@ class ControlSession:
             raise RemoteProtocolError(f"connected already: control_session_id={self._control_session_id}")
         if major_version(request.version) != major_version(PROTOCOL_VERSION):
             raise RemoteProtocolError(
-                f"protocol version: major={major_version(request.version)} "
-                f"expected={major_version(PROTOCOL_VERSION)}"
+                f"protocol version: major={major_version(request.version)} expected={major_version(PROTOCOL_VERSION)}"
             )
         if request.response_stream_id != RESPONSE_STREAM_ID:
-            raise RemoteProtocolError(
-                f"response_stream_id={request.response_stream_id} expected={RESPONSE_STREAM_ID}"
-            )
+            raise RemoteProtocolError(f"response_stream_id={request.response_stream_id} expected={RESPONSE_STREAM_ID}")
         authenticate = self._server.authenticate
         if authenticate is not None and not authenticate(request.encoded_credentials):
             self._respond_error(
@@ -278,9 +271,7 @@ class ControlSession:
     async def _on_list_recordings(self, request: messages.ListRecordingsRequest) -> None:
         """Send up to the number asked for; fewer are ended by RECORDING_UNKNOWN, as Aeron does."""
         count = min(request.record_count, LIST_LIMIT)
-        found = [d for d in self._archive.descriptors() if d.recording_id >= request.from_recording_id][
-            :count
-        ]
+        found = [d for d in self._archive.descriptors() if d.recording_id >= request.from_recording_id][:count]
         for descriptor in found:
             self._send_descriptor(descriptor, request.correlation_id)
             await self._drain()
@@ -301,9 +292,7 @@ class ControlSession:
         self._respond_ok(request.correlation_id, position)
 
     async def _on_start_position(self, request: messages.StartPositionRequest) -> None:
-        self._respond_ok(
-            request.correlation_id, self._archive.descriptor(request.recording_id).start_position
-        )
+        self._respond_ok(request.correlation_id, self._archive.descriptor(request.recording_id).start_position)
 
     async def _on_stop_position(self, request: messages.StopPositionRequest) -> None:
         stop_position = self._archive.descriptor(request.recording_id).stop_position
@@ -343,8 +332,7 @@ class ControlSession:
     async def _on_stop_replay(self, request: messages.StopReplayRequest) -> None:
         if request.replay_session_id != self._replay_session_id or self._replay is None:
             raise ArchiveError(
-                f"replay unknown: replay_session_id={request.replay_session_id} "
-                f"expected={self._replay_session_id}",
+                f"replay unknown: replay_session_id={request.replay_session_id} expected={self._replay_session_id}",
                 code=ArchiveErrorCode.UNKNOWN_REPLAY,
             )
         self._replay.cancel()

@@ -149,9 +149,7 @@ def verify(
         "checksummed": "crc",
         "remarks": "remarks",
     }
-    _print_rows(
-        (_verdict_row(verdict) for verdict in verdicts), output, title=str(directory), columns=columns
-    )
+    _print_rows((_verdict_row(verdict) for verdict in verdicts), output, title=str(directory), columns=columns)
     if not all(verdict.is_ok for verdict in verdicts):
         raise typer.Exit(EXIT_FOUND_WRONG)
 
@@ -176,9 +174,7 @@ def _select(content: CatalogContent, recording_id: int | None) -> list[CatalogEn
     """Pick the entries asked for."""
     if recording_id is None:
         return list(content.entries)
-    found = [
-        e for e in content.entries if e.descriptor is not None and e.descriptor.recording_id == recording_id
-    ]
+    found = [e for e in content.entries if e.descriptor is not None and e.descriptor.recording_id == recording_id]
     if not found:
         known = [e.descriptor.recording_id for e in content.entries if e.descriptor is not None]
         _refuse(f"no such recording: recording_id={recording_id} known={known}")
@@ -212,25 +208,19 @@ def _describe_row(entry: CatalogEntry, segments: dict[int, int]) -> dict[str, An
     return row
 
 
-def _verify_entry(
-    directory: Path, entry: CatalogEntry, checksums: bool | None, progress: Progress
-) -> RecordingVerdict:
+def _verify_entry(directory: Path, entry: CatalogEntry, checksums: bool | None, progress: Progress) -> RecordingVerdict:
     descriptor = entry.descriptor
     total = None
     if descriptor is not None and descriptor.stop_position is not None:
         total = descriptor.stop_position - descriptor.start_position
-    task = progress.add_task(
-        "verify", total=total, recording_id="?" if descriptor is None else descriptor.recording_id
-    )
+    task = progress.add_task("verify", total=total, recording_id="?" if descriptor is None else descriptor.recording_id)
     start_position = 0 if descriptor is None else descriptor.start_position
 
     def on_progress(position: int) -> None:
         progress.update(task, completed=position - start_position)
 
     try:
-        return verify_recording(
-            OsFileSystem(), directory, entry, checksums=checksums, on_progress=on_progress
-        )
+        return verify_recording(OsFileSystem(), directory, entry, checksums=checksums, on_progress=on_progress)
     except OSError as error:
         recording_id = -1 if descriptor is None else descriptor.recording_id
         return RecordingVerdict(recording_id, None, problems=[f"not readable: {error}"])
@@ -261,8 +251,7 @@ def _dump_rows(
     from_position: int | None,
     limit: int | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each frame, or with a registry for each message; then say on stderr what ended early.
-    """
+    """Yield a row for each frame, or with a registry for each message; then say on stderr what ended early."""
     entries = _select(_load(directory), recording_id)
     if from_position is not None and recording_id is None and len(entries) > 1:
         _refuse("--from-position needs --recording-id: positions are those of one recording")

@@ -60,9 +60,7 @@ def verify_recording(
     """
     descriptor = entry.descriptor
     if descriptor is None:
-        return RecordingVerdict(
-            -1, None, problems=[f"catalog entry at offset={entry.offset}: {entry.problem}"]
-        )
+        return RecordingVerdict(-1, None, problems=[f"catalog entry at offset={entry.offset}: {entry.problem}"])
     verdict = RecordingVerdict(
         descriptor.recording_id,
         descriptor.state,
@@ -79,7 +77,11 @@ def verify_recording(
     if entry.stale_checksum:
         verdict.warnings.append("catalog entry checksum not renewed when the stop position was filled in")
     _walk_frames(file_system, directory, descriptor, verdict, on_progress)
-    verdict.problems.extend(_find_stray_bytes(file_system, directory, descriptor, verdict.stop_position))
+    stray = list(_find_stray_bytes(file_system, directory, descriptor, verdict.stop_position))
+    if stray and descriptor.stop_position is None and _has_grown(file_system, directory, descriptor, verdict):
+        verdict.warnings.append("the recording is growing: it was checked up to where it ended")
+    else:
+        verdict.problems.extend(stray)
     return verdict
 
 
@@ -100,20 +102,28 @@ def _walk_frames(
     if reason is StopReason.STOP_POSITION:
         return
     if reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
-        verdict.warnings.append(
-            f"no stop position: active, or not stopped in order; frames end: {reason.value}"
-        )
+        verdict.warnings.append(f"no stop position: active, or not stopped in order; frames end: {reason.value}")
         return
-    if (
-        reason is StopReason.FILE_CUT
-        and descriptor.stop_position is None
-        and not _is_inside_frame(reader.detail)
-    ):
+    if reason is StopReason.FILE_CUT and descriptor.stop_position is None and not _is_inside_frame(reader.detail):
         verdict.warnings.append(f"last segment shorter than it should be: {reader.detail}")
         return
     expected = f" stop_position={descriptor.stop_position}" if descriptor.stop_position is not None else ""
     assert reason is not None
     verdict.problems.append(f"position={reader.position}{expected}: {reason.value}: {reader.detail}")
+
+
+def _has_grown(
+    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
+) -> bool:
+    """Whether a right frame has appeared by now where the frames ended a moment ago."""
+    reader = FrameReader(
+        directory,
+        descriptor,
+        start_position=verdict.stop_position,
+        checksummed=verdict.checksummed,
+        file_system=file_system,
+    )
+    return next(iter(reader), None) is not None
 
 
 def _is_inside_frame(detail: str) -> bool:
@@ -123,8 +133,7 @@ def _is_inside_frame(detail: str) -> bool:
 def _find_stray_bytes(
     file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, stop_position: int
 ) -> Iterator[str]:
-    """Say where bytes other than zero lie behind the end, or in front of the start within the first segment.
-    """
+    """Say where bytes other than zero lie behind the end, or in front of the start within the first segment."""
     for name in file_system.list_directory(directory):
         parsed = parse_segment_file_name(name)
         if parsed is None or parsed[0] != descriptor.recording_id:
@@ -134,9 +143,7 @@ def _find_stray_bytes(
         try:
             length = file_system.file_length(handle)
             if base_position <= descriptor.start_position:
-                stray = _first_nonzero(
-                    file_system, handle, 0, min(length, descriptor.start_position - base_position)
-                )
+                stray = _first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
                 if stray is not None:
                     yield f"bytes before the start position: file={name} offset={stray}"
             stray = _first_nonzero(file_system, handle, max(0, stop_position - base_position), length)
