@@ -35,11 +35,7 @@ from service_api.wire.session import (
 )
 
 ALL = sorted(
-    (
-        model
-        for model in MESSAGES.values()
-        if model.__module__.startswith(("service_api", "cluster", "archive"))
-    ),
+    (model for model in MESSAGES.values() if model.__module__.startswith(("service_api", "cluster", "archive"))),
     key=lambda model: (model.SCHEMA_ID, model.TEMPLATE_ID),
 )
 MODULES = (archive.messages, cluster.messages)
@@ -103,9 +99,7 @@ def test_decode_gives_back_what_was_encoded(data: st.DataObject) -> None:
 @given(st.data())
 def test_random_bytes_are_decoded_or_refused(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from(ALL))
-    header = struct.pack(
-        "<HHHH", model.LAYOUT.block_length, model.TEMPLATE_ID, model.SCHEMA_ID, model.SCHEMA_VERSION
-    )
+    header = struct.pack("<HHHH", model.LAYOUT.block_length, model.TEMPLATE_ID, model.SCHEMA_ID, model.SCHEMA_VERSION)
     body = data.draw(st.binary(max_size=200))
 
     try:
@@ -186,9 +180,7 @@ def test_more_elements_than_a_group_can_hold_are_the_callers_fault() -> None:
         timestamp=0,
         service_id=-1,
     )
-    message = cluster.messages.SnapshotRecordings(
-        correlation_id=CorrelationId(1), snapshots=(element,) * 65535
-    )
+    message = cluster.messages.SnapshotRecordings(correlation_id=CorrelationId(1), snapshots=(element,) * 65535)
 
     with pytest.raises(LocalProtocolError, match="count=65535 limit=65534"):
         message.encode()
@@ -229,14 +221,10 @@ def test_unknown_enum_value_is_named() -> None:
     data = bytearray(event.encode())
     data[36:40] = (9).to_bytes(4, "little")
 
-    with pytest.raises(
-        RemoteProtocolError, match=r"SessionEvent.code: value=9 expected one of \[0, 1, 2, 3, 4\]"
-    ):
+    with pytest.raises(RemoteProtocolError, match=r"SessionEvent.code: value=9 expected one of \[0, 1, 2, 3, 4\]"):
         SessionEvent.decode(data)
     data[6:8] = (17).to_bytes(2, "little")
-    with pytest.raises(
-        RemoteProtocolError, match=r"SessionEvent.code: value=9 expected one of \[0, 1, 2, 3, 4\]"
-    ):
+    with pytest.raises(RemoteProtocolError, match=r"SessionEvent.code: value=9 expected one of \[0, 1, 2, 3, 4\]"):
         SessionEvent.decode(data)
 
 

@@ -123,9 +123,7 @@ def test_padding_is_a_header_and_zeros() -> None:
 
 
 @given(INT32, st.integers(0, 1 << 20), st.sampled_from([65536, 1 << 26]))
-def test_position_and_term_are_inverses_across_the_wrap_around(
-    initial: int, frames: int, length: int
-) -> None:
+def test_position_and_term_are_inverses_across_the_wrap_around(initial: int, frames: int, length: int) -> None:
     position = frames * 32
 
     term_id, term_offset = term_of(position, initial_term_id=initial, term_length_bytes=length)

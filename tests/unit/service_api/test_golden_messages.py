@@ -144,12 +144,8 @@ def test_slow_path_decodes_what_the_compiled_one_does(name: tuple[int, str]) -> 
     for entry in entries_of(name, MESSAGES_ENTRIES):
         data = bytes.fromhex(entry["hex"])
         fast = decode_message(data)
-        slow_decode = versioned.decoder(
-            type(fast), fast.LAYOUT, fast.TEMPLATE_ID, fast.SCHEMA_ID, fast.HEADER_LENGTH
-        )
-        slow_unpack = versioned.unpacker(
-            type(fast), fast.LAYOUT, fast.TEMPLATE_ID, fast.SCHEMA_ID, fast.HEADER_LENGTH
-        )
+        slow_decode = versioned.decoder(type(fast), fast.LAYOUT, fast.TEMPLATE_ID, fast.SCHEMA_ID, fast.HEADER_LENGTH)
+        slow_unpack = versioned.unpacker(type(fast), fast.LAYOUT, fast.TEMPLATE_ID, fast.SCHEMA_ID, fast.HEADER_LENGTH)
 
         assert slow_decode(data, 0, len(data)) == fast
         assert slow_unpack(data, 0, len(data)) == fast.unpack(data)
@@ -205,9 +201,7 @@ def test_bytes_after_a_message_are_left_alone(name: tuple[int, str]) -> None:
     assert decode_message(bytearray(data)) == message
 
 
-@pytest.mark.parametrize(
-    "entry", [e for e in MESSAGES_ENTRIES if e["kind"] == "typical"], ids=lambda e: e["name"]
-)
+@pytest.mark.parametrize("entry", [e for e in MESSAGES_ENTRIES if e["kind"] == "typical"], ids=lambda e: e["name"])
 def test_any_flipped_byte_is_decoded_or_refused_but_never_an_accident(entry: dict[str, Any]) -> None:
     for position in range(8, len(entry["hex"]) // 2):
         for value in (0x00, 0x7F, 0xFF):
