@@ -19,7 +19,7 @@ import structlog
 
 from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
-from service_api import Clock, ClusteredService, ConfigurationError, SystemClock
+from service_api import Clock, ClusteredService, ConfigurationError
 from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TimeUnit
 
 from .config import NodeConfig
@@ -38,6 +38,7 @@ from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
+from .runtime.system_clock import SystemClock
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class

@@ -5,7 +5,6 @@ bytes. Imports nothing of the other packages.
 """
 
 from .clock import Clock as Clock
-from .clock import SystemClock as SystemClock
 from .cluster import Cluster as Cluster
 from .cluster import SnapshotImage as SnapshotImage
 from .cluster import SnapshotPublication as SnapshotPublication
