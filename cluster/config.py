@@ -37,59 +37,39 @@ class NodeConfig(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, strict=True, extra="forbid", env_prefix=ENV_PREFIX)
 
     member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
-    members: Annotated[
-        Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")
-    ]
-    directory: Annotated[
-        Location, Field(description="where this member's files lie; one directory per member")
-    ]
-    service: Annotated[
-        Text, Field(pattern=r"^[\w.]+:\w+$", description="the service to run, as module:Class")
-    ]
-    service_dir: Annotated[
-        Location, Field(description="put on the import path before the service is loaded")
-    ] = Path(".")
-    app_version: Annotated[
-        AppVersion, Field(description="the service's version; majors must agree in a cluster")
-    ] = 1 << 8
+    members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
+    directory: Annotated[Location, Field(description="where this member's files lie; one directory per member")]
+    service: Annotated[Text, Field(pattern=r"^[\w.]+:\w+$", description="the service to run, as module:Class")]
+    service_dir: Annotated[Location, Field(description="put on the import path before the service is loaded")] = Path(
+        "."
+    )
+    app_version: Annotated[AppVersion, Field(description="the service's version; majors must agree in a cluster")] = (
+        1 << 8
+    )
 
     file_sync_level: Annotated[
         Count,
         Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
     ] = 1
     checksums: Annotated[Switch, Field(description="a CRC-32 in every recorded frame")] = True
-    term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = (
-        64 << 20
+    term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = 64 << 20
+    segment_length_bytes: Annotated[SizeBytes, Field(description="a segment file's length: a multiple of a term")] = (
+        128 << 20
     )
-    segment_length_bytes: Annotated[
-        SizeBytes, Field(description="a segment file's length: a multiple of a term")
-    ] = 128 << 20
     mtu_length_bytes: Annotated[SizeBytes, Field(description="the largest frame, header included")] = (
         MTU_LENGTH_MAX_BYTES
     )
 
-    startup_canvass_timeout_ms: Annotated[
-        Millis, Field(description="how long a starting member waits for all")
-    ] = 6_000
+    startup_canvass_timeout_ms: Annotated[Millis, Field(description="how long a starting member waits for all")] = 6_000
     election_timeout_ms: Annotated[Millis, Field(description="how long a step of an election may take")] = 500
     election_status_interval_ms: Annotated[Millis, Field(description="between messages while electing")] = 100
-    leader_heartbeat_timeout_ms: Annotated[
-        Millis, Field(description="silence after which a leader is lost")
-    ] = 2_000
-    leader_heartbeat_interval_ms: Annotated[
-        Millis, Field(description="between heartbeats of an idle leader")
-    ] = 200
-    session_timeout_ms: Annotated[
-        Millis, Field(description="silence after which a client session is closed")
-    ] = 10_000
+    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader is lost")] = 2_000
+    leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
+    session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
-    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not committed")] = (
-        16 << 20
-    )
+    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not committed")] = 16 << 20
 
-    log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = (
-        "auto"
-    )
+    log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
 
     @classmethod
     def settings_customise_sources(
@@ -117,9 +97,7 @@ class NodeConfig(BaseSettings):
         for member in self.members:
             if member.member_id == member_id:
                 return member
-        raise ConfigurationError(
-            f"unknown member: member_id={member_id} members={format_members(self.members)}"
-        )
+        raise ConfigurationError(f"unknown member: member_id={member_id} members={format_members(self.members)}")
 
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
@@ -133,17 +111,13 @@ def _member_problems(config: NodeConfig) -> list[str]:
     ids = [member.member_id for member in config.members]
     problems = [f"member id given twice: member_id={i}" for i in sorted({i for i in ids if ids.count(i) > 1})]
     if config.member_id not in ids:
-        problems.append(
-            f"own id is not in members: member_id={config.member_id} expected one of {sorted(ids)}"
-        )
+        problems.append(f"own id is not in members: member_id={config.member_id} expected one of {sorted(ids)}")
     owners: dict[str, int] = {}
     for member in config.members:
         for endpoint in member.endpoints:
             other = owners.setdefault(endpoint, member.member_id)
             if other != member.member_id:
-                problems.append(
-                    f"endpoint given twice: endpoint={endpoint} members={other},{member.member_id}"
-                )
+                problems.append(f"endpoint given twice: endpoint={endpoint} members={other},{member.member_id}")
     return problems
 
 
@@ -157,13 +131,9 @@ def _length_problems(config: NodeConfig) -> list[str]:
     if not (_is_power_of_two(term) and TERM_LENGTH_MIN_BYTES <= term <= TERM_LENGTH_MAX_BYTES):
         problems.append(f"term_length_bytes={term}: expected a power of two from 64KiB to 1GiB")
     if not _is_power_of_two(segment) or segment < term:
-        problems.append(
-            f"segment_length_bytes={segment}: expected a power of two of at least term_length_bytes={term}"
-        )
+        problems.append(f"segment_length_bytes={segment}: expected a power of two of at least term_length_bytes={term}")
     if mtu % 32 or not 64 <= mtu <= MTU_LENGTH_MAX_BYTES:
-        problems.append(
-            f"mtu_length_bytes={mtu}: expected a multiple of 32 from 64 to {MTU_LENGTH_MAX_BYTES}"
-        )
+        problems.append(f"mtu_length_bytes={mtu}: expected a multiple of 32 from 64 to {MTU_LENGTH_MAX_BYTES}")
     if mtu > term // 8:
         problems.append(f"mtu_length_bytes={mtu}: expected at most an eighth of term_length_bytes={term}")
     if config.ingress_window_bytes < 2 * mtu:

@@ -120,13 +120,9 @@ def _file_layer(file: Path) -> _Layer:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"config file is not valid TOML: file={file} reason={error}") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"config file is not UTF-8 text: file={file} position={error.start}"
-        ) from error
+        raise ConfigurationError(f"config file is not UTF-8 text: file={file} position={error.start}") from error
     except OSError as error:
-        raise ConfigurationError(
-            f"config file cannot be read: file={file} reason={error.strerror}"
-        ) from error
+        raise ConfigurationError(f"config file cannot be read: file={file} reason={error.strerror}") from error
     return _Layer(values, lambda _: str(file), is_text=False)
 
 

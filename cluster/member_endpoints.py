@@ -85,9 +85,7 @@ class MemberEndpoints(BaseModel):
         for endpoint in self.endpoints:
             split_endpoint(endpoint)
         if len(set(self.endpoints)) != PORTS_PER_MEMBER:
-            raise ConfigurationError(
-                f"endpoint given twice: member_id={self.member_id} endpoints={self.endpoints}"
-            )
+            raise ConfigurationError(f"endpoint given twice: member_id={self.member_id} endpoints={self.endpoints}")
         return self
 
 
@@ -98,9 +96,7 @@ def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
         ConfigurationError: the user's: names the part that cannot be read and what was expected.
     """
     if not text.strip():
-        raise ConfigurationError(
-            'empty member list: expected members such as "0=127.0.0.1:9000,1=127.0.0.1:9010"'
-        )
+        raise ConfigurationError('empty member list: expected members such as "0=127.0.0.1:9000,1=127.0.0.1:9010"')
     if "=" in text:
         members = tuple(_parse_short(part.strip()) for part in text.split(",") if part.strip())
     else:
@@ -135,9 +131,7 @@ def _parse_member_id(text: str, part: str) -> int:
 def _parse_short(part: str) -> MemberEndpoints:
     member_id, separator, endpoint = part.partition("=")
     if not separator:
-        raise ConfigurationError(
-            f"bad member: {part!r}: expected ID=HOST:BASE_PORT, such as 0=127.0.0.1:9000"
-        )
+        raise ConfigurationError(f"bad member: {part!r}: expected ID=HOST:BASE_PORT, such as 0=127.0.0.1:9000")
     return MemberEndpoints.from_base(_parse_member_id(member_id.strip(), part), endpoint.strip())
 
 

@@ -30,9 +30,7 @@ def load_service_class(service: str, service_dir: Path) -> type[ClusteredService
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name and not module_name.startswith(f"{error.name}."):
-            raise ConfigurationError(
-                f"service cannot be imported: service={service} reason={error}"
-            ) from error
+            raise ConfigurationError(f"service cannot be imported: service={service} reason={error}") from error
         raise ConfigurationError(
             f"service module not found: module={module_name} service_dir={directory} (set --service-dir)"
         ) from error
@@ -49,9 +47,7 @@ def _checked_class(module: object, class_name: str, service: str) -> type[Cluste
         known = [
             name
             for name, value in vars(module).items()
-            if isinstance(value, type)
-            and issubclass(value, ClusteredService)
-            and value is not ClusteredService
+            if isinstance(value, type) and issubclass(value, ClusteredService) and value is not ClusteredService
         ]
         raise ConfigurationError(f"service class not found: service={service} expected one of {known}")
     if not (isinstance(found, type) and issubclass(found, ClusteredService)):

@@ -105,9 +105,7 @@ def _show_switch(value: bool) -> str:
 _SIZE: Final = SettingKind(
     'a size, such as 67108864 or "64MiB"', parse_size_bytes, format_size_bytes, text_in_file=True
 )
-_DURATION: Final = SettingKind(
-    'milliseconds, such as 500, "500ms" or "2s"', parse_duration_ms, text_in_file=True
-)
+_DURATION: Final = SettingKind('milliseconds, such as 500, "500ms" or "2s"', parse_duration_ms, text_in_file=True)
 _VERSION: Final = SettingKind(
     'a version, such as "1.0.0"', parse_app_version, format_app_version, text_in_file=True, file_type=str
 )

@@ -81,9 +81,7 @@ class AccessQuota(ClusteredService):
             answers.decisions.append(self.decide(request.host, request.time_s))
             answers.last_sequence = request.sequence
         decision = answers.find(request.sequence)
-        if (
-            decision is not None
-        ):  # else some before it were lost with a leader: all of them come again, in order
+        if decision is not None:  # else some before it were lost with a leader: all of them come again, in order
             session.offer(f"{request.sequence}\t{decision}".encode())
 
     def decide(self, host: str, time_s: int) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import uvloop
 
 from cluster.node import run_node
-from cluster.service_loading import load_service_class
 from service_api.distribution import check_package_owners
 
 from .logging import configure_logging
@@ -23,6 +22,5 @@ def node(**settings: Any) -> None:
     """
     check_package_owners()
     config = load_from_flags(settings).config
-    load_service_class(config.service, config.service_dir)
     configure_logging(config.log_format, member_id=config.member_id)
     uvloop.run(run_node(config))

@@ -17,9 +17,7 @@ import typer
 from cluster.config import NodeConfig
 from cluster.config_layers import CONFIG_FILE_VARIABLE, LoadedConfig, flag_name, load_node_config
 
-CONFIG_FLAG: Final = typer.Option(
-    "--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False
-)
+CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
 
 
 def setting_parameters() -> list[inspect.Parameter]:
@@ -46,11 +44,7 @@ def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
 
 def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command every setting's flag: its `**settings` receive them, its own parameters come first."""
-    own = [
-        p
-        for p in inspect.signature(function, eval_str=True).parameters.values()
-        if p.kind is not p.VAR_KEYWORD
-    ]
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + setting_parameters()
 
     def command(**values: Any) -> None:

@@ -30,9 +30,7 @@ def _group() -> None:
 @app.command(name="show")
 @with_setting_flags
 def show(
-    output: Annotated[
-        OutputFormat, typer.Option("-o", "--output", help="Output format.")
-    ] = OutputFormat.TABLE,
+    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")] = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:
     """Print every setting with its value and its source: a flag, a variable, the file, or the default.
@@ -45,17 +43,14 @@ def show(
 
 def _shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
     return [
-        (name, setting_kind(name).show(getattr(loaded.config, name)), origin)
-        for name, origin in loaded.origins.items()
+        (name, setting_kind(name).show(getattr(loaded.config, name)), origin) for name, origin in loaded.origins.items()
     ]
 
 
 def _as_table(loaded: LoadedConfig) -> str:
     rows = [("setting", "value", "from"), *_shown(loaded)]
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(
-        f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows
-    )
+    return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
 
 
 def _as_json(loaded: LoadedConfig) -> str:

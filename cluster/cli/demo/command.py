@@ -101,30 +101,22 @@ class _Run:
 
 
 def demo(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")
-    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
     requests: Annotated[
         Path | None,
-        typer.Option(
-            "--requests", metavar="FILE", help="Requests as tab separated values, plain or gzipped."
-        ),
+        typer.Option("--requests", metavar="FILE", help="Requests as tab separated values, plain or gzipped."),
     ] = None,
     kill_leader: Annotated[bool, typer.Option(help="Kill the leader half-way.")] = True,
     members: Annotated[int, typer.Option(min=1, max=9, help="How many nodes.")] = 3,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--dir", metavar="DIR", help="Put the data here: new or empty. [default: a temporary one]"
-        ),
+        typer.Option("--dir", metavar="DIR", help="Put the data here: new or empty. [default: a temporary one]"),
     ] = None,
     file_sync_level: Annotated[
         int,
         typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync, before a request is answered."),
     ] = 1,
-    inflight: Annotated[
-        int, typer.Option(min=1, max=4096, help="Most requests unanswered at a time.")
-    ] = 1024,
+    inflight: Annotated[int, typer.Option(min=1, max=4096, help="Most requests unanswered at a time.")] = 1024,
 ) -> None:
     """Run three nodes, kill the leader half-way through real requests, and check every reply.
 
@@ -216,8 +208,7 @@ async def _run_cluster(
             group.create_task(run.nodes.watch(node))
             run.view.say(
                 "node",
-                f"member {node.member_id} pid {node.process.pid} "
-                f"ingress {run.nodes.endpoints[node.member_id]}",
+                f"member {node.member_id} pid {node.process.pid} ingress {run.nodes.endpoints[node.member_id]}",
             )
         client = await connect(run.nodes.endpoints, stream, timeout_s=CONNECT_TIMEOUT_S)
         cluster_session_id = int(client.cluster_session_id)
@@ -235,9 +226,7 @@ async def _run_cluster(
 def _make_report(run: _Run, expected: Sequence[bytes], cluster_session_id: int) -> DemoReport:
     stream, options = run.stream, run.options
     assert stream is not None
-    recordings = [
-        find_log_recording(node.directory) for node in run.nodes.nodes if node.member_id not in run.killed
-    ]
+    recordings = [find_log_recording(node.directory) for node in run.nodes.nodes if node.member_id not in run.killed]
     checks = [
         *check_replies(stream, expected),
         *check_recordings(

@@ -112,8 +112,7 @@ class DemoNodes:
             return
         tail = "\n".join(f"  {line}" for line in _tail(node.log_file))
         raise DemoFailedError(
-            f"node ended unexpectedly: member_id={node.member_id} exit_status={status} "
-            f"log={node.log_file}\n{tail}"
+            f"node ended unexpectedly: member_id={node.member_id} exit_status={status} log={node.log_file}\n{tail}"
         )
 
     def kill(self, member_id: int) -> None:
@@ -143,9 +142,7 @@ class DemoNodes:
                     await node.process.wait()
         except TimeoutError:
             late = [node.member_id for node in self.running()]
-            raise DemoFailedError(
-                f"nodes did not stop: member_ids={late} timeout_s={STOP_TIMEOUT_S:g}"
-            ) from None
+            raise DemoFailedError(f"nodes did not stop: member_ids={late} timeout_s={STOP_TIMEOUT_S:g}") from None
 
     async def close(self) -> None:
         """Kill what still runs and wait for its end, so that no process is left behind."""

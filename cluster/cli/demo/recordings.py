@@ -89,9 +89,7 @@ def count_session_messages(recording: MemberRecording, cluster_session_id: int) 
     while position < len(log):
         frame_length, _, _, frame_type, *_ = FRAME_HEADER.unpack_from(log, position)
         if frame_length <= 0:
-            raise DemoFailedError(
-                f"log recording has a hole: {recording.archive_directory} position={position}"
-            )
+            raise DemoFailedError(f"log recording has a hole: {recording.archive_directory} position={position}")
         if frame_type == TYPE_DATA and frame_length >= HEADER_LENGTH + SESSION_HEADER_LENGTH:
             _, template_id, schema_id, _, _, session_id, _ = SESSION_MESSAGE_HEADER.unpack_from(
                 log, position + HEADER_LENGTH

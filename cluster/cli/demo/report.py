@@ -121,9 +121,7 @@ def check_recordings(
     """Hold the members' logs against each other; a quorum of them must have every request."""
     identical = are_identical(recordings)
     complete = sum(
-        1
-        for recording in recordings
-        if count_session_messages(recording, cluster_session_id) >= request_count
+        1 for recording in recordings if count_session_messages(recording, cluster_session_id) >= request_count
     )
     end = min(recording.stop_position for recording in recordings)
     return [
@@ -165,7 +163,7 @@ def print_report(report: DemoReport, console: Console) -> None:
     console.print()
     for check in report.checks:
         mark = "[green]ok    [/green]" if check.holds else "[bold red]FAILED[/bold red]"
-        console.print(f"{mark} {check.name}: {check.detail}", highlight=False)
+        console.print(f"{mark} {check.name}: {check.detail}", highlight=False, soft_wrap=True)
     console.print()
     console.print(f"data   {report.data_dir}", highlight=False, soft_wrap=True)
     console.print("next   look at what was recorded:", highlight=False)

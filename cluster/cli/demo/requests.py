@@ -27,8 +27,7 @@ def load_messages(file: Path, encode: EncodeRequest) -> list[bytes]:
         ConfigurationError: the user's: the file cannot be read, or a line is not of that form.
     """
     messages = [
-        encode(sequence, host, time_s, url)
-        for sequence, (host, time_s, url) in enumerate(_rows(file), start=1)
+        encode(sequence, host, time_s, url) for sequence, (host, time_s, url) in enumerate(_rows(file), start=1)
     ]
     if not messages:
         raise ConfigurationError(f"requests file has no requests: file={file}")

@@ -49,9 +49,7 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy = ('pydantic', 'uvloop', 'structlog', 'asyncio', 'archive', 'client')\n"
         "print([m for m in heavy if m in sys.modules])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
     assert result.stdout.splitlines()[-1] == "[]"
 
@@ -89,9 +87,7 @@ def test_config_show_tells_where_each_value_came_from(tmp_path: Path) -> None:
 
 def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
-    file.write_text(
-        f'member_id = 0\nmembers = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n'
-    )
+    file.write_text(f'member_id = 0\nmembers = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
 
     result = run("config", "show", "-o", "json", env={"QUORATE_CONFIG": str(file)})
 

@@ -55,9 +55,7 @@ def make(**changes: Any) -> NodeConfig:
 
 
 def test_a_file_gives_typed_values_and_the_rest_are_defaults(tmp_path: Path) -> None:
-    file = write(
-        tmp_path, FILE_TEXT + 'term_length_bytes = "1MiB"\nelection_timeout_ms = "1s"\nchecksums = false\n'
-    )
+    file = write(tmp_path, FILE_TEXT + 'term_length_bytes = "1MiB"\nelection_timeout_ms = "1s"\nchecksums = false\n')
 
     loaded = load_node_config(file)
 
@@ -72,9 +70,7 @@ def test_a_file_gives_typed_values_and_the_rest_are_defaults(tmp_path: Path) -> 
     assert loaded.origins["file_sync_level"] == "default"
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path, FILE_TEXT + "session_limit = 1\nsession_timeout_ms = 3000\nfile_sync_level = 2\n")
     monkeypatch.setenv("QUORATE_SESSION_LIMIT", "2")
     monkeypatch.setenv("QUORATE_SESSION_TIMEOUT_MS", "4s")

@@ -63,9 +63,7 @@ def test_a_service_is_found_beside_its_config(service_dir: Path) -> None:
         ("waits:Waits", "callback must be a plain function"),
     ],
 )
-def test_a_service_that_cannot_be_used_is_one_clear_line(
-    service_dir: Path, service: str, expected: str
-) -> None:
+def test_a_service_that_cannot_be_used_is_one_clear_line(service_dir: Path, service: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_service_class(service, service_dir)
 

@@ -156,9 +156,7 @@ def test_a_closed_session_is_forgotten_and_its_requests_still_count() -> None:
     assert send(service, two, Request(1, "h", 0, "/")) == ["1\tallowed\t8"]
 
 
-@pytest.mark.parametrize(
-    "payload", [b"", b"1\th\t2", b"one\th\t2\t/", b"1\th\tnoon\t/", b"1\t\xff\t2\t/", b"\t" * 9]
-)
+@pytest.mark.parametrize("payload", [b"", b"1\th\t2", b"one\th\t2\t/", b"1\th\tnoon\t/", b"1\t\xff\t2\t/", b"\t" * 9])
 def test_a_malformed_message_is_answered_as_such_and_changes_nothing(payload: bytes) -> None:
     service, client = AccessQuota(), session()
 

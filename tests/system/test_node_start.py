@@ -1,0 +1,123 @@
+"""`quorate node` refuses what cannot work: one clear line, exit status 2."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.cli.demo.nodes import free_base_ports
+from cluster.cli.examples import examples_directory
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT_S = 60.0
+
+
+class NodeRunner:
+    """Starts single-member nodes on free ports, and ends them by pid."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started: list[subprocess.Popen[str]] = []
+        self.base_port = free_base_ports(1)[0]
+
+    def command(self, **changes: str) -> list[str]:
+        settings = {
+            "member-id": "0",
+            "members": f"0=127.0.0.1:{self.base_port}",
+            "directory": str(self._directory / "node"),
+            "service": "access_quota:AccessQuota",
+            "service-dir": str(examples_directory()),
+            "term-length-bytes": "1MiB",
+            "segment-length-bytes": "1MiB",
+            "log-format": "json",
+        } | {name.replace("_", "-"): value for name, value in changes.items()}
+        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        return [sys.executable, "-m", "cluster", "node", *flags]
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start a node and wait until it says so."""
+        process = subprocess.Popen(self.command(), stderr=subprocess.PIPE, text=True)
+        self._started.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "node.started" in line:
+                return process
+        raise AssertionError("the node did not start")
+
+    def refusal(self, **changes: str) -> str:
+        """Run a node that is refused; the one line that is not a log line."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
+        result = subprocess.run(
+            self.command(**changes), env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+        assert result.returncode == 2, result.stderr
+        assert len(lines) == 1, result.stderr
+        return lines[0]
+
+    def close(self) -> None:
+        for process in self._started:
+            with process:
+                process.kill()
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[NodeRunner]:
+    found = NodeRunner(tmp_path)
+    yield found
+    found.close()
+
+
+def test_a_directory_in_use_is_refused_with_the_owners_pid(runner: NodeRunner) -> None:
+    owner = runner.start()
+
+    line = runner.refusal(members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
+
+    assert line.startswith("quorate: ")
+    assert f"owner_pid={owner.pid}" in line
+
+
+def test_a_port_in_use_is_named(runner: NodeRunner, tmp_path: Path) -> None:
+    runner.start()
+
+    line = runner.refusal(directory=str(tmp_path / "other"))
+
+    assert f"127.0.0.1:{runner.base_port}" in line
+    assert "address already in use" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"service": "absent:AccessQuota"}, "service module not found: module=absent"),
+        ({"service": "access_quota:Absent"}, "service class not found: service=access_quota:Absent"),
+        ({"members": "0=127.0.0.1"}, "bad endpoint: endpoint='127.0.0.1' expected host:port"),
+        ({"members": "1=127.0.0.1:9000"}, "own id is not in members: member_id=0 expected one of [1]"),
+        ({"config": "absent.toml"}, "config file cannot be read: file=absent.toml"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(runner: NodeRunner, changes: dict[str, str], expected: str) -> None:
+    assert expected in runner.refusal(**changes)
+
+
+def test_a_config_that_is_not_toml_is_one_clear_line(runner: NodeRunner, tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("member_id = = 0\n")
+
+    assert "config file is not valid TOML" in runner.refusal(config=str(file))
+
+
+def test_a_stopped_node_ends_well_and_its_directory_can_be_used_again(runner: NodeRunner) -> None:
+    first = runner.start()
+    first.send_signal(signal.SIGTERM)
+
+    assert first.wait(TIMEOUT_S) == 0
+    second = runner.start()
+    assert second.poll() is None

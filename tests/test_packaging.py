@@ -1,0 +1,116 @@
+"""The wheel: exactly four packages at its top, and it works in an empty environment away from the checkout."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("service_api", "archive", "client", "cluster")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments: str | Path, cwd: Path) -> str:
+    """Run a command without this checkout on the import path; its output, or a failure that shows it."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    }
+    result = subprocess.run(
+        [str(argument) for argument in arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert result.returncode == 0, f"{arguments}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from this checkout, with the build backend of this environment."""
+    directory = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT, cwd=directory)
+    (found,) = directory.glob("quorate-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment that holds the wheel, what it declares to need, and nothing else."""
+    directory = tmp_path_factory.mktemp("installed")
+    venv.create(directory, with_pip=True)
+    python = directory / "bin" / "python"
+    run(python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", wheel, cwd=directory)
+    return python
+
+
+def public_names() -> Iterator[tuple[str, str]]:
+    """(module, name) of every name that a package re-exports, and (module, "") of every other module."""
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            if module.endswith("__main__") or module == "archive.spark":
+                continue
+            yield module, ""
+            if file.name == "__init__.py":
+                for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                    if isinstance(node, ast.ImportFrom):
+                        yield from ((module, alias.asname or alias.name) for alias in node.names)
+
+
+def test_the_wheels_top_level_is_the_four_packages(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
+    assert len(top) == len(PACKAGES) + 1
+    assert all(f"{package}/py.typed" in names for package in PACKAGES)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+    modules = {file.relative_to(ROOT).as_posix() for p in PACKAGES for file in (ROOT / p).rglob("*.py")}
+    examples = {name for name in names if name.startswith("cluster/_examples/")}
+    assert names - examples - {f"{package}/py.typed" for package in PACKAGES} == modules
+    assert "cluster/_examples/access_quota.py" in examples
+    assert "cluster/_examples/data/nasa-http-1995-08-01.tsv.gz" in examples
+
+
+def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
+    program = "import importlib\n" + "\n".join(
+        f"m = importlib.import_module({module!r})" + (f"; m.{name}" if name else "") for module, name in public_names()
+    )
+    script = tmp_path / "imports.py"
+    script.write_text(program)
+
+    run(installed, "-W", "error", script, cwd=tmp_path)
+
+
+def test_the_installed_command_knows_who_owns_its_packages(installed: Path, tmp_path: Path) -> None:
+    lines = run(installed.parent / "quorate", "--version", cwd=tmp_path).splitlines()
+
+    assert [line.split()[0] for line in lines[1:]] == ["cluster", "archive", "client", "service_api"]
+    assert all(line.endswith("(quorate)") for line in lines[1:])
+    assert str(ROOT) not in "\n".join(lines)
+
+
+def test_the_demo_runs_from_the_installed_wheel(installed: Path, tmp_path: Path) -> None:
+    output = run(
+        installed.parent / "quorate", "demo", "--dir", tmp_path / "data", "--file-sync-level", "0", cwd=tmp_path
+    )
+
+    assert "FAILED" not in output

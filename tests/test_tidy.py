@@ -1,0 +1,175 @@
+"""The style that a machine can check: sizes, leftovers, task owners, clocks, docstrings."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("service_api", "archive", "client", "cluster")
+EVERYTHING = (*PACKAGES, "benchmarks", "examples", "tests")
+
+FUNCTION_LINE_LIMIT = 60
+FILE_LINE_LIMIT = 700
+
+LONG_FUNCTIONS = {
+    "cluster/core/log_publisher.py:append_ingress": "one loop over a received chunk: a call per message costs more",
+}
+
+TASK_OWNERS = {
+    "archive/conductor.py": "awaits the executor's future itself, shielded, so that file work is never abandoned",
+    "archive/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
+    "client/connection.py": "owns its dials; closing cancels and joins them",
+}
+"""Who may make tasks without a TaskGroup or an ActivityScope, and why."""
+
+CLOCK_OWNERS = {
+    "archive/conductor.py": "the default of a parameter: how long a sync takes",
+    "cluster/cli/demo/stream.py": "the default of a parameter: latencies of the demo",
+    "cluster/runtime/system_clock.py": "the clock itself",
+}
+"""Who may read the time, and why. Everyone else is given it."""
+
+LEFTOVERS = tuple("".join(parts) for parts in (("TO", "DO"), ("FIX", "ME"), ("X", "XX"), ("HA", "CK")))
+
+
+def python_files(*directories: str) -> Iterator[Path]:
+    for directory in directories:
+        yield from sorted((ROOT / directory).rglob("*.py"))
+
+
+def parsed(*directories: str) -> Iterator[tuple[str, ast.Module]]:
+    for file in python_files(*directories):
+        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_functions_fit_a_screen() -> None:
+    long = {
+        f"{name}:{function.name}"
+        for name, tree in parsed(*EVERYTHING)
+        for function in functions(tree)
+        if (function.end_lineno or 0) - function.lineno >= FUNCTION_LINE_LIMIT
+    }
+
+    assert long == set(LONG_FUNCTIONS)
+
+
+def test_files_tell_one_story() -> None:
+    long = {
+        file.relative_to(ROOT).as_posix(): count
+        for file in python_files(*EVERYTHING)
+        if (count := len(file.read_text(encoding="utf-8").splitlines())) > FILE_LINE_LIMIT
+    }
+
+    assert long == {}
+
+
+def test_nothing_is_left_to_do_in_the_code() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in [*python_files(*EVERYTHING), ROOT / "Makefile", ROOT / "pyproject.toml"]
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+        if any(word in line for word in LEFTOVERS)
+    ]
+
+    assert found == []
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b().c` as text, as far as it is names, attributes and calls."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    if isinstance(node, ast.Call):
+        return f"{dotted(node.func)}()"
+    return "?"
+
+
+def makes_loose_task(call: ast.Call) -> bool:
+    """Whether a call makes a task that no group owns: on asyncio or on a loop."""
+    receiver, _, name = dotted(call.func).rpartition(".")
+    if name == "ensure_future":
+        return True
+    return name == "create_task" and (receiver == "asyncio" or "loop" in receiver.rpartition(".")[2])
+
+
+def test_tasks_belong_to_someone() -> None:
+    loose = {
+        name
+        for name, tree in parsed(*PACKAGES, "benchmarks")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and makes_loose_task(node)
+    }
+
+    assert loose == set(TASK_OWNERS)
+
+
+def reads_clock(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "time"
+    if isinstance(node, ast.Attribute):
+        text = dotted(node)
+        return text.startswith("time.") or text.endswith(("datetime.now", "datetime.utcnow", "date.today"))
+    return False
+
+
+def test_time_is_a_parameter() -> None:
+    readers = {name for name, tree in parsed(*PACKAGES) for node in ast.walk(tree) if reads_clock(node)}
+
+    assert readers == set(CLOCK_OWNERS)
+
+
+def public_definitions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """Public functions and classes of a module, and the public methods of its public classes."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, node
+            if isinstance(node, ast.ClassDef):
+                for inner in node.body:
+                    if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
+                        yield f"{node.name}.{inner.name}", inner
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    silent = []
+    for name, tree in parsed(*PACKAGES, "benchmarks", "examples"):
+        if not ast.get_docstring(tree):
+            silent.append(name)
+        for qualified, node in public_definitions(tree):
+            assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not ast.get_docstring(node):
+                silent.append(f"{name}:{qualified}")
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_typed_and_its_init_only_exports(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+
+    others = [
+        ast.unparse(node)
+        for node in tree.body
+        if not isinstance(node, ast.Import | ast.ImportFrom)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
+    assert (ROOT / package / "py.typed").is_file()
+    assert others == []
+
+
+def test_every_directory_of_a_package_is_a_package() -> None:
+    bare = {
+        file.parent.relative_to(ROOT).as_posix()
+        for file in python_files(*PACKAGES)
+        if not (file.parent / "__init__.py").is_file()
+    }
+
+    assert bare == set()
