@@ -84,6 +84,41 @@ class StreamBuilder:
         return bytes(stamped)
 
 
+class PowerLoss(Exception):
+    """Ends an operation in the middle: not an error that any code expects."""
+
+
+class FailingDisk(MemoryFileSystem):
+    """Loses power at a chosen operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations_left = -1
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        self._count()
+        return super().pwrite(handle, data, offset)
+
+    def sync_data(self, handle: int) -> None:
+        self._count()
+        super().sync_data(handle)
+
+    sync_file = sync_data
+
+    def set_length(self, handle: int, length: int) -> None:
+        self._count()
+        super().set_length(handle, length)
+
+    def remove(self, path: Path) -> None:
+        self._count()
+        super().remove(path)
+
+    def _count(self) -> None:
+        if self.operations_left == 0:
+            raise PowerLoss
+        self.operations_left -= 1
+
+
 class ManualWorker:
     """Keeps the jobs until the test runs them; fails the test when two are in flight."""
 

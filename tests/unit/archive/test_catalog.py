@@ -1,0 +1,219 @@
+"""The catalog: Aeron's format, durable, and whole after a crash at any moment."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archive import ArchiveError, CorruptionError, RecordingDescriptor, RecordingState
+from archive.catalog import CATALOG_FILE_NAME, REDO_FILE_NAME, Catalog, encode_entry, parse_catalog, read_catalog
+from archive.memory_file_system import MemoryFileSystem
+from service_api.types import RecordingId
+from tests.unit.archive.streams import DIRECTORY, FailingDisk, PowerLoss
+
+
+def make_descriptor(recording_id: int, **changes: object) -> RecordingDescriptor:
+    base = RecordingDescriptor(
+        recording_id=RecordingId(recording_id),
+        start_timestamp_ms=1_700_000_000_000,
+        start_position=0,
+        initial_term_id=0,
+        segment_file_length=131072,
+        term_buffer_length=65536,
+        mtu_length=1408,
+        session_id=42,
+        stream_id=100,
+        stripped_channel="quorate:log",
+        original_channel="quorate:log",
+        source_identity="member-0",
+        checksummed=True,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]  # fields of the descriptor
+
+
+def open_catalog(disk: MemoryFileSystem, sync_level: int = 1) -> Catalog:
+    disk.make_directory(DIRECTORY)
+    catalog = Catalog(disk, DIRECTORY, sync_level=sync_level)
+    catalog.open()
+    return catalog
+
+
+def test_new_catalog_is_laid_out_as_aerons() -> None:
+    disk = MemoryFileSystem()
+
+    open_catalog(disk)
+
+    raw = disk.content(DIRECTORY / CATALOG_FILE_NAME)
+    assert len(raw) == 1 << 20
+    assert raw[:32] == struct.pack("<iiqi12x", 0x0003_0100, 32, 0, 64)
+    assert not any(raw[32:])
+
+
+def test_entries_lie_back_to_back_and_the_next_id_is_kept() -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+
+    catalog.add(make_descriptor(0))
+    catalog.add(make_descriptor(1, original_channel="aeron:ipc?alias=" + "x" * 100))
+    catalog.add(make_descriptor(2))
+
+    content = read_catalog(disk, DIRECTORY)
+    assert [entry.descriptor for entry in content.entries] == catalog.descriptors()
+    assert content.header.next_recording_id == 3
+    offset = 32
+    for entry in content.entries:
+        assert entry.offset == offset
+        assert entry.length % 64 == 0
+        offset += entry.length
+
+
+def test_update_changes_one_entry_in_place() -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    for recording_id in range(3):
+        catalog.add(make_descriptor(recording_id))
+
+    stopped = make_descriptor(1, stop_position=4096, stop_timestamp_ms=1_700_000_000_001)
+    catalog.update(stopped)
+
+    reopened = open_catalog(disk)
+    assert reopened.descriptors() == [make_descriptor(0), stopped, make_descriptor(2)]
+    with pytest.raises(ArchiveError, match="length"):
+        catalog.update(replace(stopped, original_channel="x" * 200))
+
+
+def test_catalog_grows_by_half_when_full() -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk, sync_level=0)
+    long_channel = "aeron:udp?alias=" + "x" * 4000
+
+    for recording_id in range(150):
+        catalog.add(make_descriptor(recording_id, original_channel=long_channel, stripped_channel=long_channel))
+
+    assert len(disk.content(DIRECTORY / CATALOG_FILE_NAME)) == (1 << 20) * 3 // 2
+    assert len(open_catalog(disk).descriptors()) == 150
+
+
+def test_unknown_recording_is_an_error_with_its_id() -> None:
+    catalog = open_catalog(MemoryFileSystem())
+
+    with pytest.raises(ArchiveError, match="UNKNOWN_RECORDING recording_id=5"):
+        catalog.get(5)
+
+
+def test_lost_catalog_beside_segments_is_corruption_and_not_a_fresh_start() -> None:
+    disk = MemoryFileSystem()
+    disk.make_directory(DIRECTORY)
+    disk.open_file(DIRECTORY / "0-0.rec", create=True)
+
+    with pytest.raises(CorruptionError, match="segment files but no"):
+        open_catalog(disk)
+
+
+@pytest.mark.parametrize("offset", [40, 64 + 16, 64 + 40, 64 + 60, 64 + 70])
+def test_damaged_entry_is_corruption_that_names_it(offset: int) -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    catalog.add(make_descriptor(0))
+    catalog.add(make_descriptor(1))  # the redo record is that of this one
+    raw = disk.content(DIRECTORY / CATALOG_FILE_NAME)
+
+    disk.damage(DIRECTORY / CATALOG_FILE_NAME, offset, bytes([raw[offset] ^ 0x10]))
+
+    with pytest.raises(CorruptionError, match="offset=32"):
+        open_catalog(disk)
+
+
+def test_checksum_left_stale_by_aerons_repair_is_accepted_and_renewed() -> None:
+    """Source: samples set A README §5, the quirk."""
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    catalog.add(make_descriptor(0))
+    stop = struct.pack("<q", 4096)
+
+    disk.damage(DIRECTORY / CATALOG_FILE_NAME, 32 + 80, stop)
+    reopened = open_catalog(disk)
+
+    assert read_catalog(disk, DIRECTORY).entries[0].stale_checksum
+    assert reopened.get(0).stop_position == 4096
+    reopened.update(replace(reopened.get(0), stop_timestamp_ms=1))
+    assert not read_catalog(disk, DIRECTORY).entries[0].stale_checksum
+
+
+@settings(max_examples=300)
+@given(operations=st.integers(0, 9), seed=st.integers(0, 1000), updated=st.none() | st.integers(0, 3))
+def test_after_power_loss_at_any_moment_the_catalog_is_as_before_or_as_after(
+    operations: int, seed: int, updated: int | None
+) -> None:
+    """Entry 2 lies across two sectors, each of which may survive without the other."""
+    disk = FailingDisk()
+    catalog = open_catalog(disk)
+    for recording_id in range(4):
+        catalog.add(make_descriptor(recording_id))
+    before = catalog.descriptors()
+    after = before.copy()
+    if updated is None:
+        after.append(make_descriptor(4))
+    else:
+        after[updated] = make_descriptor(updated, stop_position=64, session_id=9)
+
+    disk.operations_left = operations
+    finished = False
+    try:
+        if updated is None:
+            catalog.add(after[4])
+        else:
+            catalog.update(after[updated])
+        finished = True
+    except PowerLoss:
+        pass
+    disk.operations_left = -1
+    generator = random.Random(seed)
+    disk.crash(lambda: generator.random() < 0.5)
+
+    found = open_catalog(disk).descriptors()
+    assert found == after if finished else found in (before, after)
+
+
+@given(noise=st.binary(min_size=32, max_size=2000))
+def test_arbitrary_bytes_never_crash_the_parser(noise: bytes) -> None:
+    header = struct.pack("<iiqi12x", 0x0003_0100, 32, 0, 64)
+
+    content = parse_catalog(header + noise + bytes(256))
+
+    assert all(entry.problem or entry.descriptor for entry in content.entries)
+
+
+def test_deleted_entries_stay_in_place() -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    catalog.add(make_descriptor(0))
+    catalog.update(make_descriptor(0, state=RecordingState.DELETED))
+    catalog.add(make_descriptor(1))
+
+    assert [d.state.name for d in open_catalog(disk).descriptors()] == ["DELETED", "VALID"]
+
+
+def test_entry_with_a_channel_that_is_not_ascii_is_refused() -> None:
+    with pytest.raises(ArchiveError, match="not ASCII"):
+        encode_entry(make_descriptor(0, original_channel="quorate:lög"))
+
+
+def test_catalog_of_another_major_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorruptionError, match="major=4 expected=3"):
+        parse_catalog(struct.pack("<iiqi12x", 0x0004_0000, 32, 0, 64))
+
+
+def test_redo_record_that_is_torn_changes_nothing() -> None:
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    catalog.add(make_descriptor(0))
+    disk.damage(DIRECTORY / REDO_FILE_NAME, 50, b"\xff\xff")
+
+    assert open_catalog(disk).descriptors() == [make_descriptor(0)]
