@@ -8,6 +8,7 @@ before it is taken: its place, its length, its checksum; what this member acknow
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
@@ -17,8 +18,14 @@ from service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, align
 
 from .log_buffer import LogBuffer
 
-_FRAME: Final = struct.Struct("<ixxHiiii")
-"""frame_length, type, term_offset, session_id (checksum), stream_id, term_id."""
+_FRAME: Final = struct.Struct("<iIiIii")
+"""frame_length; version, flags and type in one number; term_offset, session_id (checksum), stream_id, term_id."""
+
+
+@lru_cache(maxsize=256)
+def _data_frames(length: int) -> struct.Struct:
+    """Lay out a data frame of this aligned length: the fields of `_FRAME`, then the payload with its padding."""
+    return struct.Struct(f"<iIiIii8x{length - HEADER_LENGTH}s")
 
 
 class LogReceiver:
@@ -38,18 +45,17 @@ class LogReceiver:
         Raises: RemoteProtocolError: a gap, or a frame that cannot be part of this log (the leader's or the network's
         fault).
         """
-        log_buffer, term_length = self._log_buffer, self._term_length_bytes
-        term_id, term_offset = self._place()
-        unpack, checksums = _FRAME.unpack_from, self._checksums
         offset = run_start = start
+        term_length = self._term_length_bytes
+        term_id, term_offset = self._place()
         view = memoryview(buffer)
         while end - offset >= HEADER_LENGTH:
-            frame_length, frame_type, frame_term_offset, session_id, stream_id, frame_term_id = unpack(buffer, offset)
+            frame_length, kind, frame_term_offset, _, stream_id, frame_term_id = _FRAME.unpack_from(buffer, offset)
             length = (frame_length + 31) & -32
-            if frame_length < HEADER_LENGTH or length > term_length - frame_term_offset:
+            if frame_length < HEADER_LENGTH or length > term_length - frame_term_offset or stream_id != LOG_STREAM_ID:
                 raise RemoteProtocolError(
-                    f"log frame_length={frame_length} term_offset={frame_term_offset} "
-                    f"position={log_buffer.append_position}"
+                    f"log frame_length={frame_length} term_offset={frame_term_offset} stream_id={stream_id} "
+                    f"expected a frame of stream_id={LOG_STREAM_ID} at position={self._log_buffer.append_position}"
                 )
             if offset + length > end:
                 break
@@ -59,19 +65,15 @@ class LogReceiver:
                 offset += length
                 run_start = offset
                 continue
-            if frame_type == TYPE_DATA and checksums:
-                crc = crc32(view[offset + 32 : offset + length])
-                if crc - ((crc & 0x80000000) << 1) != session_id:
-                    position = log_buffer.append_position + offset - run_start
-                    raise RemoteProtocolError(
-                        f"log frame checksum: position={position} expected={session_id} actual={crc}"
-                    )
-            elif frame_type not in (TYPE_DATA, TYPE_PADDING):
-                raise RemoteProtocolError(f"log frame type={frame_type} expected={TYPE_DATA} or {TYPE_PADDING}")
-            if stream_id != LOG_STREAM_ID:
-                raise RemoteProtocolError(f"log frame stream_id={stream_id} expected={LOG_STREAM_ID}")
-            offset += length
-            term_offset += length
+            if kind >> 16 == TYPE_DATA and self._checksums:
+                frame_limit = min(end - offset, term_length - term_offset) // length
+                taken = self._verify(view, offset, length, frame_limit, term_id, term_offset)
+            elif kind >> 16 in (TYPE_DATA, TYPE_PADDING):
+                taken = length
+            else:
+                raise RemoteProtocolError(f"log frame type={kind >> 16} expected={TYPE_DATA} or {TYPE_PADDING}")
+            offset += taken
+            term_offset += taken
             if term_offset == term_length:
                 self._append(view, run_start, offset)
                 run_start = offset
@@ -79,6 +81,38 @@ class LogReceiver:
         self._append(view, run_start, offset)
         view.release()
         return offset
+
+    def _verify(
+        self, view: memoryview, offset: int, length: int, frame_limit: int, term_id: int, term_offset: int
+    ) -> int:
+        """Check the data frames of one aligned length that begin at `offset`, up to a limit. Gives the bytes checked.
+
+        Stops before a frame that is of another length or kind, or elsewhere in the log: that is for the caller to
+        judge.
+
+        Raises:
+            RemoteProtocolError: a checksum is wrong.
+        """
+        checksum, begin = crc32, term_offset
+        for frame_length, kind, at, session_id, stream_id, frame_term_id, body in _data_frames(length).iter_unpack(
+            view[offset : offset + frame_limit * length]
+        ):
+            if (
+                (frame_length + 31) & -32 != length
+                or kind >> 16 != TYPE_DATA
+                or at != term_offset
+                or frame_term_id != term_id
+                or stream_id != LOG_STREAM_ID
+            ):
+                break
+            if checksum(body) != session_id:
+                position = self._log_buffer.append_position
+                raise RemoteProtocolError(
+                    f"log frame checksum: term_id={term_id} term_offset={at} after position={position} "
+                    f"expected={session_id:#010x} actual={checksum(body):#010x}"
+                )
+            term_offset += length
+        return term_offset - begin
 
     def needed_bytes(self, buffer: bytearray, start: int, end: int) -> int:
         """Tell how long the incomplete frame at `start` is, or one header if not even that is there."""

@@ -10,6 +10,7 @@ Source: Aeron `BoundedLogAdapter`.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from service_api import InvariantViolation, invariant
@@ -28,12 +29,20 @@ from ..messages.log import (
 )
 from .agent import ClusteredServiceAgent
 
-_FRAME: Final = struct.Struct("<ixBH24x2xH4x8xqq")
-"""frame_length, flags, type; template id, cluster session id and timestamp of the session message inside."""
-
+_LENGTH: Final = struct.Struct("<i")
+_UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
 _SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID
 _PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 _ARCHIVE_READ_BYTES: Final = 1 << 20
+
+
+@lru_cache(maxsize=256)
+def _session_frames(length: int) -> struct.Struct:
+    """Lay out a log frame of this aligned length: frame_length; version, flags and type in one number; template id.
+
+    Then the cluster session id and the timestamp of the session message inside.
+    """
+    return struct.Struct(f"<iI24x2xH4x8xqq{length - _PAYLOAD_OFFSET}x")
 
 
 class LogReader(Protocol):
@@ -114,51 +123,59 @@ class BoundedLogAdapter:
         return data, 0
 
     def _deliver(self, chunk: bytes, offset: int, end: int) -> None:
-        """Deliver the frames of `chunk[offset:end]`: the hot loop."""
+        """Deliver the frames of `chunk[offset:end]`, runs of session messages of one length at a time."""
+        base = self.position - offset
+        while offset < end:
+            if end - offset >= _PAYLOAD_OFFSET:
+                self._deliver_messages(chunk, offset, end)
+                offset = self.position - base
+                if offset >= end:
+                    return
+            self._deliver_odd(chunk, offset)
+            offset = self.position - base
+
+    def _deliver_messages(self, chunk: bytes, offset: int, end: int) -> None:
+        """Deliver the session messages of one length that begin at `offset`: the hot loop."""
         agent, view = self._agent, memoryview(chunk)
         egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
-        unpack = _FRAME.unpack_from
-        base = self.position - offset
-        chunk_length = len(chunk)
-        while offset < end:
-            if chunk_length - offset < _PAYLOAD_OFFSET:
-                offset += self._deliver_odd(chunk, offset)
-                continue
-            frame_length, flags, frame_type, template_id, session_id, timestamp = unpack(chunk, offset)
-            if template_id == _SESSION_MESSAGE and flags == UNFRAGMENTED and frame_type == TYPE_DATA:
-                session = sessions.get(session_id)
-                payload_start = offset + 64
-                payload_end = offset + frame_length
-                offset += (frame_length + 31) & -32
-                egress.time = timestamp
-                agent.log_position = self.position = base + offset
-                if session is not None:
-                    try:
-                        on_session_message(session, timestamp, view[payload_start:payload_end])
-                    except Exception as error:
-                        agent.on_service_error(error)
-            else:
-                offset += self._deliver_odd(chunk, offset)
-                self.position = base + offset
+        (length,) = _LENGTH.unpack_from(chunk, offset)
+        length = (length + 31) & -32
+        if length < _PAYLOAD_OFFSET:
+            return
+        position = self.position
+        whole = (end - offset) // length * length
+        offset += _PAYLOAD_OFFSET
+        for frame_length, kind, template_id, session_id, timestamp in _session_frames(length).iter_unpack(
+            view[offset - _PAYLOAD_OFFSET : offset - _PAYLOAD_OFFSET + whole]
+        ):
+            if template_id != _SESSION_MESSAGE or kind != _UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
+                return
+            position += length
+            egress.time = timestamp
+            agent.log_position = self.position = position
+            session = sessions.get(session_id)
+            if session is not None:
+                try:
+                    on_session_message(session, timestamp, view[offset : offset + frame_length - _PAYLOAD_OFFSET])
+                except Exception as error:
+                    agent.on_service_error(error)
+            offset += length
 
-    def _deliver_odd(self, chunk: bytes, offset: int) -> int:
-        """Deliver one frame that is not an ordinary session message. Gives its aligned length."""
+    def _deliver_odd(self, chunk: bytes, offset: int) -> None:
+        """Deliver one frame that is not an ordinary session message."""
         frame_length, flags, frame_type = struct.unpack_from("<ixBH", chunk, offset)
-        length: int = (frame_length + 31) & -32
         invariant(
             frame_length >= HEADER_LENGTH,
             "a committed frame has a length",
             position=self.position,
             frame_length=frame_length,
         )
-        self.position += length
-        encoded = self._assembler.append_fragment(
-            frame_type, flags, chunk[offset + HEADER_LENGTH : offset + frame_length]
-        )
+        self.position += (frame_length + 31) & -32
+        payload = chunk[offset + HEADER_LENGTH : offset + frame_length]
+        encoded = self._assembler.append_fragment(frame_type, flags, payload)
         if encoded is not None:
             self._agent.log_position = self.position
             self._on_message(encoded)
-        return length
 
     def _on_message(self, encoded: bytes) -> None:
         message = decode_message(encoded, registry=LOG_MESSAGES)
