@@ -8,6 +8,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+from service_api.distribution import check_package_owners_once
 from service_api.errors import LocalProtocolError
 from service_api.types import ClusterSessionId, MemberId, TermId
 
@@ -54,7 +55,7 @@ class ClusterClient:
         and then alone counts.
 
         Raises, when entered or awaited:
-            ConfigurationError: an argument cannot be used.
+            ConfigurationError: an argument cannot be used, or another distribution owns one of our packages.
             ConnectTimeoutError: nobody opened a session in time; says what each endpoint answered.
             ConnectRejectedError: the cluster refused.
         """
@@ -161,9 +162,7 @@ class ClusterClient:
         self._check_loop()
         queue = self._conductor.egress_queue
         if queue is None:
-            raise LocalProtocolError(
-                "egress() is for clients without egress_listener, which gets the messages"
-            )
+            raise LocalProtocolError("egress() is for clients without egress_listener, which gets the messages")
         return _EgressIterator(self._conductor, queue)
 
     async def aclose(self) -> None:
@@ -257,6 +256,7 @@ class Connecting:
             await self._client.aclose()
 
     async def _connect(self) -> ClusterClient:
+        check_package_owners_once()
         conductor = ClientConductor(self._config, self._listener, random=Random().random)
         protocol = conductor.protocol
         try:
