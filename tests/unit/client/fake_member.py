@@ -203,6 +203,11 @@ class FakeConnection:
         """Send bytes as they are."""
         self._writer.write(data)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client does not take."""
+        return self._writer.transport.get_write_buffer_size()
+
     def abort(self) -> None:
         """Close at once."""
         self._writer.transport.abort()
@@ -253,9 +258,7 @@ class FakeConnection:
                     self.tell_new_leader()
             case SessionCloseRequest():
                 self.send(
-                    session_event(
-                        EventCode.CLOSED, session_id=message.cluster_session_id, term=self.cluster.term
-                    )
+                    session_event(EventCode.CLOSED, session_id=message.cluster_session_id, term=self.cluster.term)
                 )
             case SessionMessageHeader():
                 self.member.payloads.append(encoded[32:])
