@@ -21,7 +21,7 @@ COMMANDS: Final = {
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
     "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
-    "archive": ("archive.tool:app", "Look into recordings: describe, verify, dump."),
+    "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""
 

@@ -147,29 +147,23 @@ def test_checksum_left_stale_by_aerons_repair_is_accepted_and_renewed() -> None:
 
 
 @settings(max_examples=300)
-@given(operations=st.integers(0, 9), seed=st.integers(0, 1000), updated=st.none() | st.integers(0, 3))
+@given(operations=st.integers(0, 9), seed=st.integers(0, 1000), count=st.integers(2, 4), updates=st.booleans())
 def test_after_power_loss_at_any_moment_the_catalog_is_as_before_or_as_after(
-    operations: int, seed: int, updated: int | None
+    operations: int, seed: int, count: int, updates: bool
 ) -> None:
-    """Entry 2 lies across two sectors, each of which may survive without the other."""
+    """The third entry lies across two sectors, each of which may survive without the other."""
     disk = FailingDisk()
     catalog = open_catalog(disk)
-    for recording_id in range(4):
+    for recording_id in range(count):
         catalog.add(make_descriptor(recording_id))
     before = catalog.descriptors()
-    after = before.copy()
-    if updated is None:
-        after.append(make_descriptor(4))
-    else:
-        after[updated] = make_descriptor(updated, stop_position=64, session_id=9)
+    changed = make_descriptor(count - 1, stop_position=64, session_id=9) if updates else make_descriptor(count)
+    after = [*before[: changed.recording_id], changed]
 
     disk.operations_left = operations
     finished = False
     try:
-        if updated is None:
-            catalog.add(after[4])
-        else:
-            catalog.update(after[updated])
+        (catalog.update if updates else catalog.add)(changed)
         finished = True
     except PowerLoss:
         pass
