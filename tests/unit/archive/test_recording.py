@@ -145,7 +145,7 @@ async def test_small_batch_on_an_idle_quick_disk_is_synced_on_the_loop() -> None
 
 
 async def test_large_batch_is_never_synced_on_the_loop() -> None:
-    rig = await Rig.make(config=small_config())
+    rig = await Rig.make(config=small_config(inline_sync_limit_bytes=4096))
 
     rig.append(5000)
     rig.recording.flush()
