@@ -196,6 +196,8 @@ async def _run_cluster(
 ) -> int:
     """Start the nodes, stream everything through them, and stop them; the result is the session's id."""
     run.view.say("data", str(run.directory))
+    if run.options.member_count < MEMBERS_TO_SURVIVE:
+        run.view.say("note", "the leader will not be killed: the others would be no majority")
     stream = run.stream = RequestStream(
         messages,
         inflight_limit=run.options.inflight_limit,
