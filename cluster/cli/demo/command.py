@@ -63,6 +63,11 @@ class DemoOptions:
     inflight_limit: int
     kill_leader: bool
 
+    @property
+    def can_survive(self) -> bool:
+        """Whether the members left after one death are still a majority."""
+        return self.member_count >= MEMBERS_TO_SURVIVE
+
 
 @dataclass(slots=True)
 class _Run:
@@ -87,7 +92,7 @@ class _Run:
     def on_half_way(self) -> None:
         """Kill the leader with requests in flight."""
         assert self.stream is not None
-        if not self.options.kill_leader:
+        if not (self.options.kill_leader and self.options.can_survive):
             return
         member_id = self.leaders[-1].member_id
         self.nodes.kill(member_id)
@@ -131,7 +136,7 @@ def demo(
             member_count=members,
             file_sync_level=file_sync_level,
             inflight_limit=inflight,
-            kill_leader=kill_leader and members >= MEMBERS_TO_SURVIVE,
+            kill_leader=kill_leader,
         )
         report = uvloop.run(_run(options))
         if json_file is not None:
@@ -196,7 +201,7 @@ async def _run_cluster(
 ) -> int:
     """Start the nodes, stream everything through them, and stop them; the result is the session's id."""
     run.view.say("data", str(run.directory))
-    if run.options.member_count < MEMBERS_TO_SURVIVE:
+    if run.options.kill_leader and not run.options.can_survive:
         run.view.say("note", "the leader will not be killed: the others would be no majority")
     stream = run.stream = RequestStream(
         messages,
