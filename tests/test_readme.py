@@ -1,0 +1,92 @@
+"""The README's service, client and commands run as they are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENDPOINT_COUNT = 5
+DEADLINE_S = 60
+
+
+def blocks(language: str) -> list[str]:
+    """Every fenced block of a language in the README, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+
+
+def free_base_port() -> int:
+    """Find a port that is free together with the four after it."""
+    for base in range(20_000 + os.getpid() % 10_000, 32_000, 10):
+        sockets: list[socket.socket] = []
+        try:
+            sockets.extend(socket.create_server(("127.0.0.1", base + offset)) for offset in range(ENDPOINT_COUNT))
+        except OSError:
+            continue
+        finally:
+            for sock in sockets:
+                sock.close()
+        return base
+    raise AssertionError("no five free ports in a row")
+
+
+def on_free_ports(text: str, ports: dict[str, str]) -> str:
+    for printed, free in ports.items():
+        text = text.replace(f":{printed}", f":{free}")
+    return text
+
+
+@pytest.mark.slow
+def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
+    """Only the ports are exchanged for free ones."""
+    ports = {}
+    for printed in ("9000", "9100", "9200"):
+        base = free_base_port()
+        while str(base) in ports.values():
+            base += 100
+        ports[printed] = str(base)
+    service, client = blocks("python")
+    (commands,) = blocks("bash")
+    (tmp_path / "counter.py").write_text(service)
+    (tmp_path / "count.py").write_text(on_free_ports(client, ports))
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    with (tmp_path / "output").open("w") as output:
+        shell = subprocess.Popen(
+            ["bash", "-c", on_free_ports(commands, ports)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = shell.wait(DEADLINE_S)
+        finally:
+            os.killpg(shell.pid, signal.SIGTERM)
+
+    text = (tmp_path / "output").read_text()
+    assert status == 0, text
+    totals = [int(total) for total in re.findall(r"^total (\d+)$", text, flags=re.MULTILINE)]
+    assert totals == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    """One runs the main job, one passes the tests; both do all the set-up."""
+    opening = blocks("console")[0].splitlines()
+
+    assert [line.split("#")[0].strip() for line in opening] == ["make demo", "make test"]
+
+
+def test_the_readme_example_is_about_thirty_lines() -> None:
+    """The service and the client together, without blank lines."""
+    lines = [line for block in blocks("python") for line in block.splitlines() if line.strip()]
+
+    assert len(lines) <= 30
