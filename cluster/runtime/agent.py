@@ -317,6 +317,7 @@ class ConsensusModuleAgent:
     def _unbind_ingress(self, effect: fx.UnbindIngress) -> None:
         if effect.connection_id is None:
             self._ingress.unbind_all()
+            self._ingress.resume()  # what filled the window may be cut off, and then no commit would resume it
             self._service.disconnect_egress(None)
             return
         connection = self._ingress.connections.get(effect.connection_id)
