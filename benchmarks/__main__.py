@@ -39,9 +39,7 @@ def echo(
     rate: Annotated[
         float | None, typer.Option(help="Open loop: messages a second, latency from the intended send time.")
     ] = None,
-    file_sync_level: Annotated[
-        int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")
-    ] = 1,
+    file_sync_level: Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")] = 1,
     checksums: Annotated[bool, typer.Option(help="A CRC-32 in every recorded frame.")] = True,
     setting: Annotated[
         list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")

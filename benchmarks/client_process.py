@@ -113,9 +113,7 @@ async def _report_progress(load: EchoLoad) -> None:
 
 async def _open_commands() -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader
 
 

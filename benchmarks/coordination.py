@@ -22,9 +22,10 @@ _LINE_LIMIT = 16 << 20
 class ClientProcess:
     """One client process and the lines to and from it."""
 
-    def __init__(self, process: ManagedProcess, events: asyncio.StreamReader) -> None:
+    def __init__(self, process: ManagedProcess, events: asyncio.StreamReader, pipe: asyncio.ReadTransport) -> None:
         self.process = process
         self._events = events
+        self._pipe = pipe
 
     @classmethod
     async def spawn(
@@ -39,10 +40,14 @@ class ClientProcess:
             stdout=subprocess.PIPE,
         )
         events = asyncio.StreamReader(limit=_LINE_LIMIT)
-        await asyncio.get_running_loop().connect_read_pipe(
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(events), process.popen.stdout
         )
-        return cls(process, events)
+        return cls(process, events, pipe)
+
+    def close(self) -> None:
+        """Stop reading; the process is its group's to end."""
+        self._pipe.close()
 
     def go(self) -> None:
         """Let it do the next phase."""
@@ -79,8 +84,7 @@ async def all_events(
 
     async with asyncio.TaskGroup() as tasks:
         waiting = [
-            tasks.create_task(client.wait_for(wanted, progress_of(index)))
-            for index, client in enumerate(clients)
+            tasks.create_task(client.wait_for(wanted, progress_of(index))) for index, client in enumerate(clients)
         ]
     return [task.result() for task in waiting]
 

@@ -84,9 +84,7 @@ class ManagedProcess:
         """
         if not self.is_running:
             status = self.popen.returncode
-            raise ProcessError(
-                f"{self.name} ended: exit_status={status} log={self.log_path}\n{self.log_tail()}"
-            )
+            raise ProcessError(f"{self.name} ended: exit_status={status} log={self.log_path}\n{self.log_tail()}")
 
 
 class ProcessGroup:
@@ -211,9 +209,7 @@ class ClusterProcesses:
             f"member-{member_id}",
             (sys.executable, "-m", "cluster", "node", *flags),
             log_path=self.data_dir / f"member-{member_id}.log",
-            environment={
-                name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")
-            },
+            environment={name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")},
         )
         self.members[member_id] = process
         return process
@@ -249,9 +245,7 @@ def find_base_ports(count: int) -> list[int]:
         if all(_is_free(port + offset) for offset in range(PORTS_PER_MEMBER)):
             base_ports.append(port)
     if len(base_ports) < count:
-        raise ProcessError(
-            f"no free ports: wanted={count * PORTS_PER_MEMBER} from={_FIRST_PORT} to={last_port}"
-        )
+        raise ProcessError(f"no free ports: wanted={count * PORTS_PER_MEMBER} from={_FIRST_PORT} to={last_port}")
     return sorted(base_ports)
 
 

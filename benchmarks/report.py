@@ -51,10 +51,7 @@ def progress_line(total: int) -> Iterator[ProgressLine]:
 
 def latency_figures(histogram: Histogram) -> dict[str, float]:
     """The percentiles that every report has, in microseconds."""
-    figures = {
-        name: round(histogram.percentile_ns(percentile) / 1000, 1)
-        for name, percentile in _PERCENTILES.items()
-    }
+    figures = {name: round(histogram.percentile_ns(percentile) / 1000, 1) for name, percentile in _PERCENTILES.items()}
     return {**figures, "max_us": round(histogram.max_ns / 1000, 1)}
 
 

@@ -19,7 +19,7 @@ from ..environment import describe
 from ..histogram import Histogram
 from ..load import SEQUENCE
 from ..processes import ClusterProcesses, ProcessGroup
-from ..report import ProgressLine, Report, latency_figures, progress_line
+from ..report import ProgressLine, Report, first_leaf, latency_figures, progress_line
 
 SERVICE: Final = "benchmarks.echo_service:EchoService"
 
@@ -73,6 +73,9 @@ def run(parameters: EchoParameters, *, directory: Path | None = None, keep: bool
 
     `directory` gets the members' files and every process's output; by default a fresh one, on a real disk,
     that is removed at the end unless `keep`.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, the leader changed, the time was up.
     """
     with ExitStack() as stack:
         data_dir = _fresh_directory(directory)
@@ -89,7 +92,10 @@ def run(parameters: EchoParameters, *, directory: Path | None = None, keep: bool
             members = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings)
             cluster = stack.enter_context(members)
         progress = stack.enter_context(progress_line(parameters.messages))
-        return asyncio.run(_measure(parameters, cluster, clients, progress, data_dir))
+        try:
+            return asyncio.run(_measure(parameters, cluster, clients, progress, data_dir))
+        except BaseExceptionGroup as group:
+            raise first_leaf(group) from group
 
 
 async def _measure(
@@ -101,10 +107,10 @@ async def _measure(
 ) -> Report:
     environment = await asyncio.to_thread(describe, data_dir if cluster is not None else None)
     endpoints = list(parameters.endpoints) if cluster is None else cluster.ingress_endpoints
+    clients: list[ClientProcess] = []
     try:
         async with asyncio.timeout(parameters.time_limit_s), asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(_watch(cluster))
-            clients = []
             for index in range(parameters.clients):
                 client_parameters = _client_parameters(parameters, index, endpoints)
                 name = f"client-{index}"
@@ -114,6 +120,9 @@ async def _measure(
             watch.cancel()
     except TimeoutError as error:
         raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
+    finally:
+        for client in clients:
+            client.close()
     report = _report(parameters, results, cpu_seconds)
     settings = await asyncio.to_thread(_node_settings, parameters)
     report["environment"] = {**environment, **settings}
