@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,7 +171,18 @@ def print_report(report: DemoReport, console: Console) -> None:
     console.print(f"data   {report.data_dir}", highlight=False, soft_wrap=True)
     console.print("next   look at what was recorded:", highlight=False)
     for directory in sorted({path.parent for path in report.data_dir.rglob("archive.catalog")}):
-        console.print(f"         quorate archive verify {directory}", highlight=False, soft_wrap=True)
+        console.print(f"         {_command()} archive verify {directory}", highlight=False, soft_wrap=True)
+
+
+def _command() -> str:
+    """How to type `quorate` here: by its name if that finds this installation, by its path otherwise."""
+    script = Path(sys.executable).with_name("quorate")
+    found = shutil.which("quorate")
+    if found is not None and Path(found).absolute() == script:
+        return "quorate"
+    with suppress(ValueError):
+        return str(script.relative_to(Path.cwd()))
+    return str(script)
 
 
 def _rows(report: DemoReport) -> list[tuple[str, str]]:
