@@ -1,0 +1,100 @@
+"""The service of the system tests: an append-only list that remembers what it answered, and hashes all it was given.
+
+A request is `sequence` (8 bytes, from 1 for each session) and a body. Requests of one session are applied in their
+order, once each; the answer is the request's sequence, its place in the whole list and the hash of everything that
+came before, itself included. A request that comes again gets its first answer again; one that comes too early is
+refused with place -1. Some bodies ask for something: `CLOSE` closes the session, `FLOOD` sends many long messages.
+
+The hash runs over every message in log order with its session and timestamp, so two members agree on it only if both
+were given the same log. `AppendList` is the state alone: tests fold a recording into it and compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from service_api import ClientSession, CloseReason, Cluster, ClusteredService, SnapshotImage
+
+REQUEST: Final = struct.Struct("<q")
+ANSWER: Final = struct.Struct("<qq32s")
+_HASHED: Final = struct.Struct("<32sqq")
+
+CLOSE: Final = b"close"
+FLOOD: Final = b"flood"
+FLOOD_COUNT: Final = 256
+FLOOD_LENGTH: Final = 64 << 10
+ECHO_MIN_LENGTH: Final = 10_000
+ECHO_END_LENGTH: Final = 1 << 20
+"""Bodies of these lengths come back behind the answer."""
+
+TOO_EARLY: Final = -1
+FLOODED: Final = -2
+
+
+class Answer(NamedTuple):
+    """What the service says about one request."""
+
+    sequence: int
+    place: int
+    digest: bytes
+
+
+@dataclass(slots=True)
+class AppendList:
+    """The replicated state."""
+
+    place: int = 0
+    digest: bytes = bytes(32)
+    answers: dict[int, list[Answer]] = field(default_factory=dict)
+
+    def apply(self, session_id: int, timestamp: int, payload: bytes | memoryview) -> Answer:
+        """Take one message of the log."""
+        hashed = hashlib.sha256(_HASHED.pack(self.digest, session_id, timestamp))
+        hashed.update(payload)
+        self.digest = hashed.digest()
+        (sequence,) = REQUEST.unpack_from(payload)
+        answers = self.answers.setdefault(session_id, [])
+        if sequence <= len(answers):
+            return answers[sequence - 1]
+        if sequence > len(answers) + 1:
+            return Answer(sequence, TOO_EARLY, self.digest)
+        self.place += 1
+        answers.append(Answer(sequence, self.place, self.digest))
+        return answers[-1]
+
+
+class AppendListService(ClusteredService):
+    """Runs the list; at its end it prints where it stood, for the test to compare."""
+
+    def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        self._cluster = cluster
+        self._list = AppendList()
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        self._print("test_session.opened", cluster_session_id=session.id)
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        answer = self._list.apply(session.id, timestamp, payload)
+        body = payload[REQUEST.size :]
+        if body == FLOOD:
+            for _ in range(FLOOD_COUNT):
+                session.offer(ANSWER.pack(answer.sequence, FLOODED, answer.digest) + bytes(FLOOD_LENGTH))
+        echo = body if ECHO_MIN_LENGTH <= len(body) < ECHO_END_LENGTH else b""
+        session.offer(ANSWER.pack(*answer) + echo)
+        if body == CLOSE:
+            session.close()
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        self._print("test_session.closed", cluster_session_id=session.id, close_reason=close_reason.name)
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        self._print("test_service.terminated")
+
+    def _print(self, event: str, **facts: object) -> None:
+        state = {"place": self._list.place, "digest": self._list.digest.hex(), "log_position": self._cluster.log_position}
+        print(json.dumps({"event": event, **state, **facts}), file=sys.stderr, flush=True)

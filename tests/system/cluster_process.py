@@ -1,0 +1,357 @@
+"""A cluster of real `quorate node` processes under test: started, killed, paused, watched by their logs, and checked.
+
+The processes come from `benchmarks.processes`, which ends them by pid whatever happens. What is here is for tests:
+waiting for what members log, never for time; and at the end of each test every member is stopped in order, its
+directory is held against the layout by our own verifier and by the independent checker, its log against the other
+members' byte for byte, and the state that its service printed against a fold of its own log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from typer.testing import CliRunner
+
+from archive.tool import app as archive_app
+from benchmarks.processes import ClusterProcesses, ManagedProcess
+from tests.system.append_list import Answer, AppendList
+from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
+from tests.system.requester import Requester
+from tests.system.waiting import wait_for, wait_until
+
+SERVICE: Final = "tests.system.append_list:AppendListService"
+TIMEOUT_S: Final = 60.0
+"""For everything that a test waits for: far more than needed, so that a busy machine does not fail it."""
+
+SETTINGS: Final = {
+    "term_length_bytes": "65536",
+    "segment_length_bytes": "65536",
+    "mtu_length_bytes": "8192",
+    "startup_canvass_timeout_ms": "2000",
+    "election_timeout_ms": "500",
+    "election_status_interval_ms": "50",
+    "leader_heartbeat_timeout_ms": "1000",
+    "leader_heartbeat_interval_ms": "100",
+}
+"""Short terms and segments, so that logs roll; short timeouts, so that elections are soon."""
+
+START_ATTEMPTS: Final = 3
+LOG_TAIL_LINES: Final = 25
+
+
+@dataclass(slots=True, frozen=True)
+class Leadership:
+    """Who leads, and in which term."""
+
+    leadership_term_id: int
+    leader_member_id: int
+
+
+class Member:
+    """One run of one member: its process, and what that has logged."""
+
+    def __init__(self, member_id: int, process: ManagedProcess, log_offset: int) -> None:
+        self.member_id = member_id
+        self.process = process
+        self._log_offset = log_offset
+        self.is_paused = False
+
+    def __repr__(self) -> str:
+        return f"<Member {self.member_id} pid={self.process.pid} running={self.process.is_running}>"
+
+    def log_text(self) -> str:
+        """What this run has printed."""
+        with self.process.log_path.open("rb") as log:
+            log.seek(self._log_offset)
+            return log.read().decode(errors="replace")
+
+    def other_lines(self) -> list[str]:
+        """The lines that are no log events, such as the reason of an end."""
+        return [line for line in self.log_text().splitlines() if not line.startswith("{")]
+
+    def events(self, name: str | None = None, **facts: object) -> list[dict[str, Any]]:  # Any: JSON
+        """The logged events of a name, with these facts, oldest first."""
+        text = self.log_text()
+        whole = text[: text.rfind("\n") + 1]
+        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return [
+            event
+            for event in found
+            if (name is None or event["event"] == name)
+            and all(event.get(fact) == value for fact, value in facts.items())
+        ]
+
+    def leadership(self) -> Leadership | None:
+        """Whom this member leads or follows; None while it elects."""
+        elections = [event for event in self.events() if event["event"] in ("election.started", "election.closed")]
+        if not elections or elections[-1]["event"] != "election.closed":
+            return None
+        return Leadership(elections[-1]["leadership_term_id"], elections[-1]["leader_member_id"])
+
+    async def wait_for_event(
+        self, name: str, *, count: int = 1, timeout_s: float = TIMEOUT_S, **facts: object
+    ) -> dict[str, Any]:  # Any: JSON
+        """Wait until the event was logged `count` times; gives the last one."""
+
+        def find() -> dict[str, Any] | None:
+            found = self.events(name, **facts)
+            if len(found) >= count:
+                return found[-1]
+            assert self.process.is_running, f"{self!r} ended while waiting for {name}:\n{self.process.log_tail()}"
+            return None
+
+        return await wait_for(find, timeout_s=timeout_s, what=f"{name} {facts} of {self!r}")
+
+    def pause(self) -> None:
+        """Let the process stand still (SIGSTOP)."""
+        self.is_paused = True
+        self.process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the process go on (SIGCONT)."""
+        self.is_paused = False
+        self.process.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process without warning (SIGKILL)."""
+        self.process.signal(signal.SIGKILL)
+        self.process.popen.wait()
+
+    def terminate(self) -> None:
+        """Ask the process to stop in order (SIGTERM)."""
+        self.process.signal(signal.SIGTERM)
+
+    async def wait_exit(self, timeout_s: float = TIMEOUT_S) -> int:
+        """Wait until the process has ended; gives its exit status."""
+        return await wait_for(self.process.popen.poll, timeout_s=timeout_s, what=lambda: f"the end of {self!r}")
+
+
+class SystemCluster:
+    """A cluster under test. Leaving the block in peace stops it in order and checks everything it wrote."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        member_count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        start: Iterable[int] | None = None,
+    ) -> None:
+        self.processes = ClusterProcesses(
+            data_dir=data_dir,
+            service=SERVICE,
+            member_count=member_count,
+            settings={**SETTINGS, **(settings or {})},
+        )
+        self.members: dict[int, Member] = {}
+        self._first_members = list(range(member_count) if start is None else start)
+        self._is_checked_identical = True
+
+    async def __aenter__(self) -> Self:
+        self.processes.data_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            await self._start_first()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        try:
+            await self.stop()
+            self.check()
+        except BaseException as failure:
+            self._fail(failure)
+            raise
+        finally:
+            self.processes.group.stop()
+
+    # --- members
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where clients connect, by member id."""
+        return self.processes.ingress_endpoints
+
+    @property
+    def running(self) -> list[Member]:
+        """The members that run and are not paused."""
+        return [member for member in self.members.values() if member.process.is_running and not member.is_paused]
+
+    def directory_of(self, member_id: int) -> Path:
+        """Where a member keeps its files."""
+        return self.processes.directory_of(member_id)
+
+    def start(self, member_id: int) -> Member:
+        """Start a member, or start it again."""
+        log_path = self.processes.data_dir / f"member-{member_id}.log"
+        log_offset = log_path.stat().st_size if log_path.exists() else 0
+        member = Member(member_id, self.processes.start_member(member_id), log_offset)
+        self.members[member_id] = member
+        return member
+
+    def requester(self, *member_ids: int, **config: Any) -> Requester:  # Any: fields of ClientConfig
+        """A client that knows these members, or all of them."""
+        return Requester([self.endpoints[i] for i in member_ids] or self.endpoints, **config)
+
+    async def wait_for_leader(self, *, min_term_id: int = 0, timeout_s: float = TIMEOUT_S) -> Leadership:
+        """Wait until every running member has closed its election in one term, with one running leader."""
+
+        def find() -> Leadership | None:
+            for member in self.running:
+                member.process.check_running()
+            views = {member.leadership() for member in self.running}
+            view = views.pop() if len(views) == 1 else None
+            if view is None or view.leadership_term_id < min_term_id:
+                return None
+            return view if view.leader_member_id in {member.member_id for member in self.running} else None
+
+        return await wait_for(
+            find, timeout_s=timeout_s, what=lambda: f"one leader: {[(m, m.leadership()) for m in self.members.values()]}"
+        )
+
+    async def wait_for_log_end(self, member_id: int, position: int, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until a member's log has come to a position."""
+        directory = self.directory_of(member_id)
+        await wait_until(
+            lambda: log_end_position(directory) >= position,
+            timeout_s=timeout_s,
+            what=lambda: f"log of member {member_id} at {position}: it ends at {log_end_position(directory)}",
+        )
+
+    async def wait_for_equal_logs(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Wait until the logs of all running members end at one position; nothing may be in flight. Gives it."""
+
+        def ends() -> set[int]:
+            return {log_end_position(self.directory_of(member.member_id)) for member in self.running}
+
+        await wait_until(lambda: len(ends()) == 1, timeout_s=timeout_s, what=lambda: f"equal logs: they end at {ends()}")
+        return ends().pop()
+
+    async def stop(self) -> None:
+        """Stop every running member in order; each must end with exit status 0."""
+        running = [member for member in self.members.values() if member.process.is_running]
+        for member in running:
+            if member.is_paused:
+                member.resume()
+            member.terminate()
+        for member in running:
+            status = await member.wait_exit()
+            assert status == 0, f"{member!r} ended with status {status}:\n{member.process.log_tail(LOG_TAIL_LINES)}"
+
+    # --- checks
+
+    def check(self) -> list[DirectoryReport]:
+        """Hold every directory, log and service state against the rules and against each other."""
+        reports = []
+        for member_id, member in sorted(self.members.items()):
+            assert not member.process.is_running
+            directory = self.directory_of(member_id)
+            was_stopped = member.process.popen.returncode == 0
+            reports.append(check_directory(directory, stopped=was_stopped))
+            verify_archive(directory)
+            assert not member.other_lines(), f"{member!r} printed: {member.other_lines()}"
+            for state in member.events("test_service.terminated"):
+                folded = fold_log(reports[-1].log, stop_position=state["log_position"])
+                assert (folded.place, folded.digest.hex()) == (state["place"], state["digest"]), member
+        if self._is_checked_identical:
+            check_identical(reports)
+        return reports
+
+    def check_answers(self, requester: Requester) -> None:
+        """Whether every answer that a client got is what the longest log says. The cluster must be stopped."""
+        logs = [check_directory(self.directory_of(i), stopped=False).log for i in self.members]
+        answers = fold_log(max(logs, key=lambda log: log.end_position)).answers.get(requester.session_id, [])
+        expected = {answer.sequence: answer for answer in answers}
+        wrong = {i: (answer, expected.get(i)) for i, answer in requester.answers.items() if expected.get(i) != answer}
+        assert not wrong, f"answers that the log does not hold: {list(wrong.items())[:5]} of {len(wrong)}"
+
+    # --- helpers
+
+    async def _start_first(self) -> None:
+        """Start the first members; on other ports if somebody took one in between."""
+        for _ in range(START_ATTEMPTS):
+            for member_id in self._first_members:
+                self.start(member_id)
+            if await self._have_started():
+                return
+            for member in self.members.values():
+                member.kill()
+            self.processes.__post_init__()
+        raise AssertionError("no free ports for the cluster")
+
+    async def _have_started(self) -> bool:
+        def find() -> bool | None:
+            for member in self.members.values():
+                if not member.process.is_running:
+                    tail = member.process.log_tail()
+                    assert "cannot listen" in tail, f"{member!r} did not start:\n{tail}"
+                    return False
+            return True if all(member.events("node.started") for member in self.members.values()) else None
+
+        return await wait_for(find, timeout_s=TIMEOUT_S, what="the members to start")
+
+    def _fail(self, error: BaseException) -> None:
+        """Put the ends of the members' logs to an error, and leave no process behind."""
+        for member in self.members.values():
+            error.add_note(f"--- {member!r} {member.process.log_path}\n{member.process.log_tail(LOG_TAIL_LINES)}")
+        for member in self.members.values():
+            member.kill()
+
+
+def verify_archive(directory: Path) -> None:
+    """Run `quorate archive verify` on a member's archive: nothing may be wrong."""
+    result = CliRunner().invoke(archive_app, ["verify", str(directory / "archive"), "-o", "json"])
+    assert result.exit_code == 0, f"{directory}: {result.output}"
+
+
+def check_identical(reports: list[DirectoryReport]) -> None:
+    """Compare the members' segment files: up to the shortest log's end they hold the same bytes."""
+    first = reports[0].log
+    end = min(report.log.end_position for report in reports)
+    for report in reports[1:]:
+        log = report.log
+        assert (log.start_position, log.term_length) == (first.start_position, first.term_length)
+        length = end - first.start_position
+        if log.data[:length] != first.data[:length]:
+            at = next(i for i in range(length) if log.data[i] != first.data[i])
+            raise AssertionError(f"logs differ at position={first.start_position + at}: {report.directory}")
+
+
+def fold_log(log: RecordingView, *, stop_position: int | None = None) -> AppendList:
+    """Apply the session messages of a log to a fresh list, as a service is given them."""
+    state = AppendList()
+    open_sessions: set[int] = set()
+    for message in log.messages():
+        if stop_position is not None and message.end_position > stop_position:
+            break
+        _, template_id = struct.unpack_from("<HH", message.encoded)
+        if template_id == 1:
+            session_id, timestamp = struct.unpack_from("<qq", message.encoded, 16)
+            if session_id in open_sessions:
+                state.apply(session_id, timestamp, message.encoded[32:])
+        elif template_id == 21:
+            open_sessions.add(struct.unpack_from("<q", message.encoded, 24)[0])
+        elif template_id == 22:
+            open_sessions.discard(struct.unpack_from("<q", message.encoded, 16)[0])
+    return state
+
+
+def last_answers(log: RecordingView, session_id: int) -> list[Answer]:
+    """What a log says about one session's requests."""
+    return fold_log(log).answers.get(session_id, [])

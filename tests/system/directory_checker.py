@@ -1,0 +1,377 @@
+"""An independent reader of a member's directory, and every rule that its files must keep.
+
+Written from the description of Aeron's layouts alone and with nothing of ours imported, so that a mistake in the product's
+reader and writer cannot hide behind itself. `check_directory` walks all files and raises one `DirectoryFault` that
+lists everything found wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+LOG_STREAM_ID: Final = 100
+CATALOG_VERSION: Final = 0x0003_0100
+NODE_STATE_LENGTH: Final = 1 << 20
+MARK_FILE_LENGTH: Final = 1_056_768
+
+_FRAME: Final = struct.Struct("<iBBHiiiiq")
+_CATALOG_ENTRY: Final = struct.Struct("<iii20x")
+_DESCRIPTOR: Final = struct.Struct("<qqqqqqqiiiiii")
+_RECORDING_LOG_ENTRY: Final = struct.Struct("<qqqqqii")
+_SEGMENT_NAME: Final = re.compile(r"(\d+)-(\d+)\.rec")
+_WORKING_NAME: Final = re.compile(r"(\d+)-(\d+)\.rec\.(next|zero)")
+
+
+class DirectoryFault(AssertionError):
+    """Files of a member break the rules; the message lists each fault."""
+
+
+@dataclass(slots=True, frozen=True)
+class Frame:
+    """One frame of a recording; `payload` is empty for padding."""
+
+    position: int
+    frame_length: int
+    flags: int
+    frame_type: int
+    payload: bytes
+
+    @property
+    def aligned_length(self) -> int:
+        return -(-self.frame_length // 32) * 32
+
+
+@dataclass(slots=True, frozen=True)
+class Message:
+    """One assembled message: where its first frame begins, where its last one ends, and its bytes."""
+
+    position: int
+    end_position: int
+    encoded: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordingView:
+    """One recording: its catalog entry and its bytes from the start to where its frames end."""
+
+    recording_id: int
+    start_position: int
+    stop_position: int | None
+    initial_term_id: int
+    segment_length: int
+    term_length: int
+    mtu_length: int
+    stream_id: int
+    is_checksummed: bool
+    data: bytes = b""
+    frames: list[Frame] = field(default_factory=list)
+
+    @property
+    def end_position(self) -> int:
+        return self.start_position + len(self.data)
+
+    def messages(self) -> Iterator[Message]:
+        """Join the fragments; what is not complete at the end is left out."""
+        begin, pieces = 0, list[bytes]()
+        for frame in self.frames:
+            if frame.frame_type == 0:
+                continue
+            if frame.flags & 0x80:
+                begin, pieces = frame.position, []
+            pieces.append(frame.payload)
+            if frame.flags & 0x40:
+                yield Message(begin, frame.position + frame.aligned_length, b"".join(pieces))
+
+
+@dataclass(slots=True, frozen=True)
+class TermEntry:
+    """One leadership term of `recording.log`."""
+
+    recording_id: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int | None
+
+
+@dataclass(slots=True)
+class DirectoryReport:
+    """What was found in a directory that keeps all rules."""
+
+    directory: Path
+    recordings: list[RecordingView]
+    terms: list[TermEntry]
+    candidate_term_id: int
+
+    @property
+    def log(self) -> RecordingView:
+        """The recording of the cluster's log."""
+        (log,) = [recording for recording in self.recordings if recording.stream_id == LOG_STREAM_ID]
+        return log
+
+
+def check_directory(directory: Path, *, stopped: bool = True, by_aeron: bool = False) -> DirectoryReport:
+    """Check every file of a member that does not run; `stopped` says that its last process ended in order.
+
+    `by_aeron` leaves out what we promise and Aeron does not: a candidate term never below a term that was followed.
+
+    Raises:
+        DirectoryFault: with every fault.
+    """
+    faults: list[str] = []
+    archive = directory / "archive"
+    recordings = _check_catalog((archive / "archive.catalog").read_bytes(), faults, stopped=stopped)
+    for recording in recordings:
+        _check_segments(archive, recording, faults, stopped=stopped)
+        _check_frames(recording, faults)
+    _check_no_strays(archive, recordings, faults, stopped=stopped)
+    terms = _check_recording_log((directory / "cluster" / "recording.log").read_bytes(), recordings, faults)
+    candidate_term_id = _check_node_state((directory / "cluster" / "node-state.dat").read_bytes(), faults)
+    _check_mark_file((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
+    if not by_aeron and terms and candidate_term_id < terms[-1].leadership_term_id:
+        faults.append(f"node-state.dat: candidate_term_id={candidate_term_id} below {terms[-1]}")
+    if faults:
+        raise DirectoryFault(f"{directory}:\n  " + "\n  ".join(faults))
+    return DirectoryReport(directory, recordings, terms, candidate_term_id)
+
+
+def log_end_position(directory: Path) -> int:
+    """Find where the frames of the log end now, also of a member that is running."""
+    archive = directory / "archive"
+    bases = sorted(int(name[2]) for name in map(_SEGMENT_NAME.fullmatch, _names(archive)) if name and name[1] == "0")
+    for base in reversed(bases):
+        data = (archive / f"0-{base}.rec").read_bytes()
+        offset = 0
+        while offset + 32 <= len(data):
+            (frame_length,) = struct.unpack_from("<i", data, offset)
+            if frame_length <= 0:
+                break
+            offset += -(-frame_length // 32) * 32
+        if offset:
+            return base + offset
+    return 0
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[RecordingView]:
+    version, header_length, next_recording_id, alignment = struct.unpack_from("<iiqi", data)
+    if (version, header_length, alignment) != (CATALOG_VERSION, 32, 64) or any(data[20:32]):
+        faults.append(f"catalog header: version={version:#x} length={header_length} alignment={alignment}")
+    recordings: list[RecordingView] = []
+    offset = 32
+    while offset + 32 <= len(data):
+        length, state, checksum = _CATALOG_ENTRY.unpack_from(data, offset)
+        if length <= 0:
+            break
+        if (32 + length) % 64 or offset + 32 + length > len(data):
+            faults.append(f"catalog entry at {offset}: length={length}")
+            break
+        body = data[offset + 32 : offset + 32 + length]
+        if checksum and checksum & 0xFFFF_FFFF != zlib.crc32(body):
+            faults.append(f"catalog entry at {offset}: checksum={checksum} does not match")
+        if state != 1:
+            faults.append(f"catalog entry at {offset}: state={state}, expected VALID")
+        recordings.append(_read_descriptor(body, faults, is_checksummed=bool(checksum), stopped=stopped))
+        offset += 32 + length
+    if any(data[offset:]):
+        faults.append(f"catalog: bytes other than zero behind the last entry at {offset}")
+    ids = [recording.recording_id for recording in recordings]
+    if ids != list(range(len(ids))) or next_recording_id != len(ids):
+        faults.append(f"catalog: recording ids {ids}, next is {next_recording_id}")
+    return recordings
+
+
+def _read_descriptor(body: bytes, faults: list[str], *, is_checksummed: bool, stopped: bool) -> RecordingView:
+    (_, _, recording_id, start_time, stop_time, start, stop, initial_term_id, segment, term, mtu, _, stream_id) = (
+        _DESCRIPTOR.unpack_from(body)
+    )
+    offset = _DESCRIPTOR.size
+    for _ in range(3):
+        (text_length,) = struct.unpack_from("<I", body, offset)
+        body[offset + 4 : offset + 4 + text_length].decode("ascii")
+        offset += 4 + text_length
+    if any(body[offset:]) or 32 + len(body) != -(-(32 + offset) // 64) * 64:
+        faults.append(f"recording {recording_id}: entry of {len(body)} bytes is not padded with zeros to 64")
+    if stopped and (stop < 0 or stop_time < start_time):
+        faults.append(f"recording {recording_id}: stop_position={stop} stop_timestamp={stop_time} after an orderly end")
+    return RecordingView(
+        recording_id=recording_id,
+        start_position=start,
+        stop_position=None if stop == -1 else stop,
+        initial_term_id=initial_term_id,
+        segment_length=segment,
+        term_length=term,
+        mtu_length=mtu,
+        stream_id=stream_id,
+        is_checksummed=is_checksummed,
+    )
+
+
+def _check_segments(archive: Path, recording: RecordingView, faults: list[str], *, stopped: bool) -> None:
+    """Hold the files against the layout, and read the bytes from the start to the end of the frames."""
+    what = f"recording {recording.recording_id}"
+    first = recording.start_position - recording.start_position % recording.term_length
+    names = [found for found in map(_SEGMENT_NAME.fullmatch, _names(archive)) if found]
+    bases = sorted(int(found[2]) for found in names if int(found[1]) == recording.recording_id)
+    if bases != [first + index * recording.segment_length for index in range(len(bases))]:
+        faults.append(f"{what}: segments {bases} do not adjoin from {first} in steps of {recording.segment_length}")
+        return
+    files = [(archive / f"{recording.recording_id}-{base}.rec").read_bytes() for base in bases]
+    for base, data in zip(bases, files, strict=True):
+        if len(data) != recording.segment_length:
+            faults.append(f"{what}: segment {base} is {len(data)} bytes long, expected {recording.segment_length}")
+    data = b"".join(files)[recording.start_position - first :]
+    end = recording.stop_position
+    if end is None:
+        recording.data = data[: _find_end(recording, data)]
+        return
+    length = end - recording.start_position
+    recording.data = data[:length]
+    if length > len(data):
+        faults.append(f"{what}: stop_position={end} lies behind the last segment file")
+    if any(data[length:]):
+        faults.append(f"{what}: bytes other than zero behind stop_position={end}")
+    if stopped and first + len(files) * recording.segment_length <= end:
+        faults.append(f"{what}: stop_position={end} fills a segment and there is no next one")
+    if stopped and end < (bases[-1] if bases else first):
+        faults.append(f"{what}: segment {bases[-1]} was left behind stop_position={end}")
+
+
+def _find_end(recording: RecordingView, data: bytes) -> int:
+    """Follow the frames of a recording without stop position: a torn one, or none, is the end."""
+    offset = 0
+    while offset + 32 <= len(data):
+        frame_length, _, _, frame_type, _, checksum, *_ = _FRAME.unpack_from(data, offset)
+        aligned = -(-frame_length // 32) * 32
+        if frame_length <= 0 or offset + aligned > len(data):
+            break
+        is_torn = zlib.crc32(data[offset + 32 : offset + aligned]) != checksum & 0xFFFF_FFFF
+        if recording.is_checksummed and frame_type == 1 and is_torn:
+            break
+        offset += aligned
+    return offset
+
+
+def _check_frames(recording: RecordingView, faults: list[str]) -> None:
+    """Check every frame, and the rules that tie frames to messages and messages to terms."""
+    data, term_length = recording.data, recording.term_length
+    offset, is_inside, run_length, padding_length = 0, False, 0, 0
+    while offset < len(data):
+        position = recording.start_position + offset
+        header = _FRAME.unpack_from(data, offset)
+        frame_length, version, flags, frame_type, term_offset, checksum, stream_id, term_id, reserved = header
+        aligned = -(-frame_length // 32) * 32
+        fault = ""
+        if frame_length < 32 or offset + aligned > len(data):
+            faults.append(f"recording {recording.recording_id} position={position}: frame_length={frame_length}")
+            return
+        if (version, reserved, stream_id) != (0, 0, recording.stream_id) or frame_type not in (0, 1):
+            fault = f"header {header}"
+        expected_term_id = (recording.initial_term_id + position // term_length + 2**31) % 2**32 - 2**31
+        if (term_offset, term_id) != (position % term_length, expected_term_id):
+            fault = f"term_offset={term_offset} term_id={term_id}"
+        if term_offset + aligned > term_length:
+            fault = "frame crosses a term"
+        body = data[offset + 32 : offset + aligned]
+        if frame_type == 0:
+            if term_offset + frame_length != term_length or flags != 0xC0 or any(body) or is_inside:
+                fault = f"padding of {frame_length} with flags={flags:#x} inside_message={is_inside}"
+            padding_length = frame_length
+        else:
+            if any(body[frame_length - 32 :]) or frame_length > recording.mtu_length:
+                fault = f"frame_length={frame_length}: longer than the mtu, or not padded with zeros"
+            if recording.is_checksummed and zlib.crc32(body) != checksum & 0xFFFF_FFFF:
+                fault = "checksum does not match"
+            if bool(flags & 0x80) == is_inside or flags & 0x3F:
+                fault = f"flags={flags:#x} inside_message={is_inside}"
+            if not flags & 0x40 and frame_length != recording.mtu_length:
+                fault = f"fragment of frame_length={frame_length} is not the last and not a whole mtu"
+            is_inside, run_length = not flags & 0x40, run_length + aligned
+            if not is_inside:
+                if padding_length and run_length <= padding_length:
+                    fault = f"message of {run_length} bytes came after {padding_length} bytes of padding"
+                if run_length > term_length // 8 + 32 * (1 + run_length // recording.mtu_length) + 32:
+                    fault = f"message of {run_length} bytes in a term of {term_length}"
+                run_length = padding_length = 0
+        if fault:
+            faults.append(f"recording {recording.recording_id} position={position}: {fault}")
+        payload = body[: frame_length - 32] if frame_type else b""
+        recording.frames.append(Frame(position, frame_length, flags, frame_type, payload))
+        offset += aligned
+
+
+def _check_no_strays(archive: Path, recordings: list[RecordingView], faults: list[str], *, stopped: bool) -> None:
+    known = {recording.recording_id for recording in recordings}
+    for name in _names(archive):
+        if name in ("archive.catalog", "archive.catalog.redo") or name.endswith(".dat"):
+            continue
+        found = _SEGMENT_NAME.fullmatch(name) or (None if stopped else _WORKING_NAME.fullmatch(name))
+        if found is None or int(found[1]) not in known:
+            faults.append(f"archive: a file that nobody needs: {name}")
+
+
+def _check_recording_log(data: bytes, recordings: list[RecordingView], faults: list[str]) -> list[TermEntry]:
+    """Terms ascend and adjoin, only the last is open, and the log's own NewLeadershipTermEvents say the same."""
+    terms: list[TermEntry] = []
+    if len(data) % 64:
+        faults.append(f"recording.log: length={len(data)} is not a multiple of 64")
+    for offset in range(0, len(data) - 63, 64):
+        recording_id, term_id, base, log_position, timestamp, service_id, kind = _RECORDING_LOG_ENTRY.unpack_from(
+            data, offset
+        )
+        if kind == -1:
+            continue
+        if kind in (1, 2) and timestamp >= 0:
+            continue
+        if kind != 0 or service_id != -1 or timestamp < 0:
+            faults.append(f"recording.log offset={offset}: type={kind} service_id={service_id} timestamp={timestamp}")
+            continue
+        terms.append(TermEntry(recording_id, term_id, base, None if log_position == -1 else log_position))
+    for term, following in zip(terms, terms[1:], strict=False):
+        if following.leadership_term_id <= term.leadership_term_id:
+            faults.append(f"recording.log: term {following.leadership_term_id} after {term.leadership_term_id}")
+        if term.log_position != following.term_base_log_position:
+            faults.append(f"recording.log: {term} does not end where {following} begins")
+    logs = {recording.recording_id: recording for recording in recordings if recording.stream_id == LOG_STREAM_ID}
+    bases = {term.leadership_term_id: term.term_base_log_position for term in terms}
+    if any(term.recording_id not in logs for term in terms):
+        faults.append("recording.log: a term of a recording that is no log")
+    for log in logs.values():
+        for message in log.messages():
+            block_length, template_id, schema_id, _ = struct.unpack_from("<HHHH", message.encoded)
+            if schema_id == 111 and template_id == 24 and block_length >= 40:
+                term_id, log_position, _, base = struct.unpack_from("<qqqq", message.encoded, 8)
+                if log_position != message.end_position or bases.get(term_id) != base or base > message.position:
+                    faults.append(
+                        f"log position={message.position}: term {term_id} from {base} with log_position={log_position}, "
+                        f"recording.log has {bases.get(term_id)}"
+                    )
+    return terms
+
+
+def _check_node_state(data: bytes, faults: list[str]) -> int:
+    version, candidate, footer = struct.unpack_from("<i", data), data[8:48], data[48:64]
+    head = struct.unpack_from("<HHHHi", candidate)
+    (candidate_term_id,) = struct.unpack_from("<q", candidate, 16)
+    if version != (0x300,) or head != (24, 301, 112, 10, 40) or struct.unpack_from("<HHHHi", footer)[:3] != (0, 304, 112):
+        faults.append(f"node-state.dat: version={version} candidate term header={head}")
+    if len(data) != NODE_STATE_LENGTH or any(data[64:]):
+        faults.append(f"node-state.dat: length={len(data)} or bytes behind the footer")
+    return int(candidate_term_id)
+
+
+def _check_mark_file(data: bytes, faults: list[str], *, stopped: bool) -> None:
+    block_length, template_id, schema_id, version = struct.unpack_from("<HHHH", data)
+    (activity_timestamp,) = struct.unpack_from("<q", data, 16)
+    if (block_length, template_id, schema_id, version) != (128, 200, 110, 2) or len(data) != MARK_FILE_LENGTH:
+        faults.append(f"cluster-mark.dat: length={len(data)} header={(block_length, template_id, schema_id, version)}")
+    if stopped and activity_timestamp != -1:
+        faults.append(f"cluster-mark.dat: activity_timestamp={activity_timestamp} after an orderly end")

@@ -1,0 +1,185 @@
+"""Members that die, stand still, fall behind and come back, while a client goes on on one session.
+
+At the end of each test the recordings must be identical, and every answer that the client got must be in the log.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.system.cluster_process import Leadership, SystemCluster
+from tests.system.directory_checker import check_directory, log_end_position
+from tests.system.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+SEGMENT = 65536
+STATE = "test_service.terminated"
+
+
+async def test_the_session_goes_on_at_the_new_leader_when_the_leader_is_killed(data_dir: Path) -> None:
+    """Issue 2, demo: SIGKILL with requests in flight; the same session, unanswered requests sent again."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        old = await cluster.wait_for_leader()
+        session_id = requester.session_id
+        requester.start_load()
+        await requester.wait_answered(300)
+        await wait_until(lambda: requester.in_flight_count > 0, timeout_s=60, what="requests in flight")
+
+        cluster.members[old.leader_member_id].kill()
+        new = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.wait_answered(requester.submitted_count + 300)
+        await requester.stop_load()
+
+        assert requester.session_id == session_id
+        assert requester.resent_count > 0
+        assert requester.client.leader_member_id == new.leader_member_id != old.leader_member_id
+        assert requester.leaders
+        assert len(requester.answers) == requester.submitted_count
+    cluster.check_answers(requester)
+
+
+async def test_a_killed_leader_rejoins_as_a_follower_with_the_same_log(data_dir: Path) -> None:
+    """Raft §5.3: what only the dead leader had is cut off or overwritten; what it missed it catches up with."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        old = await cluster.wait_for_leader()
+        requester.start_load()
+        await requester.wait_answered(300)
+        cluster.members[old.leader_member_id].kill()
+        await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.wait_answered(requester.submitted_count + 300)
+
+        cluster.start(old.leader_member_id)
+        new = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.stop_load()
+        await cluster.wait_for_equal_logs()
+
+        assert new.leader_member_id != old.leader_member_id
+    cluster.check_answers(requester)
+
+
+@pytest.mark.parametrize("directory", ["kept", "lost"])
+async def test_a_killed_follower_catches_up_under_load(data_dir: Path, directory: str) -> None:
+    """Seed 001, catch-up: the leader's archive replays what is missing, here several segments, then the live log."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        leadership = await cluster.wait_for_leader()
+        follower_id = next(i for i in cluster.members if i != leadership.leader_member_id)
+        requester.start_load()
+        await requester.wait_answered(300)
+        cluster.members[follower_id].kill()
+        behind = log_end_position(cluster.directory_of(follower_id))
+        await cluster.wait_for_log_end(leadership.leader_member_id, behind + 3 * SEGMENT)
+        if directory == "lost":
+            shutil.rmtree(cluster.directory_of(follower_id))
+
+        follower = cluster.start(follower_id)
+        await follower.wait_for_event("election.closed")
+        await requester.stop_load()
+        await cluster.wait_for_equal_logs()
+
+        assert follower.events("election.state_changed", new="FOLLOWER_CATCHUP")
+        assert await cluster.wait_for_leader() == leadership
+        assert not requester.leaders
+    cluster.check_answers(requester)
+
+
+async def test_a_cluster_that_is_killed_as_a_whole_loses_nothing_acknowledged(data_dir: Path) -> None:
+    """DESIGN §4: what was answered is durable on a majority; after the restart the same session goes on."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        old = await cluster.wait_for_leader()
+        requester.start_load()
+        await requester.wait_answered(500)
+
+        for member in cluster.members.values():
+            member.kill()
+        answered = dict(requester.answers)
+        for member_id in [*cluster.members]:
+            cluster.start(member_id)
+        await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.stop_load()
+        await cluster.wait_for_equal_logs()
+
+        assert len(answered) >= 500
+        assert {i: requester.answers[i] for i in answered} == answered
+    cluster.check_answers(requester)
+    states = {(state["place"], state["digest"]) for m in cluster.members.values() for state in m.events(STATE)}
+    assert len(states) == 1
+
+
+async def _kill_and_restart_leader(cluster: SystemCluster) -> Leadership:
+    """Make a new leadership term: the leader dies and comes back."""
+    old = await cluster.wait_for_leader()
+    cluster.members[old.leader_member_id].kill()
+    cluster.start(old.leader_member_id)
+    return await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+
+
+@pytest.mark.parametrize("directory", ["kept", "lost"])
+async def test_a_follower_that_missed_two_leadership_terms_rejoins(data_dir: Path, directory: str) -> None:
+    """Seed 001, log replication: missed terms are copied one by one, and the recording log tells all of them."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        first = await cluster.wait_for_leader()
+        await requester.request(300)
+        follower_id = next(i for i in cluster.members if i != first.leader_member_id)
+        cluster.members[follower_id].kill()
+        for _ in range(2):
+            await _kill_and_restart_leader(cluster)
+            await requester.request(300)
+        if directory == "lost":
+            shutil.rmtree(cluster.directory_of(follower_id))
+
+        follower = cluster.start(follower_id)
+        await follower.wait_for_event("election.closed")
+        await requester.request(100)
+        await cluster.wait_for_equal_logs()
+
+        assert follower.events("election.state_changed", new="FOLLOWER_LOG_REPLICATION")
+    cluster.check_answers(requester)
+    reports = [check_directory(cluster.directory_of(i)) for i in cluster.members]
+    assert len({tuple((term.leadership_term_id, term.term_base_log_position) for term in r.terms) for r in reports}) == 1
+
+
+async def test_a_leader_that_stood_still_follows_when_it_goes_on(data_dir: Path) -> None:
+    """Seed 001: a paused leader is replaced; it wakes in an old term and may deliver or answer nothing of that term."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        old = await cluster.wait_for_leader()
+        paused = cluster.members[old.leader_member_id]
+        requester.start_load()
+        await requester.wait_answered(300)
+
+        paused.pause()
+        new = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.wait_answered(requester.submitted_count + 300)
+        paused.resume()
+        await paused.wait_for_event("election.closed", leader_member_id=new.leader_member_id)
+        await requester.wait_answered(requester.submitted_count + 100)
+        await requester.stop_load()
+        await cluster.wait_for_equal_logs()
+
+        assert new.leader_member_id != old.leader_member_id
+        assert await cluster.wait_for_leader() == new
+    cluster.check_answers(requester)
+
+
+async def test_a_follower_that_stood_still_goes_on_following(data_dir: Path) -> None:
+    """A pause longer than the heartbeat timeout: the others go on, and it catches up without a new term."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        leadership = await cluster.wait_for_leader()
+        paused = cluster.members[next(i for i in cluster.members if i != leadership.leader_member_id)]
+        requester.start_load()
+        await requester.wait_answered(100)
+        end = log_end_position(cluster.directory_of(leadership.leader_member_id))
+
+        paused.pause()
+        await cluster.wait_for_log_end(leadership.leader_member_id, end + 2 * SEGMENT)
+        await requester.wait_answered(requester.submitted_count + 2_000)
+        paused.resume()
+        await requester.stop_load()
+        await cluster.wait_for_equal_logs()
+
+        assert await cluster.wait_for_leader() == leadership
+        assert not requester.leaders
+    cluster.check_answers(requester)
