@@ -103,9 +103,7 @@ class ClientConductor:
     Bounds: the protocol's outgoing window, the egress queue (then no socket is read), one dial per member.
     """
 
-    def __init__(
-        self, config: ClientConfig, listener: EgressListener | None, *, random: Callable[[], float]
-    ) -> None:
+    def __init__(self, config: ClientConfig, listener: EgressListener | None, *, random: Callable[[], float]) -> None:
         self.loop = asyncio.get_running_loop()
         self.egress_queue = EgressQueue(config.egress_queue_limit) if listener is None else None
         self.protocol = ClientProtocol(config, listener or self._queue(), random=random)

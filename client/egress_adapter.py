@@ -143,9 +143,7 @@ class EgressAdapter:
             return
         block_length = int.from_bytes(message[:2], "little")
         if block_length < 24 or len(message) < 8 + block_length:
-            raise RemoteProtocolError(
-                f"egress message cut short: block_length={block_length} length={len(message)}"
-            )
+            raise RemoteProtocolError(f"egress message cut short: block_length={block_length} length={len(message)}")
         term, session_id, timestamp = _SESSION_FIELDS.unpack_from(message, 8)
         session = self._session
         if session_id != session.cluster_session_id:

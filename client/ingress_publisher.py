@@ -82,9 +82,7 @@ class IngressPublisher:
 
     def publish(self, message: ReadableBuffer) -> None:
         """Append one encoded session message."""
-        self.outgoing += encode_message(
-            message, stream_id=INGRESS_STREAM_ID, mtu_length=self._mtu_length_bytes
-        )
+        self.outgoing += encode_message(message, stream_id=INGRESS_STREAM_ID, mtu_length=self._mtu_length_bytes)
 
     def offer(self, payload: ReadableBuffer) -> None:
         """Append one application message; `payload` is contiguous, of single bytes and not too long."""
@@ -125,7 +123,5 @@ class IngressPublisher:
         )
 
     def _offer_fragmented(self, payload: ReadableBuffer) -> None:
-        header = SESSION_MESSAGE_HEADER.pack(
-            *SESSION_MESSAGE, self._leadership_term_id, self._cluster_session_id, 0
-        )
+        header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, self._leadership_term_id, self._cluster_session_id, 0)
         self.publish(b"".join((header, payload)))

@@ -135,9 +135,7 @@ class MemberLinks:
         return min((link.dial_at_ns for link in self._links if link.connection_id is None), default=None)
 
     def _unclaimed(self, endpoint: str) -> MemberLink | None:
-        return next(
-            (link for link in self._links if link.member_id is None and link.endpoint == endpoint), None
-        )
+        return next((link for link in self._links if link.member_id is None and link.endpoint == endpoint), None)
 
     def _dial(self, link: MemberLink) -> None:
         connection_id = self._next_connection_id

@@ -12,7 +12,8 @@ the state.
 A session outlives its leader. The protocol keeps a connection to every member and sends a keep-alive on each,
 which tells that member whose connection it is; so the member that becomes leader can tell the client at once.
 It follows a `NewLeaderEvent` only to a higher term than it knows, and drops egress of lower terms: news may
-arrive out of order, because they come on different connections.
+arrive out of order, because they come on different connections. One of the same term, from the leader whose
+connection was lost, says that it leads still.
 
 What was offered to a leader that went away may be lost, or not: only the application can tell, with its own
 numbers. The listener's `on_new_leader` says when to resend.
@@ -81,9 +82,7 @@ class ClientState(Enum):
     CLOSED = auto()
 
 
-_LIVE: Final = frozenset(
-    (ClientState.OPEN, ClientState.AWAIT_NEW_LEADER, ClientState.AWAIT_NEW_LEADER_CONNECTION)
-)
+_LIVE: Final = frozenset((ClientState.OPEN, ClientState.AWAIT_NEW_LEADER, ClientState.AWAIT_NEW_LEADER_CONNECTION))
 LEGAL_TRANSITIONS: Final[dict[ClientState, frozenset[ClientState]]] = {
     ClientState.CONNECTING: frozenset((ClientState.OPEN, ClientState.CLOSED)),
     **{state: _LIVE | {ClientState.CLOSING, ClientState.CLOSED} for state in _LIVE},
@@ -108,9 +107,7 @@ class _Times:
 class ClientProtocol:
     """The state machine of one cluster session; see the module's text."""
 
-    def __init__(
-        self, config: ClientConfig, listener: EgressListener, *, random: Callable[[], float]
-    ) -> None:
+    def __init__(self, config: ClientConfig, listener: EgressListener, *, random: Callable[[], float]) -> None:
         self.config = config
         self.session = SessionState()
         self.state = ClientState.CONNECTING
@@ -165,9 +162,9 @@ class ClientProtocol:
         if self.state is ClientState.CONNECTING:
             self._poll_connecting(now_ns)
         elif self.state in _LIVE:
+            # Even the known leader's member says first, in answer to this keep-alive, that it still leads: its
+            # process may have been started again.
             self._bind(publisher)
-            if link.member_id == self.leader_member_id and self.state is not ClientState.OPEN:
-                self._resume(publisher)
 
     def on_disconnected(self, connection_id: int, now_ns: int, reason: str) -> None:
         """Note that a dial failed or a connection is gone."""
@@ -340,9 +337,7 @@ class ClientProtocol:
             return
         answer = self.config.on_challenge
         if answer is None:
-            self._finish(
-                "challenged", ConnectRejectedError("CHALLENGE", "no on_challenge was given to answer it")
-            )
+            self._finish("challenged", ConnectRejectedError("CHALLENGE", "no on_challenge was given to answer it"))
             return
         response = ChallengeResponse(
             correlation_id=event.correlation_id,
@@ -434,7 +429,12 @@ class ClientProtocol:
         if self.state not in _LIVE or event.cluster_session_id != self.session.cluster_session_id:
             self.session.foreign_egress_count += 1
             return
-        if event.leadership_term_id <= self.session.leadership_term_id:
+        if event.leadership_term_id == self.session.leadership_term_id:
+            is_back = link.member_id == self.leader_member_id and self.state is not ClientState.OPEN
+            if is_back and link.publisher is not None:
+                self._resume(link.publisher)
+            return
+        if event.leadership_term_id < self.session.leadership_term_id:
             return
         endpoints = _member_endpoints(event.ingress_endpoints)
         self.session.leadership_term_id = event.leadership_term_id
@@ -470,9 +470,7 @@ class ClientProtocol:
     def _bind(self, publisher: IngressPublisher) -> None:
         """Make a connection known to its member as one of this session."""
         session = self.session
-        publisher.bind(
-            leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id
-        )
+        publisher.bind(leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id)
         publisher.publish(self._keep_alive())
 
     def _resume(self, publisher: IngressPublisher) -> None:
@@ -508,9 +506,7 @@ class ClientProtocol:
 
     def _enter(self, new: ClientState) -> None:
         """Change the state: the one door."""
-        invariant(
-            new in LEGAL_TRANSITIONS[self.state], "illegal client state transition", old=self.state, new=new
-        )
+        invariant(new in LEGAL_TRANSITIONS[self.state], "illegal client state transition", old=self.state, new=new)
         self.state = new
         if new is not ClientState.OPEN:
             self._sending = None

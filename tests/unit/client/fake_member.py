@@ -252,9 +252,10 @@ class FakeConnection:
             case SessionConnectRequest():
                 self._on_connect(message)
             case SessionKeepAlive():
+                is_new = self.session_id is None
                 self.session_id = message.cluster_session_id
                 is_leader = self.cluster.leader == self.member.member_id
-                if is_leader and message.leadership_term_id < self.cluster.term:
+                if is_leader and (is_new or message.leadership_term_id < self.cluster.term):
                     self.tell_new_leader()
             case SessionCloseRequest():
                 self.send(

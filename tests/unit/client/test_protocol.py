@@ -516,10 +516,25 @@ class TestLeadership:
 
         dialogue.wait(20 * MS)
         dialogue.up(0)
+        state = dialogue.protocol.state
+        dialogue.say(0, new_leader_event(term=0, leader=0, endpoints=ENDPOINTS_TEXT))
 
+        assert state is ClientState.AWAIT_NEW_LEADER
         assert dialogue.protocol.state is ClientState.OPEN
         assert dialogue.listener.calls == [("new_leader", 0, 0)]
         assert dialogue.sent(0) == [keep_alive(0)]
+
+    def test_a_former_leader_that_came_back_as_a_follower_is_not_sent_to(self) -> None:
+        """Its process was started again: only its own word that it still leads counts."""
+        dialogue = Dialogue()
+        dialogue.open()
+        dialogue.down(0)
+
+        dialogue.wait(20 * MS)
+        dialogue.up(0)
+
+        assert not dialogue.protocol.offer(b"x")
+        assert dialogue.listener.calls == []
 
     def test_a_leader_that_is_not_connected_yet_is_waited_for(self) -> None:
         dialogue = Dialogue()
@@ -529,6 +544,7 @@ class TestLeadership:
         dialogue.say(1, new_leader_event(term=1, leader=2, endpoints=ENDPOINTS_TEXT))
         state = dialogue.protocol.state
         dialogue.up(2)
+        dialogue.say(2, new_leader_event(term=1, leader=2, endpoints=ENDPOINTS_TEXT))
 
         assert state is ClientState.AWAIT_NEW_LEADER_CONNECTION
         assert dialogue.protocol.state is ClientState.OPEN
