@@ -20,7 +20,7 @@ import structlog
 from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
 from service_api import Clock, ClusteredService, ConfigurationError
-from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TimeUnit
+from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
 
 from .config import NodeConfig
 from .core.consensus_module import ConsensusModule
@@ -303,8 +303,8 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording) -> Co
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
         members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
         append_position=recording.append_position,
-        log_leadership_term_id=NULL_VALUE if last is None else last.leadership_term_id,
-        leadership_term_id=NULL_VALUE if last is None else last.leadership_term_id,
+        log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
+        leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
         candidate_term_id=files.node_state.candidate_term_id,
     )
 

@@ -21,6 +21,12 @@ NULL_POSITION: Final = -1
 NULL_VALUE: Final = -1
 """An id or value that is not set, on the wire and on disk."""
 
+NULL_TERM_ID: Final = TermId(NULL_VALUE)
+"""No leadership term yet; the first one is 0."""
+
+NULL_SESSION_ID: Final = ClusterSessionId(NULL_VALUE)
+"""No cluster session."""
+
 LOG_STREAM_ID: Final = 100
 INGRESS_STREAM_ID: Final = 101
 EGRESS_STREAM_ID: Final = 102

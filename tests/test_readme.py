@@ -46,7 +46,7 @@ def on_free_ports(text: str, ports: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
     """Only the ports are exchanged for free ones."""
-    ports = {}
+    ports: dict[str, str] = {}
     for printed in ("9000", "9100", "9200"):
         base = free_base_port()
         while str(base) in ports.values():

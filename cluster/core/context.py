@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from service_api import Role
-from service_api.types import NULL_POSITION, NULL_VALUE, MemberId, RecordingId, TimeUnit
+from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, RecordingId, TermId, TimeUnit
 from service_api.wire.message import Message
 
 from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChanged, SendToMember
@@ -67,11 +67,11 @@ class ConsensusContext:
     """How far the log is known to be committed and recorded here; delivery never passes it."""
     notified_commit_position: int = 0
     """The highest commit position heard from a leader; it never goes backwards."""
-    leadership_term_id: int = NULL_VALUE
+    leadership_term_id: TermId = NULL_TERM_ID
     """The leadership term this member believes in."""
-    log_leadership_term_id: int = NULL_VALUE
+    log_leadership_term_id: TermId = NULL_TERM_ID
     """The term of the last entry in the local log, by the recording log."""
-    candidate_term_id: int = NULL_VALUE
+    candidate_term_id: TermId = NULL_TERM_ID
     """The highest term this member ever voted or stood in; durable."""
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
@@ -121,13 +121,13 @@ class ConsensusContext:
             self.cluster_time = self.timestamp
         return self.cluster_time
 
-    def propose_candidate_term(self, candidate_term_id: int) -> None:
+    def propose_candidate_term(self, candidate_term_id: TermId) -> None:
         """Raise the durable candidate term; it never falls."""
         if candidate_term_id > self.candidate_term_id:
             self.candidate_term_id = candidate_term_id
             self.emit(PersistCandidateTerm(candidate_term_id, self.append_position, self.timestamp))
 
-    def begin_log_term(self, leadership_term_id: int, term_base_log_position: int) -> None:
+    def begin_log_term(self, leadership_term_id: TermId, term_base_log_position: int) -> None:
         """Record, durably, that the log goes on in this term from this position, back-filling failed terms as empty."""
         self.recording_log.ensure_coherent(
             recording_id=self.log_recording_id,

@@ -6,7 +6,7 @@ Elections and terms say the same things at different times; the words are here, 
 from __future__ import annotations
 
 from service_api import invariant
-from service_api.types import NULL_POSITION, NULL_VALUE, MemberId
+from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
 
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
@@ -69,9 +69,9 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
 
     Source: seed 001, "1st NewLeadershipTerm"; aeron.md §2.4, "what a settled leader answers".
     """
-    next_term_id, next_base, next_end = NULL_VALUE, NULL_POSITION, NULL_POSITION
+    next_term_id, next_base, next_end = NULL_TERM_ID, NULL_POSITION, NULL_POSITION
     if member.log_leadership_term_id < ctx.leadership_term_id:
-        entry = ctx.recording_log.term_entry(member.log_leadership_term_id + 1)
+        entry = ctx.recording_log.term_entry(TermId(member.log_leadership_term_id + 1))
         invariant(
             entry is not None,
             "the leader's recording log has every term",
@@ -79,7 +79,7 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
             leadership_term_id=ctx.leadership_term_id,
         )
         assert entry is not None
-        next_term_id, next_base = entry.leadership_term_id, entry.term_base_log_position
+        next_term_id, next_base = TermId(entry.leadership_term_id), entry.term_base_log_position
         next_end = entry.log_position
     ctx.send(
         member.member_id,
@@ -103,7 +103,7 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
 
 
 def send_append_position(
-    ctx: ConsensusContext, leader_member_id: MemberId, *, leadership_term_id: int, is_catchup: bool = False
+    ctx: ConsensusContext, leader_member_id: MemberId, *, leadership_term_id: TermId, is_catchup: bool = False
 ) -> None:
     """Tell the leader what is recorded here, durably, in a leadership term."""
     ctx.send(

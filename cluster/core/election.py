@@ -23,7 +23,7 @@ Source: seed 001; aeron.md §2.3-§2.9.
 from __future__ import annotations
 
 from service_api import InvariantViolation, Role, invariant
-from service_api.types import NULL_POSITION, NULL_VALUE, MemberId
+from service_api.types import NULL_POSITION, NULL_TERM_ID, NULL_VALUE, MemberId, TermId
 
 from ..messages.consensus import (
     AppendPosition,
@@ -250,7 +250,7 @@ class Election(FollowerColumn):
         ctx.append_position = event.append_position
         ctx.recording_log.truncate_terms(event.append_position)
         last = ctx.recording_log.last_term()
-        ctx.log_leadership_term_id = NULL_VALUE if last is None else last.leadership_term_id
+        ctx.log_leadership_term_id = TermId(NULL_VALUE if last is None else last.leadership_term_id)
         ctx.emit(fx.PersistRecordingLog())
         self._is_log_stopped = True
         self._poll_init()
@@ -319,7 +319,7 @@ class Election(FollowerColumn):
         if len(ctx.members) > 1:
             self._enter(ElectionState.CANVASS, "cleared the decks")
             return
-        ctx.propose_candidate_term(ctx.candidate_term_id + 1)
+        ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
         self._enter(ElectionState.LEADER_LOG_REPLICATION, "the only member")
 
     def _enter_canvass(self) -> None:
@@ -358,7 +358,7 @@ class Election(FollowerColumn):
     def _poll_nominate(self) -> None:
         ctx = self._ctx
         if ctx.now_ns >= self._deadline_ns:
-            ctx.propose_candidate_term(ctx.candidate_term_id + 1)
+            ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
             self._enter(ElectionState.CANDIDATE_BALLOT, f"nomination for term {ctx.candidate_term_id}")
         elif ctx.now_ns >= self._next_status_ns:
             self._canvass()
@@ -368,7 +368,7 @@ class Election(FollowerColumn):
         ctx.become(Role.CANDIDATE)
         for member in ctx.others:
             member.vote = None
-            member.candidate_term_id = NULL_VALUE
+            member.candidate_term_id = NULL_TERM_ID
         ctx.me.vote = True
         ctx.me.candidate_term_id = ctx.candidate_term_id
         self._refresh_own_view()

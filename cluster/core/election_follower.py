@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from service_api import Role, invariant
-from service_api.types import NULL_POSITION, MemberId, RecordingId
+from service_api.types import NULL_POSITION, MemberId, RecordingId, TermId
 
 from ..messages.consensus import NewLeadershipTerm, StopCatchup
 from . import dialogue
@@ -31,7 +31,7 @@ class Replication:
 
     leader_recording_id: RecordingId
     stop_position: int
-    term_id: int
+    term_id: TermId
 
 
 @dataclass(slots=True)

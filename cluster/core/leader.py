@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service_api import CloseReason
-from service_api.types import ClusterSessionId, MemberId
+from service_api.types import ClusterSessionId, CorrelationId, MemberId
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
 from ..messages.log import NewLeadershipTermEvent, TimerEvent
@@ -219,7 +219,7 @@ class LeaderTerm:
         for correlation_id in self._timers.expired(ctx.timestamp, limit=_TIMER_LIMIT):
             event = TimerEvent(
                 leadership_term_id=ctx.leadership_term_id,
-                correlation_id=correlation_id,
+                correlation_id=CorrelationId(correlation_id),
                 timestamp=ctx.stamp(),
             )
             self.publisher.append_message(event.encode())

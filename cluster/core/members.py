@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from service_api.types import NULL_POSITION, NULL_VALUE, MemberId
+from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
 
 
 @dataclass(slots=True)
@@ -21,15 +21,15 @@ class ClusterMember:
     is_reachable: bool = False
     """Whether the consensus link to it is up; always True of this member itself."""
 
-    log_leadership_term_id: int = NULL_VALUE
+    log_leadership_term_id: TermId = NULL_TERM_ID
     log_position: int = NULL_POSITION
     """Where its log ended by its last canvass or vote; -1 until it spoke in this election."""
 
-    candidate_term_id: int = NULL_VALUE
+    candidate_term_id: TermId = NULL_TERM_ID
     vote: bool | None = None
     """Its vote for this member in `candidate_term_id`; None until it answered."""
 
-    append_leadership_term_id: int = NULL_VALUE
+    append_leadership_term_id: TermId = NULL_TERM_ID
     append_position: int = NULL_POSITION
     """What it reported to have recorded, durably, and in which leadership term."""
 
@@ -39,14 +39,14 @@ class ClusterMember:
 
     def forget_election(self) -> None:
         """Drop what it said in an earlier election."""
-        self.log_leadership_term_id = NULL_VALUE
+        self.log_leadership_term_id = NULL_TERM_ID
         self.log_position = NULL_POSITION
-        self.candidate_term_id = NULL_VALUE
+        self.candidate_term_id = NULL_TERM_ID
         self.vote = None
 
     def forget_term(self) -> None:
         """Drop what it recorded in an earlier leadership term."""
-        self.append_leadership_term_id = NULL_VALUE
+        self.append_leadership_term_id = NULL_TERM_ID
         self.append_position = NULL_POSITION
         self.time_of_last_append_ns = None
         self.live_join_position = None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from service_api import CloseReason
-from service_api.types import NULL_VALUE, ClusterSessionId, MemberId
+from service_api.types import NULL_SESSION_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
 
 from ..messages.log import SessionCloseEvent, SessionOpenEvent
@@ -44,7 +44,7 @@ class ClusterSession:
     """One client session as the consensus module keeps it."""
 
     cluster_session_id: ClusterSessionId
-    correlation_id: int
+    correlation_id: CorrelationId
     opened_log_position: int
     response_stream_id: int
     response_channel: str
@@ -192,7 +192,7 @@ class SessionManager:
             return
         self._answer(
             connection_id,
-            NULL_VALUE,
+            CorrelationId(NULL_VALUE),
             EventCode.CLOSED,
             session_id=session_id,
             detail=f"unknown session: cluster_session_id={session_id}" if session is None else "session is closing",
@@ -286,15 +286,15 @@ class SessionManager:
     def _answer(
         self,
         connection_id: int,
-        correlation_id: int,
+        correlation_id: CorrelationId,
         code: EventCode,
         *,
-        session_id: int = NULL_VALUE,
+        session_id: ClusterSessionId = NULL_SESSION_ID,
         detail: str,
         close_after: bool = False,
     ) -> None:
         ctx = self._ctx
-        leader: MemberId | int = NULL_VALUE if ctx.leader_member_id is None else ctx.leader_member_id
+        leader = MemberId(NULL_VALUE) if ctx.leader_member_id is None else ctx.leader_member_id
         event = SessionEvent(
             cluster_session_id=session_id,
             correlation_id=correlation_id,

@@ -163,7 +163,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
         self._transport = as_stream_transport(transport)
-        transport.set_write_buffer_limits(high=4 << 20)
+        self._transport.set_write_buffer_limits(high=4 << 20)
         self.last_activity_ns = self._ingress.owner.monotonic_ns()
         self.connection_id = self._ingress.register(self)
 

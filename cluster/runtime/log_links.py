@@ -93,7 +93,7 @@ class _LogLink(asyncio.Protocol):
         """A connection is there."""
         self._transport = as_stream_transport(transport)
         self._setup = self._publication._setup(self._publication._log_buffer.append_position)
-        transport.write(self._setup.encode())
+        self._transport.write(self._setup.encode())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
