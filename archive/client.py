@@ -222,26 +222,27 @@ class ArchiveClient:
         return response is not None
 
     def _checked_length(self, rules: FrameRules, position: int, stop_position: int) -> int:
-        """Check the whole frames at the front of the buffer, up to the end of a term; return their length."""
-        buffer, offset = self._buffer, 0
-        term_end = position - position % rules.term_length_bytes + rules.term_length_bytes
-        end = min(term_end, stop_position)
-        while position + offset < end and len(buffer) - offset >= HEADER_LENGTH:
-            fields = FRAME_HEADER.unpack_from(buffer, offset)
-            if fields[6] == RESPONSE_STREAM_ID:
-                break
-            fault = rules.find_header_fault(fields, position + offset)
-            aligned = (fields[0] + 31) & -32
-            if fault is None and position + offset + aligned > stop_position:
-                fault = f"frame runs past the end asked for: frame_length={fields[0]} end={stop_position}"
-            if fault is None:
-                if offset + aligned > len(buffer):
-                    break
-                fault = rules.find_checksum_fault(fields, buffer, offset)
-            if fault is not None:
-                raise RemoteProtocolError(f"replayed frame at position={position + offset}: {fault}")
-            offset += aligned
-        return offset
+        """Check the whole frames at the front of the buffer, up to the end of a term; return their length.
+
+        Raises:
+            RemoteProtocolError: the first of them is wrong, or runs past `stop_position`.
+        """
+        buffer = self._buffer
+        length, last = rules.skip_right_frames(bytes(buffer), 0, position, stop_position - position)
+        if last is not None or len(buffer) < HEADER_LENGTH:
+            return length
+        fields = FRAME_HEADER.unpack_from(buffer)
+        if fields[6] == RESPONSE_STREAM_ID:
+            return 0
+        fault = rules.find_header_fault(fields, position)
+        aligned = (fields[0] + 31) & -32
+        if fault is None and position + aligned > stop_position:
+            fault = f"frame runs past the end asked for: frame_length={fields[0]} end={stop_position}"
+        if fault is None and aligned <= len(buffer):
+            fault = rules.find_checksum_fault(fields, buffer, 0)
+        if fault is not None:
+            raise RemoteProtocolError(f"replayed frame at position={position}: {fault}")
+        return 0
 
     async def _fill(self, timeout_s: float) -> None:
         """Read more into the buffer."""

@@ -11,12 +11,13 @@ from typing import Final, Self, TypeVar
 
 import structlog
 
-from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH
+from service_api.wire.frame import HEADER_LENGTH
 
 from .catalog import Catalog
 from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from .file_system import FileSystem, OsFileSystem, read_fully
+from .frame_check import FrameRules
 from .recording import Recording, RecordingContext
 from .repair import RepairResult, repair_tail
 from .segment_files import Segment, SegmentFiles, storage_error
@@ -395,18 +396,22 @@ class Archive:
 
     def _check_frame_boundary(self, descriptor: RecordingDescriptor, position: int) -> None:
         """Walk the frames of the segment that holds `position` to see that one begins there. Blocks."""
-        at = max(descriptor.segment_base_position(position), descriptor.start_position)
-        while at < position:
-            data = self.read(descriptor.recording_id, at, 1 << 20, stop_position=_stop_position(descriptor))
-            offset = 0
-            while offset < len(data) and at < position:
-                aligned = (FRAME_HEADER.unpack_from(data, offset)[0] + 31) & -32
-                if aligned < HEADER_LENGTH:
-                    raise CorruptionError("no frame", recording_id=descriptor.recording_id, position=at)
-                offset += aligned
-                at += aligned
-        if at != position:
-            raise self._bad_position("not a frame boundary", descriptor.recording_id, position)
+        base_position = descriptor.segment_base_position(position)
+        at = max(base_position, descriptor.start_position)
+        if at == position:
+            return
+        rules = FrameRules.of(descriptor, checksummed=False)
+        path = self.directory / descriptor.segment_file_name(base_position)
+        handle = self._file_system.open_file(path, writable=False)
+        try:
+            while at < position:
+                data = read_fully(self._file_system, handle, min(1 << 24, position - at), at - base_position)
+                length, last = rules.skip_right_frames(data, 0, at, len(data))
+                if last is None:
+                    raise self._bad_position("not a frame boundary", descriptor.recording_id, position)
+                at += length
+        finally:
+            self._file_system.close_file(handle)
 
     def _files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
         return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
@@ -454,7 +459,7 @@ class Archive:
             await asyncio.wait([work])
             raise
         except OSError as error:
-            raise storage_error(error, "disk refused", recording_id or 0, None) from error
+            raise storage_error(error, "disk refused", recording_id, None) from error
 
 
 def _create_segment(files: SegmentFiles, base_position: int, *, zero: bool) -> Segment:

@@ -124,6 +124,13 @@ class _SegmentWalker:
         last: int | None = None
         reason = "segment full" if self._length == self._descriptor.segment_file_length else "file cut short"
         while offset < self._length:
+            block, start = self._read(offset, 1)
+            position = self._base_position + offset
+            end, found = self._rules.skip_right_frames(block, start, position, len(block))
+            if found is not None:
+                last = offset + found - start
+                offset += end - start
+                continue
             fault, frame_end = self._examine(offset)
             if fault is not None:
                 reason = fault

@@ -202,7 +202,7 @@ class SegmentFiles:
         return Segment(base_position, handle, name, named=False)
 
 
-def storage_error(error: OSError, what: str, recording_id: int, position: int | None) -> ArchiveError:
+def storage_error(error: OSError, what: str, recording_id: int | None, position: int | None) -> ArchiveError:
     """Say in the archive's words that the disk refused."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     code = ArchiveErrorCode.STORAGE_SPACE if full else ArchiveErrorCode.STORAGE_FAILED
