@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -88,11 +89,11 @@ class DemoReport:
 
 
 def percentile_us(sorted_ns: Sequence[int], percent: float) -> float:
-    """The value below which `percent` of the sorted values lie, in microseconds; 0 for none."""
+    """The least value that `percent` of the sorted values do not exceed, in microseconds; 0 for none."""
     if not sorted_ns:
         return 0.0
-    rank = min(len(sorted_ns) - 1, int(len(sorted_ns) * percent / 100))
-    return round(sorted_ns[rank] / 1_000, 1)
+    rank = math.ceil(len(sorted_ns) * percent / 100)
+    return round(sorted_ns[max(rank, 1) - 1] / 1_000, 1)
 
 
 def check_replies(stream: RequestStream, expected: Sequence[bytes]) -> list[Check]:
