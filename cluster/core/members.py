@@ -69,14 +69,15 @@ def quorum_position(
 ) -> int:
     """Compute the position that a majority has recorded in this leadership term.
 
-    Members that are silent for longer than the heartbeat timeout, or have reported in another term only, count as 0.
+    Members that are silent for longer than the heartbeat timeout, or have reported in another term only, hold nothing:
+    not even position 0, or the leader of an empty log would go ahead with nobody in its term.
     """
     positions = sorted(
         (
             member.append_position
             if member.append_leadership_term_id == leadership_term_id
             and is_active(member, now_ns, heartbeat_timeout_ns)
-            else 0
+            else NULL_POSITION
             for member in members
         ),
         reverse=True,
