@@ -248,7 +248,8 @@ class Election(FollowerColumn):
         """INIT: the log was cut back; the recording log follows."""
         ctx = self._ctx
         ctx.append_position = event.append_position
-        ctx.recording_log.truncate_terms(event.append_position)
+        # A term that begins right here is empty now, but its mark stays: no older log may win over it.
+        ctx.recording_log.truncate_terms(event.append_position + 1)
         last = ctx.recording_log.last_term()
         ctx.log_leadership_term_id = TermId(NULL_VALUE if last is None else last.leadership_term_id)
         ctx.emit(fx.PersistRecordingLog())
@@ -392,6 +393,7 @@ class Election(FollowerColumn):
         self._ctx.become(Role.FOLLOWER)
         self._is_extended_canvass = False
         self._deadline_ns = self._ctx.now_ns + self._ctx.config.election_timeout_ns
+        self._next_status_ns = NEVER_NS  # a voter has nothing to repeat
 
     def _poll_follower_ballot(self) -> None:
         if self._ctx.now_ns >= self._deadline_ns:
