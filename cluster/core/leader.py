@@ -161,6 +161,8 @@ class LeaderTerm:
         """A follower asks for the log from a position of the current term on."""
         ctx = self._ctx
         if message.leadership_term_id == ctx.leadership_term_id:
+            # It dropped its live link, if it had one; where it once joined says nothing about this catch-up.
+            ctx.members[MemberId(message.follower_member_id)].live_join_position = None
             ctx.emit(
                 fx.StartCatchupReplay(
                     MemberId(message.follower_member_id),
