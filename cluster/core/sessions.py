@@ -91,7 +91,8 @@ class SessionManager:
     def on_service_close(self, session_id: ClusterSessionId) -> None:
         """The service closes a session, on every member at the same position; whoever leads appends the close."""
         session = self.sessions.get(session_id)
-        if session is not None and session.state is SessionState.OPEN:
+        if session is not None:
+            # Also when a close for another reason is appended: that one may never commit, this is settled.
             session.state = SessionState.CLOSING
             session.close_reason = CloseReason.SERVICE_ACTION
 
