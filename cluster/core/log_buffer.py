@@ -47,6 +47,16 @@ class LogBuffer:
         return pending
 
     @property
+    def has_pending(self) -> bool:
+        """Whether anything has been appended and not taken yet."""
+        return bool(self._pending)
+
+    @property
+    def flushed_position(self) -> int:
+        """How far the log has been taken, to be recorded and sent."""
+        return self.append_position - self.pending_bytes if self._pending else self.append_position
+
+    @property
     def pending_bytes(self) -> int:
         """How many bytes have been appended and not taken yet."""
         return sum(map(len, self._pending))

@@ -63,6 +63,7 @@ class ConsensusModuleAgent:
         self._settling: asyncio.Task[None] | None = None
         self._is_flush_scheduled = False
         self._is_delivery_scheduled = False
+        self._is_delivery_due = False
         self._replay_target: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
@@ -174,19 +175,26 @@ class ConsensusModuleAgent:
         return ctx.log_buffer.append_position - ctx.commit_position > self._ingress_window_bytes
 
     def schedule_flush(self) -> None:
-        """Send and record what has been appended, once per pass of the loop."""
-        if not self._is_flush_scheduled:
+        """Send and record what has been appended: at once when idle, otherwise once per pass of the loop."""
+        ctx = self._ctx
+        if ctx.log_buffer.flushed_position == ctx.commit_position and not self._is_in_turn:
+            self._flush()
+        elif not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
 
     # --- turns
 
-    def _turn(self) -> None:
-        """Take in everything that waits and perform what comes of it, unless an effect has to settle first."""
+    def _turn(self, rest: Sequence[fx.Effect] = ()) -> None:
+        """Take in everything that waits and perform what comes of it, unless an effect has to settle first.
+
+        `rest` are the effects of an earlier turn that waited for one to settle: they come before anything else.
+        """
         self._is_in_turn = True
         module, inbox, clock = self.module, self._inbox, self._clock
         try:
-            while self._perform(module.take_effects()) and inbox:
+            is_done = self._perform(rest)
+            while is_done and (is_done := self._perform(module.take_effects())) and inbox:
                 module.step(inbox.popleft(), now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
         except Exception as error:
             # The core and the effects do not fail in ordinary operation: what is left is a bug or a broken disk.
@@ -196,9 +204,11 @@ class ConsensusModuleAgent:
         finally:
             self._is_in_turn = False
         if self._settling is None:
-            if self._ctx.log_buffer.pending_bytes:
+            if self._ctx.log_buffer.has_pending:
                 self.schedule_flush()
             self._schedule_poll()
+        if self._is_delivery_due:
+            self._deliver()
 
     def _perform(self, effects: Sequence[fx.Effect]) -> bool:
         """Perform effects in order. False when one has to settle: the rest follows when it has."""
@@ -219,8 +229,7 @@ class ConsensusModuleAgent:
             self.terminate(error)
             return
         self._settling = None
-        if self._perform(rest):
-            self._turn()
+        self._turn(rest)
 
     def _schedule_poll(self) -> None:
         deadline_ns = self.module.next_deadline_ns()
@@ -272,13 +281,17 @@ class ConsensusModuleAgent:
         self._deliver_soon()
 
     def _deliver_soon(self) -> None:
-        if not self._is_delivery_scheduled:
+        """Deliver when this turn is over, or on the next pass of the loop where there is none."""
+        if self._is_in_turn:
+            self._is_delivery_due = True
+        elif not self._is_delivery_scheduled:
             self._is_delivery_scheduled = True
             self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
         """Deliver what is committed, a bounded piece at a time."""
         self._is_delivery_scheduled = False
+        self._is_delivery_due = False
         if self._is_closed:
             return
         ctx, adapter = self._ctx, self._adapter
