@@ -15,17 +15,38 @@ import structlog
 from service_api import RemoteProtocolError
 from service_api.types import CONSENSUS_STREAM_ID, MemberId
 from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
-from service_api.wire.message import Message, decode_message
+from service_api.wire.message import Message, decode_message, registry_of
 from service_api.wire.stream import FrameParser
 
-from ..messages.consensus import CONSENSUS_MESSAGES
+from ..messages.consensus import (
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    StopCatchup,
+    Vote,
+)
 from .activities import ActivityScope
 from .dialling import Endpoint, as_stream_transport, dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
 
-_SENDER_FIELDS: Final = ("follower_member_id", "candidate_member_id", "leader_member_id")
+_SENDER_FIELD: Final[dict[type[Message], str]] = {
+    CanvassPosition: "follower_member_id",
+    RequestVote: "candidate_member_id",
+    Vote: "follower_member_id",
+    NewLeadershipTerm: "leader_member_id",
+    AppendPosition: "follower_member_id",
+    CommitPosition: "leader_member_id",
+    CatchupPosition: "follower_member_id",
+}
+"""Which field says who sent a message; a StopCatchup names only its receiver."""
+
+_ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup)
+"""What a member takes from another: what the core handles."""
 
 logger = structlog.get_logger()
 
@@ -125,7 +146,7 @@ class _Inbound(asyncio.Protocol):
                 if self._peer_id is None:
                     self._peer_id = self._identify(frame.type, frame.raw)
                 elif frame.type == TYPE_DATA:
-                    message = decode_message(frame.payload, registry=CONSENSUS_MESSAGES)
+                    message = decode_message(frame.payload, registry=_ACCEPTED)
                     self._check_sender(message)
                     self._links._on_message(message)
         except RemoteProtocolError as error:
@@ -146,11 +167,7 @@ class _Inbound(asyncio.Protocol):
         return peer_id
 
     def _check_sender(self, message: Message) -> None:
-        """Refuse a message that names another sender, or a member that does not exist."""
-        known = {self._links._member_id, *self._links._peers}
-        for name in _SENDER_FIELDS:
-            member_id = getattr(message, name, None)
-            if member_id is not None and member_id not in known:
-                raise RemoteProtocolError(
-                    f"{type(message).__name__}.{name}={member_id} expected one of {sorted(known)}"
-                )
+        """Refuse a message that another member should have sent: one link speaks for one member."""
+        name = _SENDER_FIELD.get(type(message))
+        if name is not None and (member_id := getattr(message, name)) != self._peer_id:
+            raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
