@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
-from service_api import LocalProtocolError, RemoteProtocolError
+from service_api import LocalProtocolError
 from service_api.types import LOG_STREAM_ID
 from service_api.wire.frame import (
     FRAME_HEADER,
@@ -93,11 +93,9 @@ class LogPublisher:
         """Stamp and append the session messages at the start of `buffer[start:end]`.
 
         `prefix` is the 24 bytes that every message of this connection's session begins with in this term. Stops at the
-        first frame that is incomplete, fragmented, unclean in its padding, or of any other kind, and returns its
-        offset: the caller looks at it with care. The bytes that were taken are overwritten.
-
-        Raises:
-            RemoteProtocolError: a frame length that no frame can have (the client's fault).
+        first frame that is incomplete, fragmented, longer than the log's mtu, unclean in its padding, of any other
+        kind, or no frame at all, and returns its offset: the caller looks at it with care. The bytes that were taken
+        are overwritten.
         """
         offset = run_start = start
         term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
@@ -105,12 +103,10 @@ class LogPublisher:
         view = memoryview(buffer)
         while end - offset >= HEADER_LENGTH:
             frame_length, kind = _FRAME_START.unpack_from(buffer, offset)
-            if not HEADER_LENGTH <= frame_length <= max_frame_length:
-                raise RemoteProtocolError(
-                    f"ingress frame_length={frame_length} expected={HEADER_LENGTH}..{max_frame_length}"
-                )
             length = (frame_length + 31) & -32
-            if offset + length > end or kind != _UNFRAGMENTED_DATA or frame_length < _MESSAGE_START:
+            if kind != _UNFRAGMENTED_DATA or not _MESSAGE_START <= frame_length <= max_frame_length:
+                break
+            if offset + length > end:
                 break
             if term_offset + length > term_length:
                 self._append_run(view, run_start, offset)
