@@ -342,7 +342,9 @@ class IngressConnection(asyncio.BufferedProtocol):
             )
         header = SessionMessageHeader.decode(encoded)
         publisher = owner.publisher
-        if self._prefix is None or publisher is None or encoded[: len(self._prefix)] != self._prefix:
+        if publisher is None:
+            return  # Only a leader answers strays; in an election they would fill the inbox.
+        if self._prefix is None or encoded[: len(self._prefix)] != self._prefix:
             owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
             return
         stamped = header.model_copy(update={"timestamp": owner.stamp()}).encode() + encoded[SESSION_HEADER_LENGTH:]
@@ -351,6 +353,8 @@ class IngressConnection(asyncio.BufferedProtocol):
         except LocalProtocolError as error:
             raise RemoteProtocolError(str(error)) from error
         owner.schedule_flush()
+        if owner.is_window_full():
+            self._ingress.pause()
 
     def _update_reading(self) -> None:
         transport = self._transport
