@@ -1,0 +1,42 @@
+"""What ingress needs of the agent, without one: a real pen on a real window, and a list of what was posted."""
+
+from __future__ import annotations
+
+from cluster.core.log_buffer import LogBuffer
+from cluster.core.log_publisher import LogPublisher
+
+
+class FakeIngressOwner:
+    """Implements `IngressOwner`. The window counts as full beyond `window_bytes` appended."""
+
+    def __init__(
+        self, *, window_bytes: int = 1 << 20, term_length_bytes: int = 64 << 10, mtu_length_bytes: int = 1408
+    ) -> None:
+        self.log_buffer = LogBuffer(position=0, retained_bytes=1 << 20)
+        self.publisher: LogPublisher | None = LogPublisher(
+            self.log_buffer,
+            log_session_id=7,
+            initial_term_id=0,
+            term_length_bytes=term_length_bytes,
+            mtu_length_bytes=mtu_length_bytes,
+            checksums=True,
+        )
+        self.window_bytes = window_bytes
+        self.posted: list[object] = []
+        self.flush_count = 0
+        self.now_ns = 1_000
+
+    def post(self, event: object) -> None:
+        self.posted.append(event)
+
+    def schedule_flush(self) -> None:
+        self.flush_count += 1
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def stamp(self) -> int:
+        return 42
+
+    def is_window_full(self) -> bool:
+        return self.log_buffer.append_position > self.window_bytes

@@ -1,0 +1,348 @@
+"""What a member does with the bytes of its clients: whole, cut, stray, too many and wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.core import events as ev
+from cluster.runtime.ingress import Ingress, IngressConnection
+from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
+from service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
+from service_api.wire.message import Message
+from service_api.wire.session import (
+    EventCode,
+    SessionCloseRequest,
+    SessionConnectRequest,
+    SessionEvent,
+    SessionKeepAlive,
+    SessionMessageHeader,
+)
+from service_api.wire.stream import FrameParser, MessageAssembler
+from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
+from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+
+TERM, SESSION = 3, 11
+CLIENT_MTU = 65504
+
+
+def setup() -> bytes:
+    return SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID).encode()
+
+
+def control(message: Message) -> bytes:
+    return encode_frame(message.encode(), stream_id=INGRESS_STREAM_ID)
+
+
+def session_message(payload: bytes, *, term: int = TERM, session: int = SESSION) -> bytes:
+    header = SessionMessageHeader(
+        leadership_term_id=TermId(term), cluster_session_id=ClusterSessionId(session), timestamp=0
+    )
+    return encode_message(header.encode() + payload, stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU)
+
+
+def keep_alive() -> SessionKeepAlive:
+    return SessionKeepAlive(leadership_term_id=TermId(TERM), cluster_session_id=ClusterSessionId(SESSION))
+
+
+class Client:
+    """One connection to the ingress of a member that leads."""
+
+    def __init__(self, ingress: Ingress, *, is_bound: bool = True) -> None:
+        self.connection = IngressConnection(ingress)
+        self.transport = FakeTransport()
+        self.connection.connection_made(self.transport)
+        self.send(setup())
+        if is_bound:
+            self.connection.bind(ClusterSessionId(SESSION), TERM)
+
+    def send(self, data: bytes) -> None:
+        receive(self.connection, data)
+
+
+@pytest.fixture
+def owner() -> FakeIngressOwner:
+    return FakeIngressOwner()
+
+
+@pytest.fixture
+def ingress(owner: FakeIngressOwner) -> Ingress:
+    return Ingress(owner)
+
+
+def payloads(owner: FakeIngressOwner) -> list[bytes]:
+    """What the session messages in the log carry."""
+    log = b"".join(owner.log_buffer.chunks_from(0))
+    assembler = MessageAssembler()
+    found, offset = [], 0
+    while offset < len(log):
+        header = read_header(log, offset)
+        message = assembler.append_fragment(header.type, header.flags, log[offset + 32 : offset + header.frame_length])
+        if message is not None:
+            found.append(message[32:])
+        offset += (header.frame_length + 31) & -32
+    return found
+
+
+# --- messages in
+
+
+def test_session_messages_are_appended_in_order_however_they_are_cut(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Chunks end where the network likes; the incomplete frame is kept per connection."""
+    client, other = Client(ingress), Client(ingress)
+    data = b"".join(session_message(b"message %d" % number) for number in range(5))
+
+    for start in range(0, len(data), 37):
+        client.send(data[start : start + 37])
+        other.send(session_message(b"between")[:40])
+        other.connection._carry = b""
+
+    assert payloads(owner) == [b"message %d" % number for number in range(5)]
+    assert owner.flush_count > 0
+
+
+def test_message_in_fragments_is_appended_whole_and_before_what_follows_it(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """A message longer than the client's mtu comes as adjacent frames. Source: samples README §2."""
+    owner = FakeIngressOwner(term_length_bytes=1 << 20)
+    client = Client(Ingress(owner))
+    long = bytes(range(256)) * 400
+
+    client.send(session_message(b"first") + session_message(long) + session_message(b"last"))
+
+    assert payloads(owner) == [b"first", long, b"last"]
+    assert owner.posted == []
+
+
+def test_message_of_one_frame_that_is_longer_than_the_logs_mtu_is_fragmented(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Clients cut at 65,504 bytes, whatever mtu the log was made with."""
+    client = Client(ingress)
+
+    client.send(session_message(b"x" * 3000) + session_message(b"next"))
+
+    assert payloads(owner) == [b"x" * 3000, b"next"]
+    assert not client.transport.is_closed
+
+
+def test_message_longer_than_the_log_can_hold_ends_the_connection(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """The limit is an eighth of a term. Source: Aeron `FrameDescriptor.computeMaxMessageLength`."""
+    client = Client(ingress)
+
+    client.send(session_message(b"x" * (8 << 10)))
+
+    assert client.transport.is_aborted
+    assert payloads(owner) == []
+
+
+def test_control_messages_are_posted_with_the_connection_they_came_on(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    connection_id = client.connection.connection_id
+    connect = SessionConnectRequest(
+        correlation_id=CorrelationId(9), response_stream_id=EGRESS_STREAM_ID, version=256, response_channel=""
+    )
+    close = SessionCloseRequest(leadership_term_id=TermId(TERM), cluster_session_id=ClusterSessionId(SESSION))
+
+    client.send(control(connect) + control(keep_alive()) + control(close))
+
+    assert owner.posted == [
+        ev.ClientConnect(connection_id, connect),
+        ev.ClientKeepAlive(connection_id, TERM, ClusterSessionId(SESSION)),
+        ev.ClientClose(connection_id, TERM, ClusterSessionId(SESSION)),
+    ]
+
+
+def test_control_message_between_session_messages_keeps_its_place(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    positions: list[int] = []
+    owner.post = lambda event: positions.append(owner.log_buffer.append_position)  # type: ignore[method-assign]
+
+    client.send(session_message(b"a") + control(keep_alive()) + session_message(b"b"))
+
+    assert payloads(owner) == [b"a", b"b"]
+    assert positions == [96]
+
+
+@pytest.mark.parametrize(("term", "session"), [(TERM - 1, SESSION), (TERM, SESSION + 1)])
+def test_leader_is_told_of_a_stray_message_so_that_its_client_gets_an_answer(
+    owner: FakeIngressOwner, ingress: Ingress, term: int, session: int
+) -> None:
+    client = Client(ingress)
+
+    client.send(session_message(b"stray", term=term, session=session))
+
+    assert owner.posted == [ev.ClientStray(client.connection.connection_id, term, ClusterSessionId(session))]
+    assert payloads(owner) == []
+
+
+def test_member_that_does_not_lead_drops_session_messages_without_an_event_for_each(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """The core ignores them there, and in an election they would fill the inbox while an effect settles.
+
+    1. A leader under load loses its place; its clients' socket buffers are full of messages of the old term.
+    2. The election waits for the disk. Meanwhile every message became an event in the inbox.
+    3. At 65,536 of them, 6 MB of small messages, the node stopped itself.
+    """
+    client = Client(ingress)
+    client.connection.unbind()
+    owner.publisher = None
+
+    client.send(session_message(b"late") * 100 + control(keep_alive()))
+
+    assert [type(event) for event in owner.posted] == [ev.ClientKeepAlive]
+
+
+# --- flow control
+
+
+def test_full_window_pauses_every_connection_and_those_that_come_later(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Source: DESIGN §7; aeron.md §10 hazard 32."""
+    client, other = Client(ingress), Client(ingress)
+    owner.window_bytes = 96
+
+    client.send(session_message(b"a") + session_message(b"b"))
+    late = IngressConnection(ingress)
+    late_transport = FakeTransport()
+    late.connection_made(late_transport)
+
+    assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [False] * 3
+    ingress.resume()
+    assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [True] * 3
+
+
+def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Or a client of long messages would never be paused, and memory would have no bound."""
+    owner = FakeIngressOwner(term_length_bytes=1 << 20, window_bytes=64 << 10)
+    ingress = Ingress(owner)
+    client = Client(ingress)
+
+    client.send(session_message(b"x" * 100_000))
+
+    assert not client.transport.is_reading()
+
+
+def test_connection_reads_again_only_when_both_reasons_not_to_are_gone(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    client.connection.pause_writing()
+    ingress.pause()
+
+    ingress.resume()
+    assert not client.transport.is_reading()
+    ingress.pause()
+    client.connection.resume_writing()
+    assert not client.transport.is_reading()
+    ingress.resume()
+
+    assert client.transport.is_reading()
+
+
+def test_client_that_does_not_read_its_egress_is_dropped_at_the_limit(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    client.transport.waiting_bytes = (64 << 20) + 1
+
+    client.connection.write(b"egress")
+
+    assert client.transport.is_aborted
+
+
+# --- what clients must not send
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        control(keep_alive()),
+        SetupFrame(session_id=0, stream_id=EGRESS_STREAM_ID).encode(),
+        bytes(64),
+        b"\xff" * 64,
+        b"GET / HTTP/1.1\r\nHost: somewhere.example\r\nAccept: */*\r\n\r\n    ",
+    ],
+    ids=["no setup frame first", "setup of another stream", "zeros", "ones", "http"],
+)
+def test_connection_that_begins_wrong_is_dropped(owner: FakeIngressOwner, ingress: Ingress, data: bytes) -> None:
+    connection, transport = IngressConnection(ingress), FakeTransport()
+    connection.connection_made(transport)
+
+    receive(connection, data)
+
+    assert transport.is_aborted
+    assert owner.posted == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        setup(),
+        encode_frame(b"short", stream_id=INGRESS_STREAM_ID),
+        encode_frame(keep_alive().encode()[:12], stream_id=INGRESS_STREAM_ID),
+        encode_frame(b"x" * 64, stream_id=INGRESS_STREAM_ID, flags=0x40),
+        control(
+            SessionEvent(
+                cluster_session_id=ClusterSessionId(1),
+                correlation_id=CorrelationId(1),
+                leadership_term_id=TermId(1),
+                leader_member_id=MemberId(1),
+                code=EventCode.OK,
+                version=1,
+                leader_heartbeat_timeout_ns=1,
+                detail="",
+            )
+        ),
+        keep_alive().encode().ljust(64, b"\0"),
+    ],
+    ids=["second setup", "no message", "cut message", "end without begin", "a member's message", "no frame"],
+)
+def test_connection_that_goes_on_wrong_is_dropped_and_what_came_before_stays(
+    owner: FakeIngressOwner, ingress: Ingress, data: bytes
+) -> None:
+    client = Client(ingress)
+
+    client.send(session_message(b"good") + data)
+
+    assert client.transport.is_aborted
+    assert payloads(owner) == [b"good"]
+
+
+def test_status_frame_is_refused(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    frame = bytearray(encode_frame(b"", stream_id=INGRESS_STREAM_ID))
+    frame[6] = TYPE_STATUS
+
+    client.send(bytes(frame))
+
+    assert client.transport.is_aborted
+
+
+# --- egress and the end
+
+
+def test_answer_that_ends_the_connection_is_written_first(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    message = keep_alive()
+
+    client.connection.send(message, close_after=True)
+
+    (frame,) = FrameParser().feed(client.transport.take_written())
+    assert (frame.stream_id, frame.payload) == (EGRESS_STREAM_ID, message.encode())
+    assert client.transport.is_closed
+    assert not client.transport.is_aborted
+
+
+def test_end_of_a_connection_is_told_once(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+
+    client.connection.connection_lost(None)
+    client.connection.connection_lost(None)
+
+    assert owner.posted == [ev.ClientDisconnected(client.connection.connection_id)]
+    assert ingress.last_activity_ns(client.connection.connection_id) is None
