@@ -304,11 +304,17 @@ class LogSubscription:
 
     def _on_setup(self, image: LogImage) -> None:
         assert image.setup is not None
-        self._images[image.setup.session_id] = image
-        while len(self._images) > _WAITING_IMAGE_LIMIT:
-            oldest = next(iter(self._images))
-            self._images.pop(oldest).abort("superseded")
-        self._on_image(image.setup.session_id)
+        session_id = image.setup.session_id
+        superseded = [self._images.pop(session_id)] if session_id in self._images else []
+        self._images[session_id] = image
+        waiting = {key: value for key, value in self._images.items() if value is not self._open}
+        for key in [*waiting][:-_WAITING_IMAGE_LIMIT]:
+            superseded.append(self._images.pop(key))
+        for other in superseded:
+            # The open one stays, whoever comes: its end would be an election.
+            if other is not self._open:
+                other.abort("superseded")
+        self._on_image(session_id)
 
     def _on_image_closed(self, image: LogImage, reason: str) -> None:
         if image.setup is None:
