@@ -307,9 +307,8 @@ class LogSubscription:
         session_id = image.setup.session_id
         superseded = [self._images.pop(session_id)] if session_id in self._images else []
         self._images[session_id] = image
-        waiting = {key: value for key, value in self._images.items() if value is not self._open}
-        for key in [*waiting][:-_WAITING_IMAGE_LIMIT]:
-            superseded.append(self._images.pop(key))
+        waiting = [key for key, other in self._images.items() if other is not self._open]
+        superseded += [self._images.pop(key) for key in waiting[:-_WAITING_IMAGE_LIMIT]]
         for other in superseded:
             # The open one stays, whoever comes: its end would be an election.
             if other is not self._open:
