@@ -28,17 +28,26 @@ def configure_logging(log_format: str, *, member_id: int, level: str = "info") -
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else structlog.processors.JSONRenderer()
     )
+
+    def add_member_id(
+        logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        """Not a context variable: what a socket calls back runs in a context of its own."""
+        event["member_id"] = member_id
+        return event
+
     processors: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        add_member_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
     ]
     if not console:
-        processors.append(structlog.processors.dict_tracebacks)
+        # Without the frames' variables: those are users' data, and many kilobytes of it.
+        transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        processors.append(structlog.processors.ExceptionRenderer(transformer))
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(member_id=member_id)
