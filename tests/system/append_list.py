@@ -57,8 +57,8 @@ class AppendList:
         hashed = hashlib.sha256(_HASHED.pack(self.digest, session_id, timestamp))
         hashed.update(payload)
         self.digest = hashed.digest()
-        (sequence,) = REQUEST.unpack_from(payload)
-        answers = self.answers.setdefault(session_id, [])
+        sequence: int = REQUEST.unpack_from(payload)[0]
+        answers = self.answers.setdefault(session_id, list[Answer]())
         if sequence <= len(answers):
             return answers[sequence - 1]
         if sequence > len(answers) + 1:
@@ -80,7 +80,7 @@ class AppendListService(ClusteredService):
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         answer = self._list.apply(session.id, timestamp, payload)
-        body = payload[REQUEST.size :]
+        body = bytes(payload[REQUEST.size :])
         if body == FLOOD:
             for _ in range(FLOOD_COUNT):
                 session.offer(ANSWER.pack(answer.sequence, FLOODED, answer.digest) + bytes(FLOOD_LENGTH))
@@ -96,5 +96,9 @@ class AppendListService(ClusteredService):
         self._print("test_service.terminated")
 
     def _print(self, event: str, **facts: object) -> None:
-        state = {"place": self._list.place, "digest": self._list.digest.hex(), "log_position": self._cluster.log_position}
+        state = {
+            "place": self._list.place,
+            "digest": self._list.digest.hex(),
+            "log_position": self._cluster.log_position,
+        }
         print(json.dumps({"event": event, **state, **facts}), file=sys.stderr, flush=True)

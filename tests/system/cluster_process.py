@@ -8,13 +8,11 @@ members' byte for byte, and the state that its service printed against a fold of
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import signal
 import struct
-import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -222,7 +220,9 @@ class SystemCluster:
             return view if view.leader_member_id in {member.member_id for member in self.running} else None
 
         return await wait_for(
-            find, timeout_s=timeout_s, what=lambda: f"one leader: {[(m, m.leadership()) for m in self.members.values()]}"
+            find,
+            timeout_s=timeout_s,
+            what=lambda: f"one leader: {[(m, m.leadership()) for m in self.members.values()]}",
         )
 
     async def wait_for_log_end(self, member_id: int, position: int, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -240,7 +240,9 @@ class SystemCluster:
         def ends() -> set[int]:
             return {log_end_position(self.directory_of(member.member_id)) for member in self.running}
 
-        await wait_until(lambda: len(ends()) == 1, timeout_s=timeout_s, what=lambda: f"equal logs: they end at {ends()}")
+        await wait_until(
+            lambda: len(ends()) == 1, timeout_s=timeout_s, what=lambda: f"equal logs: they end at {ends()}"
+        )
         return ends().pop()
 
     async def stop(self) -> None:
@@ -344,7 +346,8 @@ def fold_log(log: RecordingView, *, stop_position: int | None = None) -> AppendL
         if template_id == 1:
             session_id, timestamp = struct.unpack_from("<qq", message.encoded, 16)
             if session_id in open_sessions:
-                state.apply(session_id, timestamp, message.encoded[32:])
+                with suppress(struct.error):  # a message too short for a request: the service has failed, too
+                    state.apply(session_id, timestamp, message.encoded[32:])
         elif template_id == 21:
             open_sessions.add(struct.unpack_from("<q", message.encoded, 24)[0])
         elif template_id == 22:

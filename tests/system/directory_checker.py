@@ -1,12 +1,13 @@
 """An independent reader of a member's directory, and every rule that its files must keep.
 
-Written from the description of Aeron's layouts alone and with nothing of ours imported, so that a mistake in the product's
-reader and writer cannot hide behind itself. `check_directory` walks all files and raises one `DirectoryFault` that
-lists everything found wrong.
+Written from the description of Aeron's layouts alone and with nothing of ours imported, so that a mistake in the
+product's reader and writer cannot hide behind itself. `check_directory` walks all files and raises one
+`DirectoryFault` that lists everything found wrong.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 import zlib
@@ -335,7 +336,7 @@ def _check_recording_log(data: bytes, recordings: list[RecordingView], faults: l
             faults.append(f"recording.log offset={offset}: type={kind} service_id={service_id} timestamp={timestamp}")
             continue
         terms.append(TermEntry(recording_id, term_id, base, None if log_position == -1 else log_position))
-    for term, following in zip(terms, terms[1:], strict=False):
+    for term, following in itertools.pairwise(terms):
         if following.leadership_term_id <= term.leadership_term_id:
             faults.append(f"recording.log: term {following.leadership_term_id} after {term.leadership_term_id}")
         if term.log_position != following.term_base_log_position:
@@ -351,8 +352,8 @@ def _check_recording_log(data: bytes, recordings: list[RecordingView], faults: l
                 term_id, log_position, _, base = struct.unpack_from("<qqqq", message.encoded, 8)
                 if log_position != message.end_position or bases.get(term_id) != base or base > message.position:
                     faults.append(
-                        f"log position={message.position}: term {term_id} from {base} with log_position={log_position}, "
-                        f"recording.log has {bases.get(term_id)}"
+                        f"log position={message.position}: term {term_id} from {base} "
+                        f"with log_position={log_position}, recording.log has {bases.get(term_id)}"
                     )
     return terms
 
@@ -361,7 +362,11 @@ def _check_node_state(data: bytes, faults: list[str]) -> int:
     version, candidate, footer = struct.unpack_from("<i", data), data[8:48], data[48:64]
     head = struct.unpack_from("<HHHHi", candidate)
     (candidate_term_id,) = struct.unpack_from("<q", candidate, 16)
-    if version != (0x300,) or head != (24, 301, 112, 10, 40) or struct.unpack_from("<HHHHi", footer)[:3] != (0, 304, 112):
+    if (
+        version != (0x300,)
+        or head != (24, 301, 112, 10, 40)
+        or struct.unpack_from("<HHHHi", footer)[:3] != (0, 304, 112)
+    ):
         faults.append(f"node-state.dat: version={version} candidate term header={head}")
     if len(data) != NODE_STATE_LENGTH or any(data[64:]):
         faults.append(f"node-state.dat: length={len(data)} or bytes behind the footer")

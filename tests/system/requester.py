@@ -1,4 +1,4 @@
-"""A client of `AppendListService` that numbers its requests, resends what was not answered, and checks what comes back."""
+"""A client of `AppendListService` that numbers its requests, resends what was not answered, and checks the answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class Requester:
             assert not self.faults, self.faults
 
     def __repr__(self) -> str:
-        return f"<Requester submitted={len(self._bodies)} answered={len(self.answers)} next={self._next} {self.client!r}>"
+        return (
+            f"<Requester submitted={len(self._bodies)} answered={len(self.answers)} next={self._next} {self.client!r}>"
+        )
 
     @property
     def session_id(self) -> int:

@@ -55,14 +55,13 @@ async def test_a_session_that_its_client_closes_is_closed_on_every_member(data_d
 
 async def test_a_session_that_the_service_closes_is_closed_on_every_member(data_dir: Path) -> None:
     """Seed 004: ClientSession.close(); the answer sent before it still arrives, then CLOSED."""
-    async with SystemCluster(data_dir) as cluster:
-        async with cluster.requester() as requester:
-            requester.submit(CLOSE)
-            await requester.wait_answered()
-            await wait_until(lambda: requester.client.is_closed, timeout_s=TIMEOUT_S, what="the client to know")
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        requester.submit(CLOSE)
+        await requester.wait_answered()
+        await wait_until(lambda: requester.client.is_closed, timeout_s=TIMEOUT_S, what="the client to know")
 
-            await _wait_closed_everywhere(cluster, requester.session_id, "SERVICE_ACTION")
-            assert requester.events[-1][0] is EventCode.CLOSED
+        await _wait_closed_everywhere(cluster, requester.session_id, "SERVICE_ACTION")
+        assert requester.events[-1][0] is EventCode.CLOSED
 
 
 async def test_a_client_that_reads_nothing_does_not_stall_the_others_and_gets_all_later(data_dir: Path) -> None:

@@ -57,14 +57,13 @@ async def test_a_single_member_replays_its_log_when_it_starts_again(data_dir: Pa
 
 async def test_a_single_member_that_is_killed_loses_no_acknowledged_request(data_dir: Path) -> None:
     """DESIGN §4: nothing is acknowledged before it is durable; the torn tail is repaired at the start."""
-    async with SystemCluster(data_dir, member_count=1) as cluster:
-        async with cluster.requester() as requester:
-            requester.start_load()
-            await requester.wait_answered(300)
-            cluster.members[0].kill()
-            cluster.start(0)
-            await cluster.wait_for_leader(min_term_id=1)
-            await requester.stop_load()
+    async with SystemCluster(data_dir, member_count=1) as cluster, cluster.requester() as requester:
+        requester.start_load()
+        await requester.wait_answered(300)
+        cluster.members[0].kill()
+        cluster.start(0)
+        await cluster.wait_for_leader(min_term_id=1)
+        await requester.stop_load()
     cluster.check_answers(requester)
 
 
@@ -140,17 +139,16 @@ async def test_messages_longer_than_a_frame_are_fragmented_and_joined(data_dir: 
 async def test_the_longest_message_is_taken_and_a_longer_one_refused_by_the_client(data_dir: Path) -> None:
     """Samples README §2: at most an eighth of a term, 8 MiB by default."""
     settings = {"term_length_bytes": "64MiB", "segment_length_bytes": "64MiB", "mtu_length_bytes": "65504"}
-    async with SystemCluster(data_dir, member_count=1, settings=settings) as cluster:
-        async with cluster.requester() as requester:
-            longest = requester.client._protocol.config.max_payload_length_bytes
-            requester.submit(bytes(longest - REQUEST.size), b"short")
-            await requester.wait_answered()
+    async with SystemCluster(data_dir, member_count=1, settings=settings) as cluster, cluster.requester() as requester:
+        longest = requester.client._protocol.config.max_payload_length_bytes
+        requester.submit(bytes(longest - REQUEST.size), b"short")
+        await requester.wait_answered()
 
-            with pytest.raises(LocalProtocolError):
-                requester.client.try_offer(bytes(longest + 1))
+        with pytest.raises(LocalProtocolError):
+            requester.client.try_offer(bytes(longest + 1))
 
-            await requester.request(10)
-            assert not requester.leaders
+        await requester.request(10)
+        assert not requester.leaders
     cluster.check_answers(requester)
 
 
@@ -176,12 +174,15 @@ async def test_every_file_sync_level_serves_and_survives_an_orderly_restart(
     data_dir: Path, file_sync_level: str
 ) -> None:
     """DESIGN §4: 0 page cache, 1 fdatasync, 2 fsync."""
-    async with SystemCluster(data_dir, member_count=1, settings={"file_sync_level": file_sync_level}) as cluster:
-        async with cluster.requester() as requester:
-            await requester.request(500)
-            await cluster.stop()
-            cluster.start(0)
-            await requester.request(500)
+    settings = {"file_sync_level": file_sync_level}
+    async with (
+        SystemCluster(data_dir, member_count=1, settings=settings) as cluster,
+        cluster.requester() as requester,
+    ):
+        await requester.request(500)
+        await cluster.stop()
+        cluster.start(0)
+        await requester.request(500)
     cluster.check_answers(requester)
 
 
