@@ -310,6 +310,8 @@ class ConsensusModuleAgent:
             self.post(ev.ReplayDone(adapter.position, self._service.time))
         elif ctx.effects and self._settling is None:
             self._turn()
+        elif self.module.leader is not None and self._settling is None:
+            self._schedule_poll()  # the service may have set a timer
         if not self.is_window_full():
             self._ingress.resume()
 
@@ -344,6 +346,10 @@ class ConsensusModuleAgent:
     async def _truncate_log(self, effect: fx.TruncateLog) -> None:
         logger.warning("log.truncated", position=effect.position, append_position=self._ctx.append_position)
         await self._log.truncate(effect.position)
+        # What was recorded above is gone; an event that still says so would bring the append position back up.
+        stale = [event for event in self._inbox if isinstance(event, ev.Recorded) and event.position > effect.position]
+        for event in stale:
+            self._inbox.remove(event)
         self._inbox.appendleft(ev.LogTruncated(effect.position))
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
