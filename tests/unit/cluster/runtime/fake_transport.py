@@ -63,9 +63,9 @@ class FakeTransport(asyncio.Transport):
 def receive(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
     """Let a buffered protocol receive bytes, as the loop would."""
     while data:
-        buffer = protocol.get_buffer(-1)
+        buffer = memoryview(protocol.get_buffer(-1))
         assert len(buffer), "the loop needs room to receive into"
         taken = data[: len(buffer)]
-        buffer[: len(taken)] = taken  # type: ignore[index]  # a memoryview of a bytearray, typed as any buffer
+        buffer[: len(taken)] = taken
         protocol.buffer_updated(len(taken))
         data = data[len(taken) :]

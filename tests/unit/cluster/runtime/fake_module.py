@@ -1,0 +1,151 @@
+"""A consensus module that follows a script, and the parts of a node that perform its effects, as a journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cluster.core import effects as fx
+from cluster.core.log_buffer import LogBuffer
+from service_api import Role
+
+
+@dataclass
+class FakeContext:
+    """The part of `ConsensusContext` that the agent reads."""
+
+    log_buffer: LogBuffer = field(default_factory=lambda: LogBuffer(position=0, retained_bytes=1 << 20))
+    commit_position: int = 0
+    append_position: int = 0
+    cluster_time: int = 0
+    effects: list[fx.Effect] = field(default_factory=list)
+
+
+class FakeModule:
+    """Stands in for `ConsensusModule`: an event is answered with the effects that the test wrote for it."""
+
+    def __init__(self) -> None:
+        self.ctx = FakeContext()
+        self.leader: object | None = None
+        self.script: dict[object, list[fx.Effect]] = {}
+        self.steps: list[object] = []
+        self.poll_count = 0
+        self.deadline_ns = 1 << 62
+
+    def start(self, *, now_ns: int, timestamp: int) -> None:
+        self.step("start", now_ns=now_ns, timestamp=timestamp)
+
+    def step(self, event: object, *, now_ns: int, timestamp: int) -> None:
+        self.steps.append(event)
+        key = event if isinstance(event, str) else type(event)
+        effects = self.script.get(key, [])
+        if effects and isinstance(effects[0], BaseException):
+            raise effects[0]
+        self.ctx.effects += effects
+
+    def poll(self, *, now_ns: int, timestamp: int) -> None:
+        self.poll_count += 1
+        self.deadline_ns = 1 << 62
+
+    def next_deadline_ns(self) -> int:
+        return self.deadline_ns
+
+    def take_effects(self) -> list[fx.Effect]:
+        effects, self.ctx.effects = self.ctx.effects, []
+        return effects
+
+
+class FakeParts:
+    """Links, log, ingress, adapter and service of a node in one: everything that is asked of them is journalled.
+
+    What settles waits for one `resolve` of the test each.
+    """
+
+    def __init__(self, module: FakeModule) -> None:
+        self.module = module
+        self.journal: list[object] = []
+        self._disk: asyncio.Queue[Exception | None] = asyncio.Queue()
+        self.connections: dict[int, object] = {}
+        self.position = 0
+        self.limit_position = 0
+        self.time = 0
+        self.on_deliver: Callable[[], object] = lambda: None
+        self.on_join: Callable[[], object] = lambda: None
+
+    def resolve(self, error: Exception | None = None) -> None:
+        """Let one thing that waits for the disk go on, or fail."""
+        self._disk.put_nowait(error)
+
+    async def _wait_for_disk(self) -> None:
+        error = await self._disk.get()
+        if error is not None:
+            raise error
+
+    # links
+
+    def send(self, member_id: int, message: object) -> None:
+        self.journal.append(("send", member_id, message))
+
+    # log
+
+    async def persist_candidate_term(self, effect: fx.PersistCandidateTerm) -> None:
+        await self._wait_for_disk()
+        self.journal.append(("persisted", effect.candidate_term_id))
+
+    async def persist_recording_log(self) -> None:
+        await self._wait_for_disk()
+        self.journal.append("recording log")
+
+    async def stop(self) -> int:
+        await self._wait_for_disk()
+        self.journal.append("log stopped")
+        return 640
+
+    async def truncate(self, position: int) -> None:
+        await self._wait_for_disk()
+        self.journal.append(("log truncated", position))
+
+    def flush(self) -> None:
+        self.journal.append(("flush", len(self.module.ctx.log_buffer.take_pending())))
+
+    def join_log(self, effect: fx.JoinLog) -> None:
+        self.journal.append("join")
+        self.on_join()
+
+    def open_publication(self, effect: object) -> None:
+        self.journal.append(effect)
+
+    start_replication = accept_catchup = start_catchup_replay = open_publication
+
+    def close_catchup(self) -> None:
+        self.journal.append("close catchup")
+
+    def stop_catchup_replay(self, member_id: int) -> None:
+        self.journal.append(("stop catchup", member_id))
+
+    # ingress
+
+    def unbind_all(self) -> None:
+        self.journal.append("unbind all")
+
+    def resume(self) -> None:
+        self.journal.append("resume")
+
+    # adapter
+
+    def advance_limit(self, position: int) -> None:
+        self.limit_position = position
+
+    def poll(self, limit_bytes: int) -> bool:
+        self.position = min(self.limit_position, self.position + limit_bytes)
+        self.on_deliver()
+        return self.position < self.limit_position
+
+    # service
+
+    def on_role_change(self, role: Role) -> None:
+        self.journal.append(role)
+
+    def disconnect_egress(self, session_id: int | None) -> None:
+        self.journal.append(("disconnect", session_id))

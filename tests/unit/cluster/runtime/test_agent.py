@@ -1,0 +1,330 @@
+"""Turns: what waits for what, what is dropped, and what stops the node. The core is a script, the parts a journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import pytest
+
+from cluster.core import effects as fx
+from cluster.core import events as ev
+from cluster.core.consensus_module import ConsensusModule
+from cluster.messages.consensus import StopCatchup
+from cluster.runtime.activities import ActivityScope
+from cluster.runtime.agent import ConsensusModuleAgent
+from cluster.runtime.ingress import Ingress
+from cluster.runtime.log_control import LogControl
+from cluster.runtime.member_links import MemberLinks
+from cluster.service.agent import ClusteredServiceAgent
+from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from service_api import NodeTerminatedError, Role
+from service_api.types import MemberId, TermId
+from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
+
+ONE = MemberId(1)
+HELLO = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ONE)
+PERSIST = fx.PersistCandidateTerm(5, 0, 0)
+SEND = fx.SendToMember(ONE, HELLO)
+
+
+class ManualClock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def epoch_time(self) -> int:
+        return self.now_ns
+
+
+class Rig:
+    """An agent between a scripted core and journalled parts."""
+
+    def __init__(self, tasks: ActivityScope) -> None:
+        self.module = FakeModule()
+        self.parts = FakeParts(self.module)
+        self.clock = ManualClock()
+        self.agent = ConsensusModuleAgent(
+            cast(ConsensusModule, self.module), clock=self.clock, ingress_window_bytes=1024
+        )
+        parts = self.parts
+        self.agent.attach(
+            links=cast(MemberLinks, parts),
+            ingress=cast(Ingress, parts),
+            log=cast(LogControl, parts),
+            adapter=cast(BoundedLogAdapter, parts),
+            service=cast(ClusteredServiceAgent, parts),
+            tasks=tasks,
+        )
+
+    @property
+    def journal(self) -> list[object]:
+        return self.parts.journal
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Let the loop run until something holds."""
+        async with asyncio.timeout(10):
+            while not is_true():  # noqa: ASYNC110  # passes of the loop are what is waited for
+                await asyncio.sleep(0)
+
+    async def passes(self, count: int = 5) -> None:
+        """Let the loop run for a few passes: enough for what is due at once."""
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with ActivityScope() as tasks:
+        rig = Rig(tasks)
+        yield rig
+        rig.agent.close()
+
+
+async def test_nothing_is_sent_before_what_was_asked_for_earlier_is_on_the_disk(rig: Rig) -> None:
+    """Persist, then send. Source: effects.py; aeron.md §10 hazard 10; peers.md C4 class 2."""
+    rig.module.script["vote"] = [PERSIST, SEND]
+
+    rig.agent.post("vote")
+    await rig.passes()
+    assert rig.journal == []
+    rig.parts.resolve()
+    await rig.until(lambda: len(rig.journal) == 2)
+
+    assert rig.journal == [("persisted", 5), ("send", 1, HELLO)]
+
+
+async def test_events_that_come_while_an_effect_settles_wait_for_every_effect_before_them(rig: Rig) -> None:
+    rig.module.script |= {"first": [PERSIST, SEND], "second": [fx.StopCatchupReplay(ONE)]}
+
+    rig.agent.post("first")
+    rig.agent.post("second")
+    await rig.passes()
+    assert rig.module.steps == ["first"]
+    rig.parts.resolve()
+    await rig.until(lambda: len(rig.journal) == 3)
+
+    assert rig.journal == [("persisted", 5), ("send", 1, HELLO), ("stop catchup", 1)]
+
+
+async def test_effects_that_settle_one_after_another_keep_their_order(rig: Rig) -> None:
+    rig.module.script["adopt"] = [PERSIST, fx.PersistRecordingLog(), SEND]
+
+    rig.agent.post("adopt")
+    rig.parts.resolve()
+    await rig.until(lambda: rig.journal == [("persisted", 5)])
+    await rig.passes()
+    assert rig.journal == [("persisted", 5)]
+    rig.parts.resolve()
+    await rig.until(lambda: len(rig.journal) == 3)
+
+    assert rig.journal == [("persisted", 5), "recording log", ("send", 1, HELLO)]
+
+
+async def test_event_posted_by_an_effect_that_had_waited_does_not_overtake_the_effects_after_it(rig: Rig) -> None:
+    """Else a turn inside the turn could begin a second wait for the disk, and lose the first."""
+    rig.module.script |= {
+        "go": [PERSIST, fx.JoinLog(7), SEND],
+        ev.LogJoined: [fx.PersistRecordingLog(), fx.StopCatchupReplay(ONE)],
+    }
+    rig.parts.on_join = lambda: rig.agent.post(ev.LogJoined(7))
+
+    rig.agent.post("go")
+    rig.parts.resolve()
+    await rig.until(lambda: ("send", 1, HELLO) in rig.journal)
+    rig.parts.resolve()
+    await rig.until(lambda: ("stop catchup", 1) in rig.journal)
+
+    assert rig.journal == [("persisted", 5), "join", ("send", 1, HELLO), "recording log", ("stop catchup", 1)]
+
+
+async def test_log_stopped_is_taken_in_before_what_waited(rig: Rig) -> None:
+    rig.module.script["election"] = [fx.StopLog()]
+
+    rig.agent.post("election")
+    rig.agent.post("canvass")
+    rig.parts.resolve()
+    await rig.until(lambda: len(rig.module.steps) == 3)
+
+    assert rig.module.steps == ["election", ev.LogStopped(640), "canvass"]
+
+
+async def test_what_was_recorded_above_a_truncation_is_not_told_after_it(rig: Rig) -> None:
+    """Or the member would vote and answer for bytes that it has just cut off.
+
+    1. A deposed leader stops its log; the last sync ends at 640, and says so, behind a waiting NewLeadershipTerm.
+    2. That message makes it cut its log back to 320.
+    3. Then "recorded up to 640" was taken in: append_position was 640 again, on the way to an acknowledged loss.
+    """
+    rig.module.script |= {"election": [fx.StopLog()], "new term": [fx.TruncateLog(320)]}
+
+    rig.agent.post("election")
+    rig.agent.post("new term")
+    rig.agent.post(ev.Recorded(640))
+    rig.agent.post(ev.Recorded(320))
+    rig.agent.post("last")
+    rig.parts.resolve()
+    await rig.until(lambda: "log stopped" in rig.journal)
+    rig.parts.resolve()
+    await rig.until(lambda: "last" in rig.module.steps)
+
+    assert rig.module.steps == [
+        "election",
+        ev.LogStopped(640),
+        "new term",
+        ev.LogTruncated(320),
+        ev.Recorded(320),
+        "last",
+    ]
+
+
+async def test_disk_that_fails_while_an_effect_settles_stops_the_node_and_nothing_after_it_is_done(rig: Rig) -> None:
+    """Source: peers.md C4 classes 3 and 4."""
+    error = OSError(5, "Input/output error")
+    rig.module.script["vote"] = [PERSIST, SEND]
+
+    rig.agent.post("vote")
+    await rig.passes()
+    rig.parts.resolve(error)
+    assert rig.agent.terminated is not None
+    with pytest.raises(OSError, match="Input/output"):
+        await rig.agent.terminated
+    rig.agent.post("more")
+    await rig.passes()
+
+    assert rig.journal == []
+    assert rig.module.steps == ["vote"]
+
+
+async def test_core_that_fails_stops_the_node_at_once(rig: Rig) -> None:
+    rig.module.script["bad"] = [RuntimeError("a bug")]  # type: ignore[list-item]  # raised by the fake
+
+    rig.agent.post("bad")
+    rig.agent.post("more")
+
+    assert rig.agent.terminated is not None
+    with pytest.raises(RuntimeError, match="a bug"):
+        await rig.agent.terminated
+    assert rig.module.steps == ["bad"]
+
+
+async def test_inbox_that_only_grows_stops_the_node(rig: Rig) -> None:
+    """The bound of the queue, and what happens there. Source: STYLE 11."""
+    rig.module.script["vote"] = [PERSIST]
+
+    rig.agent.post("vote")
+    for number in range(65537):
+        rig.agent.post(str(number))
+
+    assert rig.agent.terminated is not None
+    with pytest.raises(NodeTerminatedError, match="inbox is full"):
+        await rig.agent.terminated
+
+
+async def test_time_that_came_while_an_effect_settled_is_polled_for_afterwards(rig: Rig) -> None:
+    rig.module.script["vote"] = [PERSIST]
+
+    rig.agent.post("start")
+    rig.module.deadline_ns = rig.clock.now_ns
+    rig.agent.post("wake")
+    rig.agent.post("vote")
+    await asyncio.sleep(0.002)
+    await rig.passes()
+    assert rig.module.poll_count == 0
+    rig.parts.resolve()
+    await rig.until(lambda: rig.module.poll_count == 1)
+
+
+async def test_timer_that_a_service_sets_while_it_is_delivered_to_is_polled_for_in_time(rig: Rig) -> None:
+    """Nothing else may happen on an idle leader for 100 ms: its next deadline has to be asked for again.
+
+    Source: aeron.md §3.9.
+    """
+    rig.agent.post("start")
+    rig.module.leader = object()
+
+    def schedule() -> None:
+        rig.module.deadline_ns = rig.clock.now_ns
+
+    rig.parts.on_deliver = schedule
+    rig.module.script["commit"] = [fx.CommitAdvanced(96)]
+
+    rig.agent.post("commit")
+    await rig.until(lambda: rig.parts.position == 96)
+
+    await rig.until(lambda: rig.module.poll_count > 0)
+
+
+async def test_effects_asked_for_by_delivered_entries_are_performed(rig: Rig) -> None:
+    rig.agent.post("start")
+    rig.parts.on_deliver = lambda: rig.module.ctx.effects.append(SEND)
+    rig.module.script["commit"] = [fx.CommitAdvanced(96)]
+
+    rig.agent.post("commit")
+
+    await rig.until(lambda: ("send", 1, HELLO) in rig.journal)
+
+
+async def test_replay_is_done_when_everything_up_to_its_end_is_delivered(rig: Rig) -> None:
+    rig.parts.time = 77
+    size = 3 << 20
+    rig.module.script["lead"] = [fx.CommitAdvanced(size), fx.StartReplay(size)]
+
+    rig.agent.post("lead")
+    await rig.until(lambda: len(rig.module.steps) == 2)
+
+    assert rig.module.steps == ["lead", ev.ReplayDone(size, 77)]
+
+
+async def test_replay_of_nothing_is_done_at_once(rig: Rig) -> None:
+    rig.module.script["follow"] = [fx.StartReplay(0)]
+
+    rig.agent.post("follow")
+    await rig.until(lambda: len(rig.module.steps) == 2)
+
+    assert rig.module.steps == ["follow", ev.ReplayDone(0, 0)]
+
+
+async def test_election_unbinds_clients_and_reads_them_again(rig: Rig) -> None:
+    """What filled the window may be cut off; then no commit would ever resume them."""
+    rig.module.script["election"] = [fx.RoleChanged(Role.FOLLOWER), fx.UnbindIngress(None)]
+
+    rig.agent.post("election")
+
+    assert rig.journal == [Role.FOLLOWER, ("disconnect", None), "unbind all", "resume", ("disconnect", None)]
+
+
+async def test_window_is_full_when_more_is_appended_and_not_committed_than_it_allows(rig: Rig) -> None:
+    rig.module.ctx.log_buffer.append(bytes(1024))
+    assert not rig.agent.is_window_full()
+
+    rig.module.ctx.log_buffer.append(bytes(32))
+
+    assert rig.agent.is_window_full()
+    rig.module.ctx.commit_position = 32
+    assert not rig.agent.is_window_full()
+
+
+async def test_time_of_entries_does_not_go_back_with_the_clock(rig: Rig) -> None:
+    """Source: aeron.md §10 hazard 29."""
+    rig.clock.now_ns = 500
+    rig.module.ctx.cluster_time = 900
+
+    assert rig.agent.stamp() == 900
+    rig.clock.now_ns = 901
+    assert rig.agent.stamp() == 901
+
+
+async def test_closed_agent_takes_no_more_turns(rig: Rig) -> None:
+    rig.agent.post("start")
+
+    rig.agent.close()
+    rig.agent.post("late")
+    await rig.passes()
+
+    assert rig.module.steps == ["start"]
