@@ -17,9 +17,10 @@ from typing import Final
 
 import structlog
 
-from archive import Archive, ArchiveConfig, Recording
+from archive import Archive, ArchiveConfig, CorruptionError, Recording
+from archive.frame_check import FrameRules
 from archive.server import ArchiveServer
-from service_api import Clock, ClusteredService, ConfigurationError
+from service_api import Clock, ClusteredService, ClusterError, ConfigurationError
 from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
 
 from .config import NodeConfig
@@ -255,6 +256,12 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """
     last = recording_log.last_term()
     known = [descriptor for descriptor in archive.descriptors() if descriptor.stream_id == LOG_STREAM_ID]
+    if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
+        raise ClusterError(
+            f"archive catalog does not hold the log that the recording log names: recording_id={last.recording_id} "
+            f"found={[descriptor.recording_id for descriptor in known]} directory={archive.directory}; restore the "
+            "catalog from a copy, or remove this member's directory to let it catch up"
+        )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
     elif known:
@@ -326,14 +333,28 @@ class _ModuleRequests:
 
 
 class _ArchiveLogReader:
-    """Reads the log recording for delivery."""
+    """Reads the log recording for delivery, and hands on nothing that does not check out."""
 
     def __init__(self, archive: Archive, recording_id: int) -> None:
         self._archive = archive
         self._recording_id = recording_id
+        self._rules = FrameRules.of(archive.descriptor(recording_id))
 
     def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        return self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
+        data = self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
+        offset = 0
+        while offset < len(data):
+            following, _ = self._rules.skip_right_frames(data, offset, position + offset, len(data))
+            if following == offset:
+                fault = self._rules.find_fault(data, offset, position + offset)
+                raise CorruptionError(
+                    f"recorded frame does not check out: {fault}; run `quorate archive verify`, then restore this "
+                    "directory from a copy, or remove it to let the member catch up",
+                    recording_id=self._recording_id,
+                    position=position + offset,
+                )
+            offset = following
+        return data
 
 
 @contextlib.contextmanager
