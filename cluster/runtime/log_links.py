@@ -281,7 +281,9 @@ class LogSubscription:
         return self._images.get(log_session_id)
 
     def open(self, image: LogImage, receiver: LogReceiver, *, join_position: int | None) -> None:
-        """Take frames of this image from now on; its end will be told."""
+        """Take frames of this image from now on, and of no other; its end will be told."""
+        if image is not self._open:
+            self.disconnect()
         self._open = image
         image.open(receiver, join_position=join_position)
 
