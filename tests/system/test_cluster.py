@@ -6,6 +6,9 @@ equal logs, and a service state that is the fold of the log.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,7 +70,7 @@ async def test_a_single_member_that_is_killed_loses_no_acknowledged_request(data
     cluster.check_answers(requester)
 
 
-async def test_sigterm_writes_the_stop_position(data_dir: Path) -> None:
+async def test_sigterm_writes_the_stop_position_and_the_archive_verifies(data_dir: Path) -> None:
     """Samples README §4: -1 is for recordings that are active or were not stopped in order."""
     async with SystemCluster(data_dir, member_count=1) as cluster:
         async with cluster.requester() as requester:
@@ -78,6 +81,11 @@ async def test_sigterm_writes_the_stop_position(data_dir: Path) -> None:
         log = check_directory(cluster.directory_of(0)).log
         assert log.stop_position == log.end_position > 0
         assert cluster.members[0].events("node.stopped")
+        command = (sys.executable, "-m", "cluster", "archive", "verify", str(cluster.directory_of(0) / "archive"))
+        verify = await asyncio.create_subprocess_exec(*command, "-o", "json", stdout=asyncio.subprocess.PIPE)
+        (recording,) = json.loads((await verify.communicate())[0])
+        assert verify.returncode == 0
+        assert (recording["verdict"], recording["stop_position"]) == ("ok", log.stop_position)
 
 
 async def test_one_member_of_three_elects_no_one_and_answers_nobody(data_dir: Path) -> None:

@@ -5,6 +5,7 @@ At the end of each test the recordings must be identical, and every answer that 
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -141,6 +142,68 @@ async def test_a_follower_that_missed_two_leadership_terms_rejoins(data_dir: Pat
     terms = [check_directory(cluster.directory_of(i)).terms for i in cluster.members]
     bases = {tuple((term.leadership_term_id, term.term_base_log_position) for term in known) for known in terms}
     assert len(bases) == 1
+
+
+async def test_a_leader_that_died_with_uncommitted_requests_cuts_them_off_when_it_comes_back(data_dir: Path) -> None:
+    """Raft §5.3, DESIGN §5: the tail that no quorum had is truncated, above the commit position, and nothing else."""
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        old = await cluster.wait_for_leader()
+        await requester.request(100)
+        committed = await cluster.wait_for_equal_logs()
+        followers = [member for i, member in cluster.members.items() if i != old.leader_member_id]
+        for follower in followers:
+            follower.pause()
+        requester.submit_many(100)
+        await cluster.wait_for_log_end(old.leader_member_id, committed + 100 * 256)
+        answered_alone = len(requester.answers)
+        cluster.members[old.leader_member_id].kill()
+        for follower in followers:
+            # What the dead leader sent may wait in the sockets of a member that stood still: a restart loses it.
+            follower.kill()
+            cluster.start(follower.member_id)
+        await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.wait_answered()
+
+        returned = cluster.start(old.leader_member_id)
+        await returned.wait_for_event("election.closed")
+        await cluster.wait_for_equal_logs()
+
+        (truncated,) = returned.events("log.truncated")
+        assert truncated["position"] == committed
+        assert answered_alone == 100
+    cluster.check_answers(requester)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_members_die_and_stand_still_in_random_order_and_nothing_acknowledged_is_lost(
+    data_dir: Path, seed: int
+) -> None:
+    """DESIGN §6: whatever dies, as long as a majority comes back; the seed decides whom it hits and how."""
+    source = random.Random(seed)
+    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+        await cluster.wait_for_leader()
+        requester.start_load()
+        for _ in range(5):
+            await requester.wait_answered(requester.submitted_count + 100)
+            victims = source.sample([0, 1, 2], k=source.choice((1, 1, 2, 3)))
+            stands_still = source.random() < 0.3
+            for member_id in victims:
+                if stands_still:
+                    cluster.members[member_id].pause()
+                else:
+                    cluster.members[member_id].kill()
+            if len(victims) == 1:
+                await cluster.wait_for_leader()
+                await requester.wait_answered(requester.submitted_count + 100)
+            for member_id in victims:
+                if stands_still:
+                    cluster.members[member_id].resume()
+                else:
+                    cluster.start(member_id)
+        await requester.stop_load()
+        await cluster.wait_for_leader()
+        await cluster.wait_for_equal_logs()
+    cluster.check_answers(requester)
 
 
 async def test_a_leader_that_stood_still_follows_when_it_goes_on(data_dir: Path) -> None:
