@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from service_api import InvariantViolation, invariant
-from service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED
+from service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
 from service_api.wire.message import Message, decode_message
 from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 from service_api.wire.stream import MessageAssembler
@@ -173,6 +173,9 @@ class BoundedLogAdapter:
         )
         self.position += (frame_length + 31) & -32
         payload = chunk[offset + HEADER_LENGTH : offset + frame_length]
+        if self._assembler.is_assembling and (frame_type == TYPE_PADDING or flags & FLAG_BEGIN):
+            # A leader died in the middle of a message, and the next one went on from there: nobody has the rest of it.
+            self._assembler = MessageAssembler()
         encoded = self._assembler.append_fragment(frame_type, flags, payload)
         if encoded is not None:
             self._agent.log_position = self.position

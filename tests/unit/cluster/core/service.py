@@ -1,0 +1,79 @@
+"""A small replicated state machine that uses everything a service may use, and shows the referee what it was given."""
+
+from __future__ import annotations
+
+from cluster.core.consensus_module import ConsensusModule
+from service_api import CloseReason, Cluster, ClusteredService
+from service_api.session import ClientSession
+from service_api.types import ClusterSessionId, TimeUnit
+from tests.unit.cluster.core.checks import Referee
+
+TIMER = b"T"
+"""A message that begins so asks for a timer: its id, its delay in ms."""
+CLOSE = b"C"
+"""A message that begins so asks the service to close its session."""
+
+
+class HistoryService(ClusteredService):
+    """Does what messages ask for; every member must be given the same at the same positions."""
+
+    cluster: Cluster
+
+    def __init__(self, referee: Referee, member_id: int) -> None:
+        self._referee = referee
+        self._member_id = member_id
+        self.messages: list[bytes] = []
+        self.timers: list[int] = []
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        self._tell(timestamp, "open", session.id)
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        data = bytes(payload)
+        self.messages.append(data)
+        self._tell(timestamp, "message", session.id, data)
+        if data.startswith(TIMER):
+            correlation_id, delay_ms = data[1], data[2]
+            self.cluster.schedule_timer(correlation_id, timestamp + delay_ms)
+        elif data.startswith(CLOSE):
+            session.close()
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        self._tell(timestamp, "close", session.id, close_reason)
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        self.timers.append(correlation_id)
+        self._tell(timestamp, "timer", correlation_id)
+
+    def on_new_leadership_term_event(
+        self,
+        *,
+        leadership_term_id: int,
+        log_position: int,
+        timestamp: int,
+        term_base_log_position: int,
+        leader_member_id: int,
+        log_session_id: int,
+        time_unit: TimeUnit,
+        app_version: int,
+    ) -> None:
+        self._tell(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
+
+    def _tell(self, timestamp: int, *what: object) -> None:
+        self._referee.on_delivered(self._member_id, self.cluster.log_position, timestamp, what)
+
+
+class Requests:
+    """What a service asks of its consensus module."""
+
+    def __init__(self, module: ConsensusModule) -> None:
+        self._module = module
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
+        self._module.timers.schedule(correlation_id, deadline)
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        return self._module.timers.cancel(correlation_id)
+
+    def close_session(self, session_id: ClusterSessionId) -> None:
+        self._module.on_service_close_session(session_id)
