@@ -14,6 +14,7 @@ from service_api import ConfigurationError
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CONNECT_TIMEOUT_S: Final = 2.0
+_LARGEST_PORT: Final = 65535
 
 
 @dataclass(slots=True, frozen=True)
@@ -31,7 +32,7 @@ class Endpoint:
             ConfigurationError: the text is not of that form.
         """
         host, separator, port = text.rpartition(":")
-        if not separator or not port.isdigit() or not host:
+        if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT or not host:
             raise ConfigurationError(f"endpoint={text!r} expected host:port")
         return cls(host.strip("[]"), int(port))
 
