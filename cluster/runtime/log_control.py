@@ -209,9 +209,9 @@ class LogControl:
                 )
                 await session.run()
             finally:
-                writer.close()
+                writer.transport.abort()  # a close would wait for a follower that reads no more
             reason = "the replay ended"
-        except (ClusterError, OSError) as error:
+        except (ClusterError, OSError, ValueError) as error:  # ValueError: no host can have this name
             reason = f"{type(error).__name__}: {error}"
         logger.warning("catchup_replay.ended", peer_member_id=effect.member_id, position=effect.position, reason=reason)
         if self._catchup_replays.get(effect.member_id) is asyncio.current_task():
@@ -225,9 +225,9 @@ class LogControl:
         self._on_live_image(effect.log_session_id)
 
     def accept_catchup(self, effect: fx.AcceptCatchup) -> None:
-        """Take the catch-up replay of this log session, now or as soon as it connects."""
+        """Take the catch-up replay of this log session as soon as it connects."""
+        self._catchup.drop_waiting()  # who connected before this was asked for replays for an earlier attempt
         self._wanted_catchup_session_id = effect.log_session_id
-        self._on_catchup_image(effect.log_session_id)
 
     def close_catchup(self) -> None:
         """Drop the catch-up link."""
@@ -293,6 +293,10 @@ class LogControl:
         self._post(ev.LogImageClosed(log_session_id, reason))
 
     def _on_catchup_closed(self, log_session_id: int, reason: str) -> None:
+        if self._live.is_open:
+            # The live log brings everything from its join on. The leader ends the replay then, and this may be seen
+            # before its StopCatchup, which comes on another connection.
+            return
         self._post(ev.ActivityFailed(f"catch-up link closed: {reason}"))
 
     def _on_frames(self) -> None:

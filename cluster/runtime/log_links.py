@@ -276,6 +276,11 @@ class LogSubscription:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._make_image, endpoint.host, endpoint.port)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether frames of an image are being taken."""
+        return self._open is not None
+
     def image(self, log_session_id: int) -> LogImage | None:
         """The image of a log session, if it has connected."""
         return self._images.get(log_session_id)
@@ -292,6 +297,13 @@ class LogSubscription:
         image, self._open = self._open, None
         if image is not None:
             image.abort("disconnected")
+
+    def drop_waiting(self) -> None:
+        """Drop every image that is not open."""
+        for session_id, image in [*self._images.items()]:
+            if image is not self._open:
+                del self._images[session_id]
+                image.abort("not asked for")
 
     def close(self) -> None:
         """Stop listening and drop every image."""
