@@ -1,0 +1,483 @@
+"""What a member does with its log: on a real archive in memory, on real loopback sockets where two ends are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from archive import Archive, ArchiveError
+from archive.memory_file_system import MemoryFileSystem
+from archive.server import ArchiveServer
+from cluster.core import effects as fx
+from cluster.core import events as ev
+from cluster.core.context import ConsensusConfig, ConsensusContext
+from cluster.core.log_buffer import LogBuffer
+from cluster.core.log_publisher import LogPublisher
+from cluster.core.members import ClusterMember
+from cluster.runtime.activities import ActivityScope
+from cluster.runtime.dialling import Endpoint
+from cluster.runtime.log_control import LogControl, MemberLogEndpoints
+from cluster.runtime.log_links import LogImage, LogSubscription
+from cluster.runtime.node_state_file import NodeStateFile
+from cluster.runtime.recording_log_file import RecordingLogFile
+from service_api.types import LOG_STREAM_ID, MemberId, RecordingId, TermId
+from service_api.wire.frame import SetupFrame
+from tests.unit.archive.streams import launch, read_all, small_config
+from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+
+TERM_LENGTH = 65536
+SESSION = 77
+ONE = MemberId(1)
+_T = TypeVar("_T")
+
+
+@dataclass
+class Member:
+    """A `LogControl` with everything below it, and what it told the core."""
+
+    control: LogControl
+    ctx: ConsensusContext
+    archive: Archive
+    disk: MemoryFileSystem
+    posted: list[object] = field(default_factory=list)
+    recorded: list[int] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def append(self, count: int, *, length: int = 32) -> bytes:
+        """Append messages to the window, as a leader would, and give the bytes."""
+        publisher = LogPublisher(
+            self.ctx.log_buffer,
+            log_session_id=SESSION,
+            initial_term_id=0,
+            term_length_bytes=TERM_LENGTH,
+            mtu_length_bytes=1408,
+            checksums=True,
+        )
+        begin = self.ctx.log_buffer.append_position
+        for number in range(count):
+            publisher.append_message(number.to_bytes(8, "little").ljust(length, b"."))
+        return b"".join(self.ctx.log_buffer.chunks_from(begin))
+
+    def events(self, kind: type[_T]) -> list[_T]:
+        return [event for event in self.posted if isinstance(event, kind)]
+
+    def connect(self, subscription: LogSubscription, **layout: int) -> tuple[LogImage, FakeTransport]:
+        """Let the leader's link come in."""
+        image, transport = subscription._make_image(), FakeTransport()
+        image.connection_made(transport)
+        values = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
+        setup = SetupFrame.at_position(0, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)
+        receive(image, setup.encode())
+        return image, transport
+
+
+@asynccontextmanager
+async def member(peer: MemberLogEndpoints | None = None) -> AsyncIterator[Member]:
+    """One member's log, empty, with member 1 as its only peer."""
+    disk = MemoryFileSystem()
+    archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
+    recording = await archive.start_recording(stream_id=100, session_id=-1, channel="c", source_identity="s")
+    directory = Path("/cluster")
+    disk.make_directory(directory)
+    recording_log_file = RecordingLogFile.open(directory, file_system=disk)
+    nowhere = Endpoint("127.0.0.1", 1)
+    async with ActivityScope() as tasks:
+        ctx = ConsensusContext(
+            config=ConsensusConfig(
+                member_id=MemberId(0),
+                member_ids=(MemberId(0), ONE),
+                ingress_endpoints="",
+                catchup_endpoint="",
+                startup_canvass_timeout_ns=1,
+                election_timeout_ns=1,
+                election_status_interval_ns=1,
+                leader_heartbeat_timeout_ns=1,
+                leader_heartbeat_interval_ns=1,
+                session_timeout_ns=1,
+                session_limit=1,
+                term_length_bytes=TERM_LENGTH,
+                mtu_length_bytes=1408,
+                checksums=True,
+                catchup_near_bytes=1,
+            ),
+            random=lambda: 0.5,
+            recording_log=recording_log_file.recording_log,
+            log_recording_id=RecordingId(recording.recording_id),
+            log_buffer=LogBuffer(position=0, retained_bytes=1 << 20),
+            members={MemberId(0): ClusterMember(MemberId(0)), ONE: ClusterMember(ONE)},
+            append_position=0,
+        )
+        posted: list[object] = []
+        recorded: list[int] = []
+        failures: list[BaseException] = []
+        control = LogControl(
+            ctx,
+            archive,
+            recording,
+            recording_log_file=recording_log_file,
+            node_state_file=NodeStateFile.open(directory, file_system=disk),
+            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere)},
+            post=posted.append,
+            on_recorded=recorded.append,
+            on_failed=failures.append,
+            tasks=tasks,
+        )
+        yield Member(control, ctx, archive, disk, posted, recorded, failures)
+    with contextlib.suppress(OSError):  # of a test that crashed the disk
+        await archive.abandon()
+
+
+async def until(is_true: Callable[[], object]) -> None:
+    """Let the loop run until something holds."""
+    async with asyncio.timeout(20):
+        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+            await asyncio.sleep(0.001)
+
+
+# --- writing
+
+
+async def test_flush_records_what_was_appended_and_tells_how_far() -> None:
+    async with member() as me:
+        log = me.append(10)
+
+        me.control.flush()
+        me.control.flush()
+
+        assert me.recorded == [len(log)]
+        assert read_all(me.archive) == log
+
+
+async def test_disk_that_refuses_a_write_is_told_with_its_reason() -> None:
+    """Source: peers.md C4 classes 3, 4 and 33."""
+    async with member() as me:
+        me.append(1)
+        me.disk.fail_write = OSError(28, "No space left on device")
+
+        with pytest.raises(ArchiveError, match="No space left"):
+            me.control.flush()
+
+        assert [str(error) for error in me.failures] == [str(me.failures[0])]
+        assert "No space left" in str(me.failures[0])
+        assert me.recorded == []
+
+
+async def test_disk_that_refuses_a_sync_is_told_and_nothing_counts_as_recorded() -> None:
+    """A failed sync is never retried: the kernel may have dropped the pages. Source: peers.md C4 class 4."""
+    async with member() as me:
+        me.append(1)
+        me.disk.fail_sync = OSError(5, "Input/output error")
+
+        me.control.flush()
+        me.disk.fail_sync = None
+        me.append(1)
+        with pytest.raises(ArchiveError, match="Input/output error"):
+            me.control.flush()
+
+        assert len(me.failures) == 1
+        assert me.recorded == []
+
+
+async def test_candidate_term_is_on_the_disk_when_persisting_returns() -> None:
+    """Source: aeron.md §2.8."""
+    async with member() as me:
+        await me.control.persist_candidate_term(fx.PersistCandidateTerm(5, 0, 0))
+
+        me.disk.crash()
+        assert NodeStateFile.open(Path("/cluster"), file_system=me.disk).candidate_term_id == 5
+
+
+async def test_recording_log_is_on_the_disk_when_persisting_returns() -> None:
+    async with member() as me:
+        me.ctx.begin_log_term(TermId(0), 0)
+
+        await me.control.persist_recording_log()
+
+        me.disk.crash()
+        reopened = RecordingLogFile.open(Path("/cluster"), file_system=me.disk)
+        assert reopened.recording_log.term_entry(0) is not None
+
+
+# --- stopping and cutting
+
+
+async def test_stop_records_what_was_not_flushed_and_gives_where_the_log_ends() -> None:
+    async with member() as me:
+        log = me.append(3)
+
+        position = await me.control.stop()
+
+        assert position == len(log)
+        assert me.recorded[-1:] == [len(log)]
+        assert read_all(me.archive) == log
+
+
+async def test_truncated_log_goes_on_where_it_was_cut() -> None:
+    async with member() as me:
+        log = me.append(10)
+        await me.control.stop()
+
+        await me.control.truncate(64 * 4)
+        more = me.append(2)
+        me.control.flush()
+
+        assert read_all(me.archive) == log[: 64 * 4] + more
+        assert me.recorded[-1] == 64 * 6
+
+
+async def test_stop_in_the_middle_of_a_copy_brings_the_window_to_where_the_recording_ends() -> None:
+    """The copy goes straight to the recording; what was copied stays, and the next round goes on from there."""
+    async with member() as source:
+        log = source.append(400)
+        source.control.flush()
+        server = ArchiveServer(source.archive)
+        await server.start("127.0.0.1", 0)
+        try:
+            endpoint = Endpoint("127.0.0.1", server.port)
+            async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
+                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640))
+                await until(lambda: me.recorded[-1:] == [len(log)])
+                assert me.ctx.log_buffer.append_position == 0
+
+                position = await me.control.stop()
+
+                assert position == me.ctx.log_buffer.append_position == len(log)
+                assert me.posted == []
+                assert read_all(me.archive) == log
+        finally:
+            await server.aclose()
+
+
+async def test_copied_term_is_told_once_it_is_durable() -> None:
+    async with member() as source:
+        log = source.append(400)
+        source.control.flush()
+        server = ArchiveServer(source.archive)
+        await server.start("127.0.0.1", 0)
+        try:
+            endpoint = Endpoint("127.0.0.1", server.port)
+            async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
+                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 100))
+                await until(lambda: me.posted)
+
+                assert me.posted == [ev.ReplicationDone(64 * 100)]
+                assert me.ctx.log_buffer.append_position == me.recorded[-1] == 64 * 100
+                assert read_all(me.archive) == log[: 64 * 100]
+        finally:
+            await server.aclose()
+
+
+async def test_copy_that_cannot_be_made_is_told() -> None:
+    async with member() as me:
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 640))
+
+        await until(lambda: me.posted)
+
+        (failed,) = me.events(ev.ActivityFailed)
+        assert "log replication from member 1 failed" in failed.reason
+
+
+# --- following
+
+
+async def test_live_log_is_joined_at_the_append_position_when_it_connects() -> None:
+    async with member() as me:
+        me.control.join_log(fx.JoinLog(SESSION))
+        assert me.posted == []
+
+        me.connect(me.control._live)
+
+        assert me.posted == [ev.LogJoined(SESSION)]
+
+
+async def test_live_log_that_waits_is_joined_when_it_is_asked_for() -> None:
+    """A link that connects while the member is in INIT waits."""
+    async with member() as me:
+        _, transport = me.connect(me.control._live)
+        await me.control.stop()
+        assert not transport.is_aborted
+
+        me.control.join_log(fx.JoinLog(SESSION))
+
+        assert me.posted == [ev.LogJoined(SESSION)]
+        assert transport.is_reading()
+
+
+async def test_received_frames_are_recorded_at_once() -> None:
+    async with member() as leader, member() as me:
+        log = leader.append(5)
+        image, _ = me.connect(me.control._live)
+        me.control.join_log(fx.JoinLog(SESSION))
+
+        receive(image, log)
+
+        assert me.recorded == [len(log)]
+        assert read_all(me.archive) == log
+
+
+async def test_disk_that_refuses_received_frames_is_told() -> None:
+    async with member() as leader, member() as me:
+        log = leader.append(5)
+        image, _ = me.connect(me.control._live)
+        me.control.join_log(fx.JoinLog(SESSION))
+        me.disk.fail_write = OSError(28, "No space left on device")
+
+        receive(image, log)
+
+        assert me.failures
+        assert all("No space left" in str(error) for error in me.failures)
+
+
+async def test_stream_laid_out_differently_is_refused() -> None:
+    """Its positions would mean other bytes."""
+    async with member() as me:
+        me.control.join_log(fx.JoinLog(SESSION))
+
+        _, transport = me.connect(me.control._live, term_length_bytes=2 * TERM_LENGTH)
+
+        assert transport.is_aborted
+        assert [type(event) for event in me.posted] == [ev.ActivityFailed]
+
+
+async def test_catchup_that_ends_before_the_live_log_is_joined_is_a_failure() -> None:
+    async with member() as me:
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        image, _ = me.connect(me.control._catchup)
+
+        image.connection_lost(None)
+
+        assert me.posted == [
+            ev.CatchupImageAvailable(SESSION),
+            ev.ActivityFailed("catch-up link closed: connection closed"),
+        ]
+
+
+async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> None:
+    """The live log brings everything from the join on.
+
+    1. The leader sees that the follower has joined, ends the replay and sends StopCatchup.
+    2. The end of the catch-up link and StopCatchup come on two connections; under load the end is often seen first.
+    3. The follower took it for a failure, and began its election and its catch-up again.
+    """
+    async with member() as me:
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        catchup, _ = me.connect(me.control._catchup)
+        live, _ = me.connect(me.control._live)
+        me.control.join_log(fx.JoinLog(SESSION))
+
+        catchup.connection_lost(None)
+        assert me.posted == [ev.CatchupImageAvailable(SESSION), ev.LogJoined(SESSION)]
+        live.connection_lost(None)
+
+        assert me.posted[2:] == [ev.LogImageClosed(SESSION, "connection closed")]
+
+
+async def test_catchup_that_connected_for_an_earlier_attempt_is_not_taken_for_this_one() -> None:
+    """Its replay was ended when the follower canvassed again; it would fail, and leave the next one waiting in turn."""
+    async with member() as me:
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        await me.control.stop()
+        _, stale = me.connect(me.control._catchup)
+
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        assert stale.is_aborted
+        assert me.posted == []
+        _, fresh = me.connect(me.control._catchup)
+
+        assert me.posted == [ev.CatchupImageAvailable(SESSION)]
+        assert fresh.is_reading()
+
+
+async def test_stop_forgets_what_was_waited_for() -> None:
+    async with member() as me:
+        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+
+        await me.control.stop()
+        me.connect(me.control._live)
+        me.connect(me.control._catchup)
+
+        assert me.posted == []
+
+
+# --- leading
+
+
+class Sink:
+    """The catch-up endpoint of a follower: takes whatever comes, or reads nothing at all."""
+
+    def __init__(self, *, is_reading: bool = True) -> None:
+        self.data = bytearray()
+        self.is_over = asyncio.Event()
+        self._is_reading = is_reading
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while self._is_reading and (data := await reader.read(65536)):
+                self.data += data
+            await self.is_over.wait() if not self._is_reading else self.is_over.set()
+        except ConnectionError:
+            self.is_over.set()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def listening(sink: Sink) -> AsyncIterator[str]:
+    server = await asyncio.start_server(sink.accept, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+async def test_catchup_replay_brings_the_log_and_follows_its_end_until_it_is_stopped() -> None:
+    async with member() as me:
+        log = me.append(300)
+        me.control.flush()
+        sink = Sink()
+        async with listening(sink) as endpoint:
+            me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 640, SESSION))
+            await until(lambda: len(sink.data) >= 64 + len(log) - 640)
+            log += me.append(10)
+            me.control.flush()
+            await until(lambda: len(sink.data) >= 64 + len(log) - 640)
+            me.control.stop_catchup_replay(ONE)
+            async with asyncio.timeout(20):
+                await sink.is_over.wait()
+
+        assert SetupFrame.decode(sink.data).position == 640
+        assert bytes(sink.data[64:]) == log[640:]
+
+
+@pytest.mark.parametrize("endpoint", ["nowhere", "127.0.0.1:1", "127.0.0.1:99999", f"{'x' * 70}.example:1", "\ud800:1"])
+async def test_follower_with_an_endpoint_that_cannot_be_reached_does_no_harm(endpoint: str) -> None:
+    """The endpoint comes from the other member; nothing it says may end this one."""
+    async with member() as me:
+        me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 0, SESSION))
+
+        await until(lambda: not me.control._catchup_replays)
+
+        assert me.posted == me.failures == []
+
+
+async def test_publication_is_closed_when_the_log_stops() -> None:
+    sink = Sink()
+    async with listening(sink) as endpoint:
+        log_endpoint = Endpoint.parse(endpoint)
+        async with member(MemberLogEndpoints(log_endpoint, log_endpoint)) as me:
+            me.control.open_publication(fx.OpenLogPublication(TermId(0), SESSION))
+            await until(lambda: len(sink.data) == 64)
+
+            await me.control.stop()
+
+            async with asyncio.timeout(20):
+                await sink.is_over.wait()
+            assert SetupFrame.decode(sink.data).session_id == SESSION
