@@ -5,8 +5,8 @@ have reached the disk, or have waited for something to settle, before the next o
 goes on in a task, and what arrives meanwhile waits in the inbox. That is how "persist, then send" holds without the
 core knowing time.
 
-A turn is run where its event arrives, not by a task that wakes up for it: at one message in flight that saves two
-passes of the loop, 40 us of 180.
+A turn is run where its event arrives, not by a task that wakes up for it: an event and what comes of it are then one
+stack, which is what a trace shows. The wake-up itself would cost little (1.4 us on uvloop).
 
 The data plane does not go through the inbox. Received chunks are appended to the window where they arrive, and one
 flush per pass of the loop hands them to the links and the recording.
