@@ -1,0 +1,246 @@
+"""Consensus links: what is sent, dropped, taken and refused, and when a link counts as up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from cluster.core.context import PROTOCOL_VERSION
+from cluster.messages.consensus import (
+    AppendPosition,
+    CanvassPosition,
+    CommitPosition,
+    StopCatchup,
+    TerminationPosition,
+    Vote,
+)
+from cluster.runtime.activities import ActivityScope
+from cluster.runtime.dialling import Endpoint
+from cluster.runtime.member_links import MemberLinks, _Inbound, _Outbound
+from service_api import ConfigurationError
+from service_api.types import CONSENSUS_STREAM_ID, INGRESS_STREAM_ID, MemberId, TermId
+from service_api.wire.frame import SetupFrame, encode_frame
+from service_api.wire.message import Message, decode_message
+from service_api.wire.stream import FrameParser
+from tests.unit.cluster.runtime.fake_transport import FakeTransport
+
+ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
+NOWHERE = Endpoint("127.0.0.1", 1)
+
+
+def setup(member_id: int, *, stream_id: int = CONSENSUS_STREAM_ID) -> bytes:
+    return SetupFrame(session_id=member_id, stream_id=stream_id).encode()
+
+
+def framed(message: Message) -> bytes:
+    return encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID)
+
+
+def canvass(member_id: int, position: int = 0) -> CanvassPosition:
+    return CanvassPosition(
+        log_leadership_term_id=TermId(0),
+        log_position=position,
+        leadership_term_id=TermId(0),
+        follower_member_id=MemberId(member_id),
+        protocol_version=PROTOCOL_VERSION,
+    )
+
+
+class Links:
+    """Links of member 0 to members 1 and 2, and what they told."""
+
+    def __init__(self, peers: dict[MemberId, Endpoint] | None = None) -> None:
+        self.messages: list[Message] = []
+        self.changes: list[tuple[MemberId, bool]] = []
+        self.links = MemberLinks(
+            ME,
+            peers or {ONE: NOWHERE, TWO: NOWHERE},
+            on_message=self.messages.append,
+            on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
+        )
+
+    def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
+        outbound, transport = _Outbound(self.links, member_id, asyncio.Future()), FakeTransport()
+        outbound.connection_made(transport)
+        assert transport.take_written() == setup(ME)
+        return outbound, transport
+
+    def accepted(self, data: bytes = b"") -> tuple[_Inbound, FakeTransport]:
+        inbound, transport = _Inbound(self.links), FakeTransport()
+        inbound.connection_made(transport)
+        inbound.data_received(data)
+        return inbound, transport
+
+
+async def until(is_true: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+            await asyncio.sleep(0.001)
+
+
+# --- out
+
+
+async def test_message_goes_out_on_the_members_link_as_one_frame() -> None:
+    mine = Links()
+    _, transport = mine.dialled(ONE)
+    _, other = mine.dialled(TWO)
+
+    mine.links.send(ONE, canvass(ME))
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert decode_message(frame.payload) == canvass(ME)
+    assert other.take_written() == b""
+
+
+async def test_message_to_a_member_whose_link_is_down_is_dropped() -> None:
+    """Best effort: what matters is repeated."""
+    mine = Links()
+    outbound, transport = mine.dialled(ONE)
+    outbound.connection_lost(None)
+
+    mine.links.send(ONE, canvass(ME))
+    mine.links.send(TWO, canvass(ME))
+
+    assert transport.take_written() == b""
+    assert mine.changes == [(ONE, True), (ONE, False)]
+
+
+async def test_member_that_does_not_read_gets_no_more_than_the_limit() -> None:
+    """Memory is bounded. Source: peers.md C4 class 29."""
+    mine = Links()
+    _, transport = mine.dialled(ONE)
+    transport.waiting_bytes = (1 << 20) + 1
+
+    mine.links.send(ONE, canvass(ME))
+    assert transport.take_written() == b""
+    transport.waiting_bytes = 0
+    mine.links.send(ONE, canvass(ME))
+
+    assert transport.take_written() == framed(canvass(ME))
+
+
+# --- in
+
+
+@pytest.mark.parametrize("step", [1, 33, 1000])
+def test_messages_are_taken_in_order_however_they_are_cut(step: int) -> None:
+    mine = Links()
+    inbound, _ = mine.accepted()
+    data = setup(ONE) + b"".join(framed(canvass(ONE, position)) for position in range(0, 320, 32))
+
+    for start in range(0, len(data), step):
+        inbound.data_received(data[start : start + step])
+
+    assert mine.messages == [canvass(ONE, position) for position in range(0, 320, 32)]
+
+
+def test_member_that_dials_in_does_not_count_as_up() -> None:
+    """Up means that it can be told something: the link that this member dialled."""
+    mine = Links()
+
+    mine.accepted(setup(ONE))
+
+    assert mine.changes == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        canvass(TWO),
+        canvass(ME),
+        canvass(9),
+        CommitPosition(leadership_term_id=TermId(1), log_position=0, leader_member_id=TWO),
+        AppendPosition(leadership_term_id=TermId(1), log_position=0, follower_member_id=ME, flags=0),
+        Vote(
+            candidate_term_id=TermId(1),
+            log_leadership_term_id=TermId(0),
+            log_position=0,
+            candidate_member_id=ME,
+            follower_member_id=TWO,
+            vote=True,
+        ),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_message_that_another_member_should_have_sent_is_refused(message: Message) -> None:
+    """One link speaks for one member: nobody votes for another, or counts for one in a quorum."""
+    mine = Links()
+
+    _, transport = mine.accepted(setup(ONE) + framed(message))
+
+    assert transport.is_aborted
+    assert mine.messages == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        setup(9),
+        setup(ME),
+        setup(ONE, stream_id=INGRESS_STREAM_ID),
+        framed(canvass(ONE)),
+        bytes(64),
+        b"\xff" * 64,
+        setup(ONE) + encode_frame(b"", stream_id=CONSENSUS_STREAM_ID),
+        setup(ONE) + encode_frame(canvass(ONE).encode()[:20], stream_id=CONSENSUS_STREAM_ID),
+        setup(ONE) + framed(TerminationPosition(leadership_term_id=TermId(0), log_position=0)),
+    ],
+    ids=["stranger", "myself", "stream", "no setup", "zeros", "ones", "empty", "cut", "a kind the core does not take"],
+)
+def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
+    mine = Links()
+
+    _, transport = mine.accepted(data)
+
+    assert transport.is_aborted
+    assert mine.messages == []
+
+
+def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() -> None:
+    mine = Links()
+    message = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ME)
+
+    mine.accepted(setup(TWO) + framed(message))
+
+    assert mine.messages == [message]
+
+
+# --- both, on real sockets
+
+
+async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
+    """A closed link is news. Source: DESIGN §4."""
+    mine, theirs = Links(), Links({ME: NOWHERE})
+    async with ActivityScope() as tasks:
+        await theirs.links.start(Endpoint("127.0.0.1", 0), tasks)
+        server = theirs.links._server
+        assert server is not None
+        port = server.sockets[0].getsockname()[1]
+        mine.links._peers = {ONE: Endpoint("127.0.0.1", port)}
+        await mine.links.start(Endpoint("127.0.0.1", 0), tasks)
+        await until(lambda: mine.changes == [(ONE, True)])
+
+        theirs.links.close()
+        await until(lambda: mine.changes == [(ONE, True), (ONE, False)])
+        again = Links({ME: NOWHERE})
+        await again.links.start(Endpoint("127.0.0.1", port), tasks)
+        await until(lambda: mine.changes == [(ONE, True), (ONE, False), (ONE, True)])
+        mine.links.send(ONE, canvass(ME))
+        await until(lambda: again.messages)
+
+        assert again.messages == [canvass(ME)]
+        mine.links.close()
+        again.links.close()
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "host:²", "host:-1"])
+def test_endpoint_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected host:port"):
+        Endpoint.parse(text)
+
+
+def test_endpoint_may_be_an_ipv6_address() -> None:
+    assert Endpoint.parse("[::1]:9000") == Endpoint("::1", 9000)
