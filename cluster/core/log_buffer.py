@@ -8,6 +8,7 @@ read the archive; the window never waits for them, which is what bounds memory w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 
@@ -82,7 +83,7 @@ class LogBuffer:
     def chunk_at(self, position: int) -> tuple[bytes, int] | None:
         """Find the chunk that holds the frame at `position`: the chunk and the offset in it.
 
-        None at the append position. The search runs from the newest chunk, where readers are.
+        None at the append position. Readers are at the newest chunk or, when a commit was late, thousands behind it.
         """
         invariant(
             self.base_position <= position <= self.append_position,
@@ -90,14 +91,11 @@ class LogBuffer:
             position=position,
             window=self,
         )
+        if position == self.append_position:
+            return None
         starts = self._starts
-        for index in range(len(starts) - 1, -1, -1):
-            start = starts[index]
-            if start <= position:
-                offset = position - start
-                chunk = self._chunks[index]
-                return (chunk, offset) if offset < len(chunk) else None
-        return None
+        index = -1 if starts[-1] <= position else bisect_right(starts, position) - 1
+        return self._chunks[index], position - starts[index]
 
     def chunks_from(self, position: int) -> Iterator[bytes]:
         """Yield the bytes from `position` to the append position, in order; only the first may be cut."""
