@@ -153,6 +153,7 @@ class ConsensusModule:
     def _begin_election(self, reason: str, *, is_node_startup: bool = False) -> None:
         self.leader = None
         self.follower = None
+        self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
         self.election_count += 1

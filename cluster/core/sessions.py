@@ -64,6 +64,8 @@ class SessionManager:
         self.sessions: dict[ClusterSessionId, ClusterSession] = {}
         self._connections: dict[ClusterSessionId, int] = {}
         self._sessions_by_connection: dict[int, ClusterSessionId] = {}
+        self._awaiting_open: dict[ClusterSessionId, int] = {}
+        """Leader: the connections of clients whose SessionOpenEvent is appended and not delivered yet."""
         self._next_session_id = 1
         self._next_committed_session_id = 1
 
@@ -79,6 +81,11 @@ class SessionManager:
         self._next_session_id = max(self._next_session_id, session_id + 1)
         if session_id not in self.sessions:
             self._add(event, end_position)
+        connection_id = self._awaiting_open.pop(session_id, None)
+        if connection_id is not None:
+            detail = self._ctx.config.ingress_endpoints
+            self._answer(connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
+            self._open_ingress(connection_id, session_id)
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A SessionCloseEvent is delivered: the session is gone on this member."""
@@ -97,8 +104,12 @@ class SessionManager:
             session.close_reason = CloseReason.SERVICE_ACTION
 
     def roll_back(self) -> None:
-        """Undo what was appended here as leader and may never commit."""
+        """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
         commit_position = self._ctx.commit_position
+        for session_id, connection_id in self._awaiting_open.items():
+            correlation_id = self.sessions[session_id].correlation_id
+            self._answer(connection_id, correlation_id, EventCode.REDIRECT, detail=self._ctx.config.ingress_endpoints)
+        self._awaiting_open.clear()
         for session in [*self.sessions.values()]:
             if session.opened_log_position > commit_position:
                 del self.sessions[session.cluster_session_id]
@@ -137,11 +148,17 @@ class SessionManager:
         session_id = self._sessions_by_connection.pop(connection_id, None)
         if session_id is not None:
             del self._connections[session_id]
+        for waiting_id in [key for key, value in self._awaiting_open.items() if value == connection_id]:
+            del self._awaiting_open[waiting_id]
 
     # --- the leader
 
     def on_connect(self, connection_id: int, request: SessionConnectRequest, publisher: LogPublisher) -> None:
-        """Open a session, or say why not. The answer goes out once the open is appended, not once it is committed."""
+        """Open a session, or say why not. The answer goes out when the open is delivered.
+
+        Not when it is appended: an open that never commits gives its id back, and the client that was told of it would
+        take the session of the client that gets the id next.
+        """
         ctx = self._ctx
         major = request.version >> 16
         if major != PROTOCOL_MAJOR_VERSION:
@@ -164,18 +181,16 @@ class SessionManager:
             encoded_principal=b"",
         )
         self._add(event, publisher.append_message(event.encode()))
+        self._awaiting_open[session_id] = connection_id
         ctx.emit(fx.SessionChanged("session.opened", session_id, request.client_info or "client connected"))
-        self._answer(
-            connection_id,
-            request.correlation_id,
-            EventCode.OK,
-            session_id=session_id,
-            detail=ctx.config.ingress_endpoints,
-        )
-        self._open_ingress(connection_id, session_id)
 
     def on_keep_alive(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
-        """A client says it is alive: link its connection, and tell it about a newer term."""
+        """A client says it is alive: link its connection, and tell it about a newer term.
+
+        A client that knows a newer term than this leader is not its business: the session is of another history.
+        """
+        if leadership_term_id > self._ctx.leadership_term_id:
+            return
         session = self.sessions.get(session_id)
         if session is None or session.state is not SessionState.OPEN:
             self.on_stray(connection_id, session_id, leadership_term_id)
@@ -185,7 +200,12 @@ class SessionManager:
             self._welcome(connection_id, session_id)
 
     def on_stray(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
-        """A message that cannot be taken gets an answer: the new term, or that the session is closed."""
+        """A message that cannot be taken gets an answer: the new term, or that the session is closed.
+
+        But not from a leader that was replaced and does not know it yet.
+        """
+        if leadership_term_id > self._ctx.leadership_term_id:
+            return
         session = self.sessions.get(session_id)
         if session is not None and session.state is SessionState.OPEN:
             if leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
