@@ -90,6 +90,10 @@ class Solo:
         """The state of the election; CLOSED between elections."""
         return S.CLOSED if self.module.election is None else self.module.election.state
 
+    def is_in(self, *states: ElectionState) -> bool:
+        """Whether the election is in one of these states."""
+        return self.state in states
+
     def feed(self, *events: object) -> list[fx.Effect]:
         """Feed events; give the effects of these alone."""
         taken: list[fx.Effect] = []
@@ -211,21 +215,21 @@ class Solo:
         """Both others report no newer a log."""
         log_term_id, position = self.ctx.log_leadership_term_id, self.ctx.append_position
         self.feed(self.canvass(1, log_term_id, position), self.canvass(2, log_term_id, position))
-        assert self.state is S.NOMINATE
+        assert self.is_in(S.NOMINATE)
         return self
 
     def reach_candidate_ballot(self) -> Solo:
         """The nomination deadline passes."""
         self.reach_nominate()
         self.wait(self.ctx.config.election_timeout_ns)
-        assert self.state is S.CANDIDATE_BALLOT
+        assert self.is_in(S.CANDIDATE_BALLOT)
         return self
 
     def reach_leader_log_replication(self) -> Solo:
         """Both others vote yes."""
         self.reach_candidate_ballot()
         self.feed(self.vote(1, vote=True), self.vote(2, vote=True))
-        assert self.state is S.LEADER_LOG_REPLICATION
+        assert self.is_in(S.LEADER_LOG_REPLICATION)
         return self
 
     def lead(self) -> Solo:
