@@ -9,30 +9,37 @@ read the archive; the window never waits for them, which is what bounds memory w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from service_api import invariant
+
+_COMPACT_COUNT: Final = 1024
+"""How many dropped chunks the lists may begin with before they are cut, and then only if these are the half of all."""
 
 
 class LogBuffer:
     """A bounded window of the log's bytes, addressed by position.
 
-    Invariant: `base_position <= append_position`, and the chunks between them are adjacent.
+    Invariant: `base_position <= append_position`, and the chunks between them are adjacent. The lists hold them from
+    index `_head` on; what was dropped before it is cut off now and then, so that any chunk is found by bisection (a
+    deque is as good at its ends and 100 times slower in the middle of 100,000 chunks).
     """
 
-    __slots__ = ("_chunks", "_pending", "_retained_bytes", "_starts", "append_position", "base_position")
+    __slots__ = ("_chunks", "_head", "_pending", "_retained_bytes", "_starts", "append_position", "base_position")
 
     def __init__(self, *, position: int, retained_bytes: int) -> None:
         self.append_position = position
         self.base_position = position
         self._retained_bytes = retained_bytes
-        self._chunks: deque[bytes] = deque()
-        self._starts: deque[int] = deque()
+        self._chunks: list[bytes] = []
+        self._starts: list[int] = []
+        self._head = 0
         self._pending: list[bytes] = []
 
     def __repr__(self) -> str:
-        return f"<LogBuffer base={self.base_position} append={self.append_position} chunks={len(self._chunks)}>"
+        count = len(self._chunks) - self._head
+        return f"<LogBuffer base={self.base_position} append={self.append_position} chunks={count}>"
 
     def append(self, chunk: bytes) -> None:
         """Add whole frames at the append position; their length is a multiple of 32."""
@@ -70,15 +77,22 @@ class LogBuffer:
         self._chunks.clear()
         self._starts.clear()
         self._pending.clear()
+        self._head = 0
         self.append_position = position
         self.base_position = position
 
     def discard_before(self, position: int) -> None:
         """Drop chunks that end at or before `position`, keeping the configured number of bytes for late joiners."""
         limit = min(position, self.append_position - self._retained_bytes)
-        chunks, starts = self._chunks, self._starts
-        while chunks and starts[0] + len(chunks[0]) <= limit:
-            self.base_position = starts.popleft() + len(chunks.popleft())
+        chunks, head = self._chunks, self._head
+        while head < len(chunks) and self.base_position + len(chunks[head]) <= limit:
+            self.base_position += len(chunks[head])
+            chunks[head] = b""
+            head += 1
+        if head > _COMPACT_COUNT and 2 * head > len(chunks):
+            del chunks[:head], self._starts[:head]
+            head = 0
+        self._head = head
 
     def chunk_at(self, position: int) -> tuple[bytes, int] | None:
         """Find the chunk that holds the frame at `position`: the chunk and the offset in it.
@@ -94,19 +108,14 @@ class LogBuffer:
         if position == self.append_position:
             return None
         starts = self._starts
-        index = -1 if starts[-1] <= position else bisect_right(starts, position) - 1
+        index = -1 if starts[-1] <= position else bisect_right(starts, position, self._head) - 1
         return self._chunks[index], position - starts[index]
 
     def chunks_from(self, position: int) -> Iterator[bytes]:
         """Yield the bytes from `position` to the append position, in order; only the first may be cut."""
-        invariant(
-            self.base_position <= position <= self.append_position,
-            "read outside the window",
-            position=position,
-            window=self,
-        )
-        for start, chunk in zip(self._starts, self._chunks, strict=True):
-            if start >= position:
-                yield chunk
-            elif start + len(chunk) > position:
-                yield chunk[position - start :]
+        found = self.chunk_at(position)
+        if found is None:
+            return
+        chunk, offset = found
+        yield chunk[offset:]
+        yield from self._chunks[bisect_right(self._starts, position, self._head) :]
