@@ -138,3 +138,14 @@ class ConsensusContext:
         )
         self.log_leadership_term_id = leadership_term_id
         self.emit(PersistRecordingLog())
+
+    def drop_log_term(self) -> None:
+        """Take back, durably, the mark of the last term; what the log holds is the term's before."""
+        entry = self.recording_log.last_term()
+        assert entry is not None
+        self.recording_log.remove_entry(entry)
+        last = self.recording_log.last_term()
+        if last is not None:
+            self.recording_log.commit_log_position(last.leadership_term_id, NULL_POSITION)
+        self.log_leadership_term_id = NULL_TERM_ID if last is None else TermId(last.leadership_term_id)
+        self.emit(PersistRecordingLog())

@@ -67,11 +67,16 @@ def send_vote(ctx: ConsensusContext, request: RequestVote, *, vote: bool) -> Non
 def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is_startup: bool) -> None:
     """Announce the leadership term to a member, together with the term that follows the last one in its log.
 
+    A member whose log ends before its own last term begins, as the leader has it, marked that term where no quorum did:
+    it is told of that very term instead, and drops the mark.
+
     Source: seed 001, "1st NewLeadershipTerm"; aeron.md §2.4, "what a settled leader answers".
     """
     next_term_id, next_base, next_end = NULL_TERM_ID, NULL_POSITION, NULL_POSITION
     if member.log_leadership_term_id < ctx.leadership_term_id:
-        entry = ctx.recording_log.term_entry(TermId(member.log_leadership_term_id + 1))
+        entry = ctx.recording_log.term_entry(member.log_leadership_term_id)
+        if entry is None or entry.term_base_log_position <= member.log_position:
+            entry = ctx.recording_log.term_entry(TermId(member.log_leadership_term_id + 1))
         invariant(
             entry is not None,
             "the leader's recording log has every term",

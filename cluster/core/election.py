@@ -181,6 +181,8 @@ class Election(FollowerColumn):
                 self._on_leader_alive(message.commit_position)
         elif message.log_leadership_term_id != ctx.log_leadership_term_id:
             self._answer_with_canvass(message)
+        elif NULL_VALUE < message.next_leadership_term_id == ctx.log_leadership_term_id:
+            self._drop_failed_term(message)
         elif NULL_POSITION < message.next_term_base_log_position < ctx.append_position:
             self._truncate_position = message.next_term_base_log_position
             self.restart(
@@ -477,6 +479,17 @@ class Election(FollowerColumn):
             self._enter(ElectionState.CANVASS, reason)
         else:
             self._ctx.send(MemberId(message.leader_member_id), dialogue.canvass_position(self._ctx))
+
+    def _drop_failed_term(self, message: NewLeadershipTerm) -> None:
+        """Take back the mark of the last term, which no quorum entered: it began, if at all, beyond this log's end.
+
+        No majority can have it here, or the leader would. With it, what is copied next would pass for that term's.
+        """
+        ctx = self._ctx
+        entry = ctx.recording_log.term_entry(ctx.log_leadership_term_id)
+        if entry is not None and entry.term_base_log_position != message.next_term_base_log_position:
+            ctx.drop_log_term()
+        self._answer_with_canvass(message)
 
     def _canvass(self) -> None:
         self._next_status_ns = self._ctx.now_ns + self._ctx.config.election_status_interval_ns

@@ -335,9 +335,18 @@ class Cluster:
             end = min(first.adapter.position, other.adapter.position)
             expect(first.disk.log[:end] == other.disk.log[:end], "logs are equal", first=first, other=other)
             expect(first.service.messages == other.service.messages, "services are equal", first=first, other=other)
+            expect(terms_of(first) == terms_of(other), "recording logs are equal", first=first, other=other)
             expect(session_state(first) == session_state(other), "sessions are equal", first=first, other=other)
         roles = [node.ctx.role for node in self.nodes.values()]
         expect(roles.count(Role.LEADER) == 1, "one member leads", roles=roles)
+
+
+def terms_of(node: Node) -> list[tuple[int, int, int]]:
+    """Which term wrote which part of a member's log, as its disk has it."""
+    return [
+        (entry.leadership_term_id, entry.term_base_log_position, entry.log_position)
+        for entry in node.disk.terms.entries
+    ]
 
 
 def session_state(node: Node) -> object:
