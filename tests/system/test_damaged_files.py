@@ -6,7 +6,7 @@ import shutil
 import socket
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,11 +27,12 @@ async def stopped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sys
 
 
 @pytest.fixture
-def cluster(stopped: SystemCluster, data_dir: Path) -> SystemCluster:
+def cluster(stopped: SystemCluster, data_dir: Path) -> Iterator[SystemCluster]:
     """The same member with a copy of its directory, not started."""
     copy = SystemCluster(data_dir, member_count=1, start=[])
     shutil.copytree(stopped.directory_of(0), copy.directory_of(0))
-    return copy
+    with copy.processes.group:
+        yield copy
 
 
 def _write(offset: int, data: bytes) -> Callable[[Path], None]:
