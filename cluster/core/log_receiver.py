@@ -68,10 +68,14 @@ class LogReceiver:
             if kind >> 16 == TYPE_DATA and self._checksums:
                 frame_limit = min(end - offset, term_length - term_offset) // length
                 taken = self._verify(view, offset, length, frame_limit, term_id, term_offset)
-            elif kind >> 16 in (TYPE_DATA, TYPE_PADDING):
+            elif kind >> 16 == TYPE_DATA or (kind >> 16 == TYPE_PADDING and term_offset + length == term_length):
                 taken = length
             else:
-                raise RemoteProtocolError(f"log frame type={kind >> 16} expected={TYPE_DATA} or {TYPE_PADDING}")
+                # The checksum covers neither the type nor padding, so padding has to be where padding belongs.
+                raise RemoteProtocolError(
+                    f"log frame type={kind >> 16} frame_length={frame_length} term_offset={term_offset} "
+                    f"expected={TYPE_DATA}, or {TYPE_PADDING} to the end of the term"
+                )
             offset += taken
             term_offset += taken
             if term_offset == term_length:

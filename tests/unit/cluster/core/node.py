@@ -371,7 +371,7 @@ class Node:
         if not self.is_alive or self.is_paused:
             return
         self._is_in_turn = True
-        self._guard(lambda: self.adapter.poll(1 << 20))
+        self._guard(self._deliver_all)
         self._is_in_turn = False
         if not self.is_alive:
             return
@@ -380,6 +380,10 @@ class Node:
             self._replay_target = None
             self._inbox.append(ev.ReplayDone(self.adapter.position, self.agent.time))
         self._turn()
+
+    def _deliver_all(self) -> None:
+        while self.adapter.poll(1 << 20):
+            """There is more."""
 
     # --- effects
 
