@@ -101,6 +101,7 @@ class Node:
             _ArchiveLogReader(archive, recording.recording_id),
             self.service_agent,
             self.module,
+            monotonic_ns=clock.monotonic_ns,
         )
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ Source: Aeron `BoundedLogAdapter`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -34,6 +35,14 @@ _UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
 _SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID
 _PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 _ARCHIVE_READ_BYTES: Final = 1 << 20
+
+_LONGEST_RUN_BYTES: Final = 64 << 10
+_TURN_NS: Final = 20_000_000
+_RUN_NS: Final = _TURN_NS // 8
+"""How long one `poll` may take, and how long a run of messages should at most, between two looks at the clock.
+
+A service that takes 1 ms a message would otherwise stop the loop for seconds, and the heartbeats with it.
+"""
 
 
 @lru_cache(maxsize=256)
@@ -72,12 +81,20 @@ class BoundedLogAdapter:
     """
 
     def __init__(
-        self, log_buffer: LogBuffer, reader: LogReader, agent: ClusteredServiceAgent, module: ModuleReplay
+        self,
+        log_buffer: LogBuffer,
+        reader: LogReader,
+        agent: ClusteredServiceAgent,
+        module: ModuleReplay,
+        *,
+        monotonic_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._log_buffer = log_buffer
         self._reader = reader
         self._agent = agent
         self._module = module
+        self._monotonic_ns = monotonic_ns
+        self._run_bytes = _LONGEST_RUN_BYTES >> 4
         self._assembler = MessageAssembler()
         self.position = 0
         self.limit_position = 0
@@ -90,17 +107,20 @@ class BoundedLogAdapter:
         self.limit_position = max(self.limit_position, position)
 
     def poll(self, limit_bytes: int) -> bool:
-        """Deliver about `limit_bytes` of the log. True when more may be delivered at once.
+        """Deliver about `limit_bytes` of the log, less where the service is slow. True when more may be delivered.
 
         Raises:
             InvariantViolation: the log holds what no leader writes; the node must stop.
         """
         stop_position = min(self.limit_position, self.position + limit_bytes)
+        now_ns = self._monotonic_ns()
+        late_ns = now_ns + _TURN_NS
         self._agent.enter_messages()
         try:
-            while self.position < stop_position:
+            while self.position < stop_position and now_ns < late_ns:
                 chunk, offset = self._chunk()
-                self._deliver(chunk, offset, min(len(chunk), offset + self.limit_position - self.position))
+                end = min(len(chunk), offset + self.limit_position - self.position)
+                now_ns = self._deliver(chunk, offset, end, now_ns, late_ns)
         finally:
             self._agent.leave_messages()
             self._agent.egress.flush()
@@ -123,20 +143,29 @@ class BoundedLogAdapter:
         )
         return data, 0
 
-    def _deliver(self, chunk: bytes, offset: int, end: int) -> None:
-        """Deliver the frames of `chunk[offset:end]`, runs of session messages of one length at a time."""
+    def _deliver(self, chunk: bytes, offset: int, end: int, now_ns: int, late_ns: int) -> int:
+        """Deliver the frames of `chunk[offset:end]`, runs of session messages of one length at a time.
+
+        Stops before the end when `late_ns` has come. Gives the time.
+        """
         base = self.position - offset
-        while offset < end:
-            if end - offset >= _PAYLOAD_OFFSET:
-                self._deliver_messages(chunk, offset, end)
-                offset = self.position - base
-                if offset >= end:
-                    return
-            self._deliver_odd(chunk, offset)
+        while offset < end and now_ns < late_ns:
+            self._deliver_messages(chunk, offset, min(end, offset + self._run_bytes))
+            if self.position == base + offset:
+                self._deliver_odd(chunk, offset)
             offset = self.position - base
+            begin_ns, now_ns = now_ns, self._monotonic_ns()
+            if now_ns - begin_ns > _RUN_NS:
+                self._run_bytes = max(1, self._run_bytes >> 2)
+            elif self._run_bytes < _LONGEST_RUN_BYTES:
+                self._run_bytes <<= 1
+        return now_ns
 
     def _deliver_messages(self, chunk: bytes, offset: int, end: int) -> None:
-        """Deliver the session messages of one length that begin at `offset`: the hot loop."""
+        """Deliver the session messages of one length that begin in `chunk[offset:end]`: the hot loop.
+
+        The first of them may go on beyond `end`, where a whole one does not fit.
+        """
         agent, view = self._agent, memoryview(chunk)
         egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
         (length,) = _LENGTH.unpack_from(chunk, offset)
@@ -144,7 +173,7 @@ class BoundedLogAdapter:
         if length < _PAYLOAD_OFFSET:
             return
         position = self.position
-        whole = (end - offset) // length * length
+        whole = (end - offset) // length * length or length
         offset += _PAYLOAD_OFFSET
         for frame_length, kind, template_id, session_id, timestamp in _session_frames(length).iter_unpack(
             view[offset - _PAYLOAD_OFFSET : offset - _PAYLOAD_OFFSET + whole]
