@@ -111,12 +111,12 @@ class ClusteredServiceAgent:
 
     def terminate(self) -> None:
         """Tell the service that no more callbacks follow."""
-        self.service.on_terminate(self)
+        self._call(lambda: self.service.on_terminate(self))
 
     def on_role_change(self, role: Role) -> None:
         """The member's role changed."""
         self._role = role
-        self.service.on_role_change(role)
+        self._call(lambda: self.service.on_role_change(role))
 
     def connect_egress(self, session_id: ClusterSessionId, outlet: EgressOutlet, leadership_term_id: int) -> None:
         """Leader: send the session's egress to this connection; the session itself may be delivered later."""
@@ -186,7 +186,10 @@ class ClusteredServiceAgent:
         )
 
     def on_service_error(self, error: Exception) -> None:
-        """A callback raised. Every member met the same error at the same position, so the log goes on."""
+        """A callback raised. On the log path every member met the same error at the same position: the log goes on.
+
+        Elsewhere it is this member's alone; were it to stop for it, so would each that becomes leader after it.
+        """
         self.error_count += 1
         logger.error("service.failed", log_position=self.log_position, error=repr(error), exc_info=error)
 
