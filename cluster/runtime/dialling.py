@@ -15,6 +15,12 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CONNECT_TIMEOUT_S: Final = 2.0
 _LARGEST_PORT: Final = 65535
+_UNACKNOWLEDGED_LIMIT_MS: Final = 4000
+"""How long what was sent to another member may stay unacknowledged before the link is given up and dialled again.
+
+Without it a link that lost packets for a while waits for TCP's next try, which is as far off as the outage was long:
+after a partition of 15 s it stayed silent for 11.6 s more.
+"""
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,6 +56,14 @@ def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return cast(asyncio.Transport, transport)
+
+
+def as_member_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
+    """Take a connection to another member: as `as_stream_transport`, and given up when nothing gets through."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) and hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_LIMIT_MS)
+    return as_stream_transport(transport)
 
 
 async def dial_forever(

@@ -22,7 +22,7 @@ from service_api.wire.stream import FrameParser
 from ..core.log_buffer import LogBuffer
 from ..core.log_receiver import LogReceiver
 from .activities import ActivityScope
-from .dialling import Endpoint, as_stream_transport, dial_forever
+from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
@@ -91,7 +91,7 @@ class _LogLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
-        self._transport = as_stream_transport(transport)
+        self._transport = as_member_transport(transport)
         self._setup = self._publication._setup(self._publication._log_buffer.append_position)
         self._transport.write(self._setup.encode())
 

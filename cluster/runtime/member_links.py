@@ -29,7 +29,7 @@ from ..messages.consensus import (
     Vote,
 )
 from .activities import ActivityScope
-from .dialling import Endpoint, as_stream_transport, dial_forever
+from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -111,7 +111,7 @@ class _Outbound(asyncio.Protocol):
         self._closed = closed
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream = as_stream_transport(transport)
+        stream = as_member_transport(transport)
         stream.write(SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID).encode())
         self._links._outbound[self._peer_id] = stream
         self._links._on_link_changed(self._peer_id, True)

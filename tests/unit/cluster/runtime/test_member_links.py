@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -212,7 +213,10 @@ def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() -> None:
 
 
 async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
-    """A closed link is news. Source: DESIGN §4."""
+    """A closed link is news. One that loses everything is given up, or it would stay silent after a partition.
+
+    Source: DESIGN §4.
+    """
     mine, theirs = Links(), Links({ME: NOWHERE})
     async with ActivityScope() as tasks:
         await theirs.links.start(Endpoint("127.0.0.1", 0), tasks)
@@ -225,9 +229,11 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
 
         theirs.links.close()
         await until(lambda: mine.changes == [(ONE, True), (ONE, False)])
+        option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
         again = Links({ME: NOWHERE})
         await again.links.start(Endpoint("127.0.0.1", port), tasks)
         await until(lambda: mine.changes == [(ONE, True), (ONE, False), (ONE, True)])
+        assert 0 < mine.links._outbound[ONE].get_extra_info("socket").getsockopt(*option) < 10_000
         mine.links.send(ONE, canvass(ME))
         await until(lambda: again.messages)
 
