@@ -96,10 +96,14 @@ class LogControl:
         await self._catchup.start(catchup_endpoint)
 
     async def aclose(self) -> None:
-        """Stop everything and write the log's stop position."""
-        await self.stop()
+        """Stop everything and write the log's stop position.
+
+        Raises:
+            ArchiveError: the disk has failed; everything that can be closed is closed.
+        """
         self._live.close()
         self._catchup.close()
+        await self.stop()
         await self._recording.stop()
 
     # --- the hot path

@@ -284,6 +284,31 @@ async def test_copy_that_cannot_be_made_is_told() -> None:
         assert "log replication from member 1 failed" in failed.reason
 
 
+async def test_closing_closes_the_links_also_when_the_disk_has_failed() -> None:
+    """The error that stopped the node is the one that is told."""
+    async with member() as me:
+        await me.control.start(Endpoint("127.0.0.1", 0), Endpoint("127.0.0.1", 0))
+        _, transport = me.connect(me.control._live)
+        me.disk.fail_write = OSError(28, "No space left on device")
+        me.append(1)
+
+        with pytest.raises(ArchiveError, match="No space left"):
+            await me.control.aclose()
+
+        servers = [me.control._live._server, me.control._catchup._server]
+        assert [server is not None and server.is_serving() for server in servers] == [False, False]
+        assert transport.is_aborted
+
+
+async def test_closed_log_has_its_stop_position() -> None:
+    async with member() as me:
+        log = me.append(3)
+
+        await me.control.aclose()
+
+        assert me.archive.descriptor(0).stop_position == len(log)
+
+
 # --- following
 
 
