@@ -13,6 +13,7 @@ from random import Random
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
+from cluster.core.sessions import SessionState
 from service_api import ClusterError, Role
 from service_api.types import ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.message import Message
@@ -99,7 +100,8 @@ class Cluster:
     """Members, links, clients and the time they live in. Everything that chance decides comes from one seed."""
 
     def __init__(self, seed: int, *, member_count: int = 3, **settings: object) -> None:
-        self.seed, self.member_count, self.settings = seed, member_count, settings
+        self.seed, self.member_count = seed, member_count
+        self.settings = {"session_timeout_ns": 5_000 * MS, "session_limit": 40, **settings}
         self.random = Random(seed)
         self.referee = Referee()
         self.now_ns = 1_000 * MS
@@ -317,7 +319,9 @@ class Cluster:
         self.clients.clear()
         is_settled = self.run_until(self._is_settled, limit_ns=limit_ns)
         expect(is_settled, "a whole cluster comes to rest", cluster=self, failures=self.failures)
+        self.run(600 * MS)
         self.expect_equal()
+        self.expect_nothing_left_to_do()
 
     def _is_settled(self) -> bool:
         leader = self.leader()
@@ -327,6 +331,13 @@ class Cluster:
             and node.adapter.position == leader.ctx.log_buffer.append_position
             for node in self.nodes.values()
         )
+
+    def expect_nothing_left_to_do(self) -> None:
+        """Every timer that was due has fired, and every session that its service closed is closed."""
+        for node in self.nodes.values():
+            expect(len(node.module.timers) == 0, "timers fire, whoever leads", node=node)
+            for session in node.module.sessions.sessions.values():
+                expect(session.state is SessionState.OPEN, "closes come to an end", node=node, session=session)
 
     def expect_equal(self) -> None:
         """Members that delivered the same log hold the same bytes and the same state."""

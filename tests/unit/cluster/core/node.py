@@ -149,7 +149,7 @@ class Node:
         self.is_alive = False
         self.is_paused = False
         self.incarnation = 0
-        self.skew_ms = cluster.random.randint(-300, 300)
+        self.skew_ms = cluster.random.randint(-100, 100)
         self.failure: BaseException | None = None
 
     def __repr__(self) -> str:
@@ -384,6 +384,9 @@ class Node:
     def _deliver_all(self) -> None:
         while self.adapter.poll(1 << 20):
             """There is more."""
+        if self.service.error is not None:
+            raise self.service.error
+        expect(self.agent.error_count == 0, "no callback fails", node=self)
 
     # --- effects
 

@@ -6,7 +6,7 @@ from cluster.core.consensus_module import ConsensusModule
 from service_api import CloseReason, Cluster, ClusteredService
 from service_api.session import ClientSession
 from service_api.types import ClusterSessionId, TimeUnit
-from tests.unit.cluster.core.checks import Referee
+from tests.unit.cluster.core.checks import Referee, RuleBroken
 
 TIMER = b"T"
 """A message that begins so asks for a timer: its id, its delay in ms."""
@@ -24,6 +24,8 @@ class HistoryService(ClusteredService):
         self._member_id = member_id
         self.messages: list[bytes] = []
         self.timers: list[int] = []
+        self.error: RuleBroken | None = None
+        """The rule that a delivery broke."""
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         self._tell(timestamp, "open", session.id)
@@ -60,7 +62,10 @@ class HistoryService(ClusteredService):
         self._tell(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
 
     def _tell(self, timestamp: int, *what: object) -> None:
-        self._referee.on_delivered(self._member_id, self.cluster.log_position, timestamp, what)
+        try:
+            self._referee.on_delivered(self._member_id, self.cluster.log_position, timestamp, what)
+        except RuleBroken as error:
+            self.error = error  # an exception that left a callback would pass for a fault of the service
 
 
 class Requests:

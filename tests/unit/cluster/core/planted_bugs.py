@@ -1,0 +1,288 @@
+"""Safety rules, each broken on purpose behind a switch: what the checks of this directory have to catch.
+
+A plant replaces one function or method while a test runs; nothing in the product knows of it. `PLANTS` is the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from cluster.core import dialogue, election, leader, members
+from cluster.core import effects as fx
+from cluster.core.context import ConsensusContext
+from cluster.core.election import Election
+from cluster.core.election_state import ElectionState
+from cluster.core.members import ClusterMember
+from cluster.core.recording_log import RecordingLog
+from cluster.core.sessions import SessionManager
+from cluster.core.timers import TimerService
+from cluster.messages.consensus import NewLeadershipTerm
+from cluster.messages.log import SessionOpenEvent
+from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from service_api.types import MemberId, TermId
+from service_api.wire.session import EventCode
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """One broken rule: how to break it, and what finds it.
+
+    `finder` names a test of this directory that must fail; without one, the first of the control run's seeds whose
+    cluster breaks a rule of the referee finds it.
+    """
+
+    name: str
+    rule: str
+    break_it: Callable[[pytest.MonkeyPatch], None]
+    finder: str | None = None
+
+
+def _count_positions_of_any_term(patch: pytest.MonkeyPatch) -> None:
+    real = members.quorum_position
+
+    def quorum_position(everyone: Sequence[ClusterMember], **facts: int) -> int:
+        for member in everyone:
+            if member.append_position >= 0:
+                member.append_leadership_term_id = TermId(facts["leadership_term_id"])
+        return real(everyone, **facts)
+
+    def forget_term(member: ClusterMember) -> None:
+        """What was reported in an older term is kept."""
+
+    patch.setattr(election, "quorum_position", quorum_position)
+    patch.setattr(leader, "quorum_position", quorum_position)
+    patch.setattr(ClusterMember, "forget_term", forget_term)
+
+
+def _truncate_below_the_own_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(election, "invariant", lambda *_, **__: None)
+
+
+def _vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(election, "compare_log", lambda *_: 0)
+    patch.setattr(members, "compare_log", lambda *_: 0)
+
+
+def _persist_candidate_term_late(patch: pytest.MonkeyPatch) -> None:
+    """The effect goes out at the end of the turn, after the votes."""
+    real = ConsensusContext.emit
+
+    def propose(ctx: ConsensusContext, candidate_term_id: TermId) -> None:
+        if candidate_term_id > ctx.candidate_term_id:
+            ctx.candidate_term_id = candidate_term_id
+            late.append((ctx, fx.PersistCandidateTerm(candidate_term_id, ctx.append_position, ctx.timestamp)))
+
+    def emit(ctx: ConsensusContext, effect: fx.Effect) -> None:
+        real(ctx, effect)
+        if isinstance(effect, fx.StateChanged | fx.ElectionClosed):
+            for entry in [entry for entry in late if entry[0] is ctx]:
+                late.remove(entry)
+                real(ctx, entry[1])
+
+    late: list[tuple[ConsensusContext, fx.Effect]] = []
+    patch.setattr(ConsensusContext, "propose_candidate_term", propose)
+    patch.setattr(ConsensusContext, "emit", emit)
+
+
+def _forget_votes(patch: pytest.MonkeyPatch) -> None:
+    """The candidate term is kept in memory only."""
+
+    def propose(ctx: ConsensusContext, candidate_term_id: TermId) -> None:
+        ctx.candidate_term_id = max(ctx.candidate_term_id, candidate_term_id)
+
+    patch.setattr(ConsensusContext, "propose_candidate_term", propose)
+
+
+def _mark_the_term_late(patch: pytest.MonkeyPatch) -> None:
+    """The recording log knows the term, its file does not."""
+
+    def begin_log_term(ctx: ConsensusContext, leadership_term_id: TermId, term_base_log_position: int) -> None:
+        ctx.recording_log.ensure_coherent(
+            recording_id=ctx.log_recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=-1,
+            timestamp=ctx.timestamp,
+        )
+        ctx.log_leadership_term_id = leadership_term_id
+
+    patch.setattr(ConsensusContext, "begin_log_term", begin_log_term)
+
+
+def _lead_without_a_quorum_of_marks(patch: pytest.MonkeyPatch) -> None:
+    """Raft figure 8: the winner takes its log for committed because a majority holds as many bytes."""
+
+    def poll(self: Election) -> None:
+        self._quorum_position()
+        self._enter(ElectionState.LEADER_REPLAY, "planted")
+
+    patch.setitem(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
+    patch.setattr(Election, "_poll_leader_log_replication", poll)
+
+
+def _drop_marks_with_a_truncation(patch: pytest.MonkeyPatch) -> None:
+    real = RecordingLog.truncate_terms
+    patch.setattr(RecordingLog, "truncate_terms", lambda self, position: real(self, position - 1))
+
+
+def _follow_older_leaders(patch: pytest.MonkeyPatch) -> None:
+    """An announcement is taken at its word, whatever this member has voted for since."""
+    real = Election.on_new_leadership_term
+
+    def on_new_leadership_term(self: Election, message: NewLeadershipTerm) -> None:
+        ctx = self._ctx
+        voted = ctx.candidate_term_id
+        ctx.candidate_term_id = min(voted, message.leadership_term_id)
+        real(self, message)
+        ctx.candidate_term_id = max(voted, ctx.candidate_term_id)
+
+    patch.setattr(Election, "on_new_leadership_term", on_new_leadership_term)
+
+
+def _deliver_what_is_recorded(patch: pytest.MonkeyPatch) -> None:
+    """Replay and delivery go to the end of the window, committed or not."""
+    real = BoundedLogAdapter.poll
+
+    def poll(self: BoundedLogAdapter, limit_bytes: int) -> bool:
+        self.limit_position = max(self.limit_position, self._log_buffer.append_position)
+        return real(self, limit_bytes)
+
+    patch.setattr(BoundedLogAdapter, "poll", poll)
+
+
+def _give_session_ids_from_memory(patch: pytest.MonkeyPatch) -> None:
+    """A leader counts on from what it gave out itself."""
+    real = SessionManager.on_replay_session_open
+
+    def on_replay_session_open(self: SessionManager, event: SessionOpenEvent, end_position: int) -> None:
+        given = self._next_session_id
+        real(self, event, end_position)
+        self._next_session_id = given
+
+    patch.setattr(SessionManager, "on_replay_session_open", on_replay_session_open)
+
+
+def _answer_before_the_open_commits(patch: pytest.MonkeyPatch) -> None:
+    real = SessionManager.on_connect
+
+    def on_connect(self: SessionManager, connection_id: int, request: object, publisher: object) -> None:
+        known = {*self._awaiting_open}
+        real(self, connection_id, request, publisher)  # type: ignore[arg-type]  # passed on as they came
+        for session_id in {*self._awaiting_open} - known:
+            session = self.sessions[session_id]
+            del self._awaiting_open[session_id]
+            self._answer(
+                connection_id,
+                session.correlation_id,
+                EventCode.OK,
+                session_id=session_id,
+                detail="",
+            )
+            self._open_ingress(connection_id, session_id)
+
+    patch.setattr(SessionManager, "on_connect", on_connect)
+
+
+def _let_log_time_go_backwards(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsensusContext, "stamp", lambda ctx: ctx.timestamp)
+
+
+def _keep_uncommitted_opens(patch: pytest.MonkeyPatch) -> None:
+    real = SessionManager.roll_back
+
+    def roll_back(self: SessionManager) -> None:
+        before = dict(self.sessions)
+        real(self)
+        self.sessions.update({key: before[key] for key in before if key not in self.sessions})
+
+    patch.setattr(SessionManager, "roll_back", roll_back)
+
+
+def _keep_uncommitted_closes(patch: pytest.MonkeyPatch) -> None:
+    real = SessionManager.roll_back
+
+    def roll_back(self: SessionManager) -> None:
+        before = {key: (one.state, one.close_reason, one.is_close_appended) for key, one in self.sessions.items()}
+        real(self)
+        for key, session in self.sessions.items():
+            session.state, session.close_reason, session.is_close_appended = before[key]
+
+    patch.setattr(SessionManager, "roll_back", roll_back)
+
+
+def _keep_uncommitted_timers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TimerService, "rearm", lambda self: None)
+
+
+def _forget_what_failed_terms_were(patch: pytest.MonkeyPatch) -> None:
+    """The leader never notices that a member's last mark is of a term that failed."""
+    real = dialogue.send_new_leadership_term
+
+    def send(ctx: ConsensusContext, member: ClusterMember, *, is_startup: bool) -> None:
+        kept, member.log_position = member.log_position, 1 << 62
+        real(ctx, member, is_startup=is_startup)
+        member.log_position = kept
+
+    patch.setattr(dialogue, "send_new_leadership_term", send)
+
+
+def _close_nothing_for_the_service(patch: pytest.MonkeyPatch) -> None:
+    """Only the member that leads at that moment remembers that the service closed a session."""
+    real = SessionManager.on_service_close
+
+    def on_service_close(self: SessionManager, session_id: object) -> None:
+        if self._ctx.leader_member_id == MemberId(self._ctx.config.member_id):
+            real(self, session_id)  # type: ignore[arg-type]  # passed on as it came
+
+    patch.setattr(SessionManager, "on_service_close", on_service_close)
+
+
+PLANTS: tuple[Plant, ...] = (
+    Plant(
+        "any-term-counts",
+        "the quorum counts only positions of this term",
+        _count_positions_of_any_term,
+        "test_election:test_winner_waits_until_a_quorum_holds_its_log_in_its_term",
+    ),
+    Plant("any-log-wins", "a vote goes to no older log", _vote_for_any_log),
+    Plant(
+        "truncate-below-commit",
+        "nothing below the own commit position is truncated: the node stops instead",
+        _truncate_below_the_own_commit,
+        "test_election_follower:test_own_commit_position_is_never_truncated",
+    ),
+    Plant("vote-after-send", "a vote is durable before it is sent", _persist_candidate_term_late),
+    Plant("vote-in-memory", "a vote survives a restart", _forget_votes),
+    Plant("mark-in-memory", "a term is marked, durably, before it is acknowledged", _mark_the_term_late),
+    Plant("figure-8", "a quorum is in the term before the leader's log commits", _lead_without_a_quorum_of_marks),
+    Plant(
+        "mark-truncated",
+        "a truncation keeps the mark of the term that it empties",
+        _drop_marks_with_a_truncation,
+        "test_review_safety:test_member_that_truncates_to_where_its_term_begins_keeps_the_mark_of_that_term",
+    ),
+    Plant(
+        "follow-older",
+        "a member that voted in a higher term follows no older leader",
+        _follow_older_leaders,
+        "test_election:test_member_that_voted_in_a_higher_term_follows_no_older_leader",
+    ),
+    Plant("failed-term-relabelled", "the mark of a failed term gives way", _forget_what_failed_terms_were),
+    Plant("deliver-uncommitted", "replay and delivery are bounded by the commit position", _deliver_what_is_recorded),
+    Plant("session-id-in-memory", "session ids come from committed state", _give_session_ids_from_memory),
+    Plant("answer-uncommitted-open", "nobody is told of a session before it commits", _answer_before_the_open_commits),
+    Plant("time-goes-back", "log time never goes backwards across leaders", _let_log_time_go_backwards),
+    Plant("open-not-rolled-back", "an uncommitted open is undone", _keep_uncommitted_opens),
+    Plant("close-not-rolled-back", "an uncommitted close is undone", _keep_uncommitted_closes),
+    Plant(
+        "timer-not-rolled-back",
+        "an uncommitted timer event is undone",
+        _keep_uncommitted_timers,
+        "test_terms:test_uncommitted_timers_fire_again_under_the_next_leader",
+    ),
+    Plant("service-close-forgotten", "every member knows what its service closed", _close_nothing_for_the_service),
+)
+"""Every plant, in the order of the rules."""
