@@ -114,8 +114,9 @@ class LeaderTerm:
         if message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP:
             join_position = member.live_join_position
             if join_position is not None and message.log_position >= join_position:
-                ctx.emit(fx.StopCatchupReplay(member.member_id))
+                # In this order: a follower that sees the replay end without a word takes it for a failure.
                 dialogue.send_stop_catchup(ctx, member.member_id)
+                ctx.emit(fx.StopCatchupReplay(member.member_id))
         self._advance_commit()
 
     def _advance_commit(self) -> None:
