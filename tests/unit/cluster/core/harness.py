@@ -68,7 +68,7 @@ class Client:
         choice = random.random()
         if choice < 0.05:
             return TIMER + bytes([random.randrange(8), random.randrange(100)])
-        if choice < 0.06:
+        if choice < 0.08:
             return CLOSE
         return f"m{self.client_id}.{self._sent_count}.".encode() + bytes(random.randrange(40))
 

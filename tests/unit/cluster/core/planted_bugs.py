@@ -270,10 +270,20 @@ PLANTS: tuple[Plant, ...] = (
         _follow_older_leaders,
         "test_election:test_member_that_voted_in_a_higher_term_follows_no_older_leader",
     ),
-    Plant("failed-term-relabelled", "the mark of a failed term gives way", _forget_what_failed_terms_were),
+    Plant(
+        "failed-term-relabelled",
+        "the mark of a failed term gives way",
+        _forget_what_failed_terms_were,
+        "test_failed_terms:test_mark_of_a_failed_term_gives_way_to_the_leaders_history",
+    ),
     Plant("deliver-uncommitted", "replay and delivery are bounded by the commit position", _deliver_what_is_recorded),
     Plant("session-id-in-memory", "session ids come from committed state", _give_session_ids_from_memory),
-    Plant("answer-uncommitted-open", "nobody is told of a session before it commits", _answer_before_the_open_commits),
+    Plant(
+        "answer-uncommitted-open",
+        "nobody is told of a session before it commits",
+        _answer_before_the_open_commits,
+        "test_sessions:test_leader_appends_the_open_first_and_answers_when_it_is_delivered",
+    ),
     Plant("time-goes-back", "log time never goes backwards across leaders", _let_log_time_go_backwards),
     Plant("open-not-rolled-back", "an uncommitted open is undone", _keep_uncommitted_opens),
     Plant("close-not-rolled-back", "an uncommitted close is undone", _keep_uncommitted_closes),
@@ -283,6 +293,11 @@ PLANTS: tuple[Plant, ...] = (
         _keep_uncommitted_timers,
         "test_terms:test_uncommitted_timers_fire_again_under_the_next_leader",
     ),
-    Plant("service-close-forgotten", "every member knows what its service closed", _close_nothing_for_the_service),
+    Plant(
+        "service-close-forgotten",
+        "every member knows what its service closed",
+        _close_nothing_for_the_service,
+        "test_sessions:test_whoever_leads_appends_the_close_that_the_service_asked_for",
+    ),
 )
 """Every plant, in the order of the rules."""
