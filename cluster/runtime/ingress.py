@@ -106,6 +106,8 @@ class Ingress:
         self.connections[connection_id] = connection
         if self._is_paused:
             connection.pause()
+            # Once more later: uvloop begins to read after `connection_made`, whatever was asked for in it.
+            asyncio.get_running_loop().call_soon(connection.update_reading)
         return connection_id
 
     def unbind_all(self) -> None:
@@ -202,12 +204,12 @@ class IngressConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The other side does not read."""
         self._is_choked = True
-        self._update_reading()
+        self.update_reading()
 
     def resume_writing(self) -> None:
         """The other side reads again."""
         self._is_choked = False
-        self._update_reading()
+        self.update_reading()
 
     # --- the agent
 
@@ -249,12 +251,22 @@ class IngressConnection(asyncio.BufferedProtocol):
     def pause(self) -> None:
         """Stop reading: the ingress window is full."""
         self._is_ingress_paused = True
-        self._update_reading()
+        self.update_reading()
 
     def resume(self) -> None:
         """Read again."""
         self._is_ingress_paused = False
-        self._update_reading()
+        self.update_reading()
+
+    def update_reading(self) -> None:
+        """Read, or do not, as the window and the other side allow."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_choked or self._is_ingress_paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def close(self) -> None:
         """Close once everything is written."""
@@ -355,12 +367,3 @@ class IngressConnection(asyncio.BufferedProtocol):
         owner.schedule_flush()
         if owner.is_window_full():
             self._ingress.pause()
-
-    def _update_reading(self) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if self._is_choked or self._is_ingress_paused:
-            transport.pause_reading()
-        else:
-            transport.resume_reading()

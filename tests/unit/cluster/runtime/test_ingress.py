@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import pytest
+import uvloop
 
 from cluster.core import events as ev
+from cluster.runtime.dialling import Endpoint
 from cluster.runtime.ingress import Ingress, IngressConnection
 from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
@@ -199,7 +205,7 @@ def test_member_that_does_not_lead_drops_session_messages_without_an_event_for_e
 # --- flow control
 
 
-def test_full_window_pauses_every_connection_and_those_that_come_later(
+async def test_full_window_pauses_every_connection_and_those_that_come_later(
     owner: FakeIngressOwner, ingress: Ingress
 ) -> None:
     """Source: DESIGN §7; aeron.md §10 hazard 32."""
@@ -214,6 +220,38 @@ def test_full_window_pauses_every_connection_and_those_that_come_later(
     assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [False] * 3
     ingress.resume()
     assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [True] * 3
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_connection_that_comes_while_the_window_is_full_is_not_read(
+    owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """uvloop begins to read after `connection_made`, whatever was asked for in it."""
+
+    posted_while_paused: list[object] = []
+
+    async def connect() -> None:
+        await ingress.start(Endpoint("127.0.0.1", 0))
+        assert ingress._server is not None
+        ingress.pause()
+        _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+        writer.write(setup() + control(keep_alive()))
+        async with asyncio.timeout(20):
+            while not ingress.connections:  # noqa: ASYNC110  # nobody announces what is waited for
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)  # what must not be read has no event to wait for
+            posted_while_paused.extend(owner.posted)
+            ingress.resume()
+            while not owner.posted:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            writer.close()
+            ingress.close()
+            while ingress.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    run(connect())
+
+    assert posted_while_paused == []
 
 
 def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:
