@@ -67,7 +67,7 @@ class NodeConfig(BaseSettings):
     leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
-    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not committed")] = 16 << 20
+    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
 
     log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
 

@@ -170,9 +170,8 @@ class ConsensusModuleAgent:
         return ctx.cluster_time
 
     def is_window_full(self) -> bool:
-        """Whether more is appended and uncommitted than the ingress window allows."""
-        ctx = self._ctx
-        return ctx.log_buffer.append_position - ctx.commit_position > self._ingress_window_bytes
+        """Whether more is appended and not delivered than the ingress window allows, committed or not."""
+        return self._ctx.log_buffer.append_position - self._adapter.position > self._ingress_window_bytes
 
     def schedule_flush(self) -> None:
         """Send and record what has been appended: at once when idle, otherwise once per pass of the loop."""

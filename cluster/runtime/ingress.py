@@ -6,7 +6,7 @@ connection. Session messages of the connection's session and term are stamped in
 everything else (connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded
 message.
 
-Bounds: while more than the ingress window is appended and not committed, no connection is read; a client that does
+Bounds: while more than the ingress window is appended and not delivered, no connection is read; a client that does
 not read its egress is not read either, and beyond the egress limit it is dropped.
 """
 
@@ -72,7 +72,7 @@ class IngressOwner(Protocol):
         """Now, for log entries: never below the newest time in the log."""
 
     def is_window_full(self) -> bool:
-        """Whether more is appended and uncommitted than the ingress window allows."""
+        """Whether more is appended and not delivered than the ingress window allows."""
 
 
 class Ingress:
@@ -86,6 +86,7 @@ class Ingress:
         self._next_connection_id = 1
         self._server: asyncio.Server | None = None
         self._is_paused = False
+        self._paused_until_ns = 0
 
     def __repr__(self) -> str:
         return f"<Ingress connections={len(self.connections)} paused={self._is_paused}>"
@@ -125,13 +126,21 @@ class Ingress:
         """Read again, if reading was paused."""
         if self._is_paused:
             self._is_paused = False
+            self._paused_until_ns = self.owner.monotonic_ns()
             for connection in self.connections.values():
                 connection.resume()
 
     def last_activity_ns(self, connection_id: int) -> int | None:
-        """When a connection last brought anything; None for a connection that is gone."""
+        """When a connection last brought anything, or could not, because it was not read.
+
+        None for a connection that is gone.
+        """
         connection = self.connections.get(connection_id)
-        return None if connection is None else connection.last_activity_ns
+        if connection is None:
+            return None
+        if self._is_paused:
+            return self.owner.monotonic_ns()
+        return max(connection.last_activity_ns, self._paused_until_ns)
 
     def close(self) -> None:
         """Stop listening, let what is written go out, and drop every connection."""

@@ -306,8 +306,28 @@ async def test_window_is_full_when_more_is_appended_and_not_committed_than_it_al
     rig.module.ctx.log_buffer.append(bytes(32))
 
     assert rig.agent.is_window_full()
-    rig.module.ctx.commit_position = 32
+    rig.module.ctx.commit_position = rig.parts.position = 32
     assert not rig.agent.is_window_full()
+
+
+async def test_window_is_full_when_the_service_lags_behind_the_commit(rig: Rig) -> None:
+    """Clients are held back at the pace of a slow service.
+
+    Otherwise the log grows ahead of it without bound, and so does a fail-over: the next leader has to deliver all of
+    it before it leads. Source: aeron.md §10 hazards 27 and 32.
+    """
+    rig.agent.post("start")
+    rig.module.ctx.log_buffer.append(bytes(2048))
+    rig.module.ctx.commit_position = 2048
+    rig.parts.position = 32
+    rig.module.script["commit"] = [fx.CommitAdvanced(2048)]
+
+    assert rig.agent.is_window_full()
+    rig.agent.post("commit")
+    await rig.until(lambda: rig.parts.position == 2048)
+
+    assert not rig.agent.is_window_full()
+    assert rig.journal[-1] == "resume"
 
 
 async def test_time_of_entries_does_not_go_back_with_the_clock(rig: Rig) -> None:

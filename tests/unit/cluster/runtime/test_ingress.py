@@ -265,6 +265,23 @@ def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingr
     assert not client.transport.is_reading()
 
 
+def test_client_is_not_silent_while_it_is_not_read(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Or an overload longer than the session timeout would close the sessions of clients that are alive."""
+    client = Client(ingress)
+    connection_id = client.connection.connection_id
+    assert ingress.last_activity_ns(connection_id) == 1_000
+
+    ingress.pause()
+    owner.now_ns = 2_000
+    assert ingress.last_activity_ns(connection_id) == 2_000
+    ingress.resume()
+    owner.now_ns = 3_000
+    assert ingress.last_activity_ns(connection_id) == 2_000
+    client.send(control(keep_alive()))
+
+    assert ingress.last_activity_ns(connection_id) == 3_000
+
+
 def test_connection_reads_again_only_when_both_reasons_not_to_are_gone(
     owner: FakeIngressOwner, ingress: Ingress
 ) -> None:
