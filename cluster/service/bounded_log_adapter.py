@@ -96,6 +96,9 @@ class BoundedLogAdapter:
         self._monotonic_ns = monotonic_ns
         self._run_bytes = _LONGEST_RUN_BYTES >> 4
         self._assembler = MessageAssembler()
+        self._archived = b""
+        """What was read from the archive last: a slow service takes several turns for it."""
+        self._archived_position = 0
         self.position = 0
         self.limit_position = 0
 
@@ -133,8 +136,13 @@ class BoundedLogAdapter:
         if log_buffer.base_position <= position < log_buffer.append_position:
             found = log_buffer.chunk_at(position)
             if found is not None:
+                self._archived = b""
                 return found
+        offset = position - self._archived_position
+        if offset < len(self._archived):
+            return self._archived, offset
         data = self._reader.read(position, _ARCHIVE_READ_BYTES, stop_position=self.limit_position)
+        self._archived, self._archived_position = data, position
         invariant(
             len(data) > 0,
             "committed entries can be read",

@@ -246,6 +246,20 @@ def test_slow_service_gives_the_loop_back_in_time(rig: Rig, place: str, length: 
     assert [int.from_bytes(payload[:8], "little") for payload in rig.service.payloads] == [*range(2000)]
 
 
+def test_slow_service_is_fed_without_reading_the_archive_again(rig: Rig) -> None:
+    """A read is a MiB, and every frame in it is checked: that took more time than the service."""
+    rig.open()
+    for _ in range(2000):
+        rig.message(b"12345678")
+    rig.to_archive(rig.log_buffer.append_position)
+    slow(rig, 1)
+
+    rig.deliver()
+
+    assert len(rig.service.payloads) == 2000
+    assert len(rig.reader.reads) == 1
+
+
 def test_service_that_becomes_slow_is_noticed(rig: Rig) -> None:
     rig.open()
     for _ in range(20_000):
