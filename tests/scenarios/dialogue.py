@@ -155,25 +155,23 @@ def _recording_log(effect: fx.PersistRecordingLog, node: Node) -> str:
     return f"[disk] terms: {', '.join(terms)}"
 
 
-_SENTENCES: dict[type, Callable[[fx.Effect, Node], str]] = {
-    fx.StateChanged: _state_changed,  # type: ignore[dict-item]  # each takes the effect that it is keyed by
-    fx.PersistRecordingLog: _recording_log,  # type: ignore[dict-item]
-    fx.PersistCandidateTerm: lambda effect, _: f"[disk] candidate term: {effect.candidate_term_id}",  # type: ignore[union-attr]
-    fx.TruncateLog: lambda effect, _: f"[disk] log cut back to {effect.position}",  # type: ignore[union-attr]
-    fx.ElectionStarted: lambda effect, _: f"enters an election: {effect.reason}",  # type: ignore[union-attr]
-    fx.RoleChanged: lambda effect, _: f"is {effect.role.name} now",  # type: ignore[union-attr]
+_SENTENCES: dict[type, Callable[[Any, Node], str]] = {  # Any: each takes the effect that it is keyed by
+    fx.StateChanged: _state_changed,
+    fx.PersistRecordingLog: _recording_log,
+    fx.PersistCandidateTerm: lambda effect, _: f"[disk] candidate term: {effect.candidate_term_id}",
+    fx.TruncateLog: lambda effect, _: f"[disk] log cut back to {effect.position}",
+    fx.ElectionStarted: lambda effect, _: f"enters an election: {effect.reason}",
+    fx.RoleChanged: lambda effect, _: f"is {effect.role.name} now",
     fx.OpenLogPublication: lambda effect, _: "opens its log to the followers",
-    fx.StartReplay: lambda effect, _: f"processes its log up to {effect.to_position}",  # type: ignore[union-attr]
+    fx.StartReplay: lambda effect, _: f"processes its log up to {effect.to_position}",
     fx.StartLogReplication: lambda effect, _: (
-        f"copies the log up to {effect.stop_position} from member {effect.leader_member_id}'s archive"  # type: ignore[union-attr]
+        f"copies the log up to {effect.stop_position} from member {effect.leader_member_id}'s archive"
     ),
-    fx.StartCatchupReplay: lambda effect, _: (
-        f"replays its log from {effect.position} to member {effect.member_id}"  # type: ignore[union-attr]
-    ),
+    fx.StartCatchupReplay: lambda effect, _: f"replays its log from {effect.position} to member {effect.member_id}",
     fx.CloseCatchup: lambda effect, _: "drops the catch-up link",
     fx.JoinLog: lambda effect, node: f"joins the live log at {node.ctx.append_position}",
-    fx.CommitAdvanced: lambda effect, _: f"may deliver up to {effect.position}",  # type: ignore[union-attr]
+    fx.CommitAdvanced: lambda effect, _: f"may deliver up to {effect.position}",
     fx.ElectionClosed: lambda effect, _: (
-        f"the election is over: member {effect.leader_member_id} leads term {effect.leadership_term_id}"  # type: ignore[union-attr]
+        f"the election is over: member {effect.leader_member_id} leads term {effect.leadership_term_id}"
     ),
 }
