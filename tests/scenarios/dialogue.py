@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from cluster.core import effects as fx
 from cluster.core.election_state import ElectionState
