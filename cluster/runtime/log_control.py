@@ -75,6 +75,8 @@ class LogControl:
         self._wanted_catchup_session_id: int | None = None
         self._catchup_replays: dict[MemberId, asyncio.Task[None]] = {}
         self._replication: asyncio.Task[None] | None = None
+        self._cutting = asyncio.Lock()
+        """Held while the log is cut back, when for a moment no recording is active."""
         self._live = LogSubscription(
             on_frames=self._on_frames, on_image=self._on_live_image, on_closed=self._on_live_closed
         )
@@ -103,8 +105,9 @@ class LogControl:
         """
         self._live.close()
         self._catchup.close()
-        await self.stop()
-        await self._recording.stop()
+        async with self._cutting:
+            await self.stop()
+            await self._recording.stop()
 
     # --- the hot path
 
@@ -166,11 +169,12 @@ class LogControl:
     async def truncate(self, position: int) -> None:
         """Cut the log back to `position`, durably."""
         recording_id = self._recording.recording_id
-        await self._recording.stop()
-        await self._archive.truncate_recording(recording_id, position)
-        self._recording = await self._archive.extend_recording(recording_id, session_id=self._ctx.log_session_id)
-        self._watch(self._recording)
-        self._ctx.log_buffer.reset(position)
+        async with self._cutting:
+            await self._recording.stop()
+            await self._archive.truncate_recording(recording_id, position)
+            self._recording = await self._archive.extend_recording(recording_id, session_id=self._ctx.log_session_id)
+            self._watch(self._recording)
+            self._ctx.log_buffer.reset(position)
 
     # --- leading
 

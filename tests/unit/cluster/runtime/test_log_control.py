@@ -300,6 +300,21 @@ async def test_closing_closes_the_links_also_when_the_disk_has_failed() -> None:
         assert transport.is_aborted
 
 
+async def test_member_that_is_stopped_while_it_cuts_its_log_back_ends_in_order() -> None:
+    """The cut is finished first: an orderly stop is no error, and the next start finds a whole log."""
+    async with member() as me:
+        log = me.append(10)
+        await me.control.stop()
+        truncation = asyncio.get_running_loop().create_task(me.control.truncate(64 * 4))
+        await asyncio.sleep(0)
+
+        await me.control.aclose()
+        await truncation
+
+        assert me.archive.descriptor(0).stop_position == 64 * 4
+        assert read_all(me.archive) == log[: 64 * 4]
+
+
 async def test_closed_log_has_its_stop_position() -> None:
     async with member() as me:
         log = me.append(3)
