@@ -54,8 +54,6 @@ class ConsensusModule:
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
-        self.election_count = 0
-        self.last_election_reason = ""
         self._last_activity_ns = last_activity_ns
         self._handlers: dict[type, Callable[[Any], None]] = {  # Any: each handler takes the type it is keyed by
             CanvassPosition: self._on_canvass_position,
@@ -156,8 +154,6 @@ class ConsensusModule:
         self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
-        self.election_count += 1
-        self.last_election_reason = reason
         self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
         self.election.poll()
         self._settle()

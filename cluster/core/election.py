@@ -68,7 +68,6 @@ class Election(FollowerColumn):
 
     def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: str) -> None:
         self._ctx = ctx
-        self._is_node_startup = is_node_startup
         self._is_extended_canvass = is_node_startup
         self.is_leader_startup = is_node_startup
         self._leader: Leader | None = None

@@ -149,6 +149,11 @@ class ConsensusModuleAgent:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _fail(self, error: Exception) -> None:
+        """Stop this node for what must not happen, and take no turn after it."""
+        self.terminate(error)
+        self.close()
+
     # --- what ingress needs
 
     @property
@@ -163,11 +168,8 @@ class ConsensusModuleAgent:
 
     def stamp(self) -> int:
         """Now, for log entries."""
-        ctx = self._ctx
-        timestamp = self._clock.epoch_time()
-        if timestamp > ctx.cluster_time:
-            ctx.cluster_time = timestamp
-        return ctx.cluster_time
+        self._ctx.timestamp = self._clock.epoch_time()
+        return self._ctx.stamp()
 
     def is_window_full(self) -> bool:
         """Whether more is appended and not delivered than the ingress window allows, committed or not."""
@@ -197,8 +199,7 @@ class ConsensusModuleAgent:
                 module.step(inbox.popleft(), now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
         except Exception as error:
             # The core and the effects do not fail in ordinary operation: what is left is a bug or a broken disk.
-            self.terminate(error)
-            self.close()
+            self._fail(error)
             return
         finally:
             self._is_in_turn = False
@@ -248,8 +249,7 @@ class ConsensusModuleAgent:
         try:
             self.module.poll(now_ns=self._clock.monotonic_ns(), timestamp=self._clock.epoch_time())
         except Exception as error:
-            self.terminate(error)
-            self.close()
+            self._fail(error)
             return
         finally:
             self._is_in_turn = False
@@ -297,12 +297,11 @@ class ConsensusModuleAgent:
         try:
             has_more = adapter.poll(_DELIVERY_BYTES)
         except Exception as error:
-            self.terminate(error)
-            self.close()
+            self._fail(error)
             return
         if has_more:
             self._deliver_soon()
-        ctx.log_buffer.discard_before(min(ctx.commit_position, ctx.log_buffer.append_position))
+        ctx.log_buffer.discard_before(ctx.commit_position)
         target = self._replay_target
         if target is not None and adapter.position >= target:
             self._replay_target = None

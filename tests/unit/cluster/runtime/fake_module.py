@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from cluster.core import effects as fx
+from cluster.core.context import ConsensusContext
 from cluster.core.log_buffer import LogBuffer
 from service_api import Role
 
@@ -19,7 +21,12 @@ class FakeContext:
     commit_position: int = 0
     append_position: int = 0
     cluster_time: int = 0
+    timestamp: int = 0
     effects: list[fx.Effect] = field(default_factory=list)
+
+    def stamp(self) -> int:
+        """Stamp as the real context does."""
+        return ConsensusContext.stamp(cast(ConsensusContext, self))
 
 
 class FakeModule:
