@@ -48,7 +48,8 @@ class MemberLink:
         """Take the connection into use."""
         self.publisher = publisher
         self.adapter = adapter
-        self.outcome = "connected, no answer"
+        before = f"; before that {self.outcome}" if self.failure_count else ""
+        self.outcome = f"connected, no answer{before}"
 
     def on_down(self, reason: str, *, dial_at_ns: int) -> None:
         """Forget the connection and what was not sent on it; plan the next dial."""
