@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import random
 import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
@@ -20,8 +19,8 @@ import structlog
 from archive import Archive, ArchiveConfig, CorruptionError, Recording
 from archive.frame_check import FrameRules
 from archive.server import ArchiveServer
-from service_api import Clock, ClusteredService, ClusterError, ConfigurationError
-from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
+from service_api import ClusteredService, ClusterError, ConfigurationError
+from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId
 
 from .config import NodeConfig
 from .core.consensus_module import ConsensusModule
@@ -33,13 +32,13 @@ from .core.recording_log import RecordingLog
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
 from .runtime.dialling import Endpoint
+from .runtime.host import Host
 from .runtime.ingress import Ingress
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
-from .runtime.system_clock import SystemClock
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class
@@ -60,6 +59,7 @@ async def run_node(config: NodeConfig) -> None:
     """
     service = load_service_class(config.service, config.service_dir)()
     async with Node.open(config, service) as node:
+        _settle_garbage_collector()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, node.stop)
@@ -76,18 +76,20 @@ class Node:
         archive: Archive,
         recording: Recording,
         files: _Files,
-        clock: Clock,
+        host: Host,
     ) -> None:
         self._config = config
-        self._clock = clock
+        self._clock = host.clock
         self._archive = archive
         self._recording = recording
         self._files = files
-        ctx = _make_context(config, files, recording)
+        ctx = _make_context(config, files, recording, host)
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
-        self.agent = ConsensusModuleAgent(self.module, clock=clock, ingress_window_bytes=config.ingress_window_bytes)
+        self.agent = ConsensusModuleAgent(
+            self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes
+        )
         self._ingress = Ingress(self.agent)
         self.service_agent = ClusteredServiceAgent(
             service,
@@ -101,7 +103,7 @@ class Node:
             _ArchiveLogReader(archive, recording.recording_id),
             self.service_agent,
             self.module,
-            monotonic_ns=clock.monotonic_ns,
+            monotonic_ns=host.clock.monotonic_ns,
         )
 
     def __repr__(self) -> str:
@@ -110,15 +112,15 @@ class Node:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, config: NodeConfig, service: ClusteredService, *, clock: Clock | None = None
+        cls, config: NodeConfig, service: ClusteredService, *, host: Host | None = None
     ) -> AsyncIterator[Node]:
         """Lock the directory, open and repair the files, and close them again at the end.
 
         Raises:
             ClusterError: the directory is in use, or a file in it cannot be used.
         """
-        clock = SystemClock() if clock is None else clock
-        with _open_files(config, clock) as files:
+        host = Host.of_operating_system() if host is None else host
+        with _open_files(config, host) as files:
             archive = await Archive.launch(
                 config.directory / "archive",
                 ArchiveConfig(
@@ -128,11 +130,14 @@ class Node:
                     file_sync_level=config.file_sync_level,
                     checksums=config.checksums,
                 ),
-                clock_ms=SystemClock(TimeUnit.MILLIS).epoch_time,
+                clock_ms=host.clock.epoch_time,
+                file_system=host.file_system,
+                make_worker=host.make_worker,
+                monotonic_ns=host.clock.monotonic_ns,
             )
             try:
                 recording = await _open_log(archive, files.recording_log.recording_log)
-                yield cls(config, service, archive, recording, files, clock)
+                yield cls(config, service, archive, recording, files, host)
             finally:
                 await archive.aclose()
 
@@ -149,7 +154,6 @@ class Node:
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._update_mark(), name="mark-file")
                 await self.service_agent.start()
-                _settle_garbage_collector()
                 logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
                 self.agent.start()
                 assert self.agent.terminated is not None
@@ -218,9 +222,8 @@ class Node:
 
     async def _update_mark(self) -> None:
         """Show once a second, in the mark file, that this process is alive."""
-        clock = SystemClock(TimeUnit.MILLIS)
         while True:
-            self._files.mark.update_activity(clock.epoch_time())
+            self._files.mark.update_activity(self._clock.epoch_time())
             await asyncio.sleep(_MARK_INTERVAL_S)
 
 
@@ -234,16 +237,22 @@ class _Files:
 
 
 @contextlib.contextmanager
-def _open_files(config: NodeConfig, clock: Clock) -> Iterator[_Files]:
-    directory = config.directory / "cluster"
+def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
+    directory, disk, sync_level = config.directory / "cluster", host.file_system, config.file_sync_level
     with contextlib.ExitStack() as stack:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            mark = ClusterMarkFile.open(directory, member_id=config.member_id, now_ms=clock.epoch_time())
+            disk.make_directory(directory)
+            mark = ClusterMarkFile.open(
+                directory,
+                member_id=config.member_id,
+                now_ms=host.clock.epoch_time(),
+                file_system=disk,
+                try_lock=host.try_lock,
+            )
             stack.callback(mark.close)
-            node_state = NodeStateFile.open(directory, file_sync_level=config.file_sync_level)
+            node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)
             stack.callback(node_state.close)
-            recording_log = RecordingLogFile.open(directory, file_sync_level=config.file_sync_level)
+            recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
             stack.callback(recording_log.close)
         except OSError as error:
             raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
@@ -281,7 +290,7 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     return recording
 
 
-def _make_context(config: NodeConfig, files: _Files, recording: Recording) -> ConsensusContext:
+def _make_context(config: NodeConfig, files: _Files, recording: Recording, host: Host) -> ConsensusContext:
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()
     retained_bytes = config.ingress_window_bytes
@@ -305,7 +314,7 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording) -> Co
             catchup_near_bytes=retained_bytes // 2,
             app_version=config.app_version,
         ),
-        random=random.SystemRandom().random,
+        random=host.random,
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),

@@ -18,7 +18,7 @@ class ActivityScope:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order of their start: cancelling has one order
 
     def __repr__(self) -> str:
         return f"<ActivityScope {sorted(task.get_name() for task in self._tasks)}>"
@@ -30,7 +30,7 @@ class ActivityScope:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for task in self._tasks:
+        for task in [*self._tasks]:
             task.cancel()
         try:
             await self._group.__aexit__(exc_type, exc, traceback)
@@ -43,6 +43,6 @@ class ActivityScope:
     def create_task(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Start a task that ends with this scope at the latest."""
         task = self._group.create_task(coroutine, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task

@@ -1,0 +1,56 @@
+"""What a member asks of the machine it runs on: time, chance, a disk, threads. The simulator brings another machine.
+
+The network is not here: it belongs to the event loop, which every part gets from `asyncio.get_running_loop()`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from archive.file_system import FileSystem, OsFileSystem
+from archive.worker import ThreadWorker, WorkerFactory
+from service_api import Clock
+
+from .mark_file import try_flock
+from .system_clock import SystemClock
+
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Host:
+    """One machine, as a member sees it."""
+
+    clock: Clock
+    """Monotonic nanoseconds, and epoch time in milliseconds."""
+    random: Callable[[], float]
+    """Uniform in [0, 1): delays before a nomination, log session ids."""
+    file_system: FileSystem
+    make_worker: WorkerFactory
+    try_lock: Callable[[int], bool]
+    """Takes the exclusive lock of an open file of `file_system`; False if another holder has it."""
+    boot_id: str
+    """Differs whenever the machine was started anew; empty when that cannot be told."""
+
+    @classmethod
+    def of_operating_system(cls) -> Self:
+        """Give the machine this process runs on."""
+        return cls(
+            clock=SystemClock(),
+            random=random.SystemRandom().random,
+            file_system=OsFileSystem(),
+            make_worker=ThreadWorker,
+            try_lock=try_flock,
+            boot_id=_read_boot_id(),
+        )
+
+
+def _read_boot_id() -> str:
+    try:
+        return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
