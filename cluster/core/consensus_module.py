@@ -11,10 +11,11 @@ Source: aeron.md §3; seed 002.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from service_api import Role
-from service_api.types import ClusterSessionId, MemberId
+from service_api.types import NULL_TERM_ID, ClusterSessionId, MemberId
 
 from ..messages.consensus import (
     AppendPosition,
@@ -36,8 +37,23 @@ from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
 from .members import compare_log
+from .reason import Reason
+from .reason import ReasonKind as K
 from .sessions import SessionManager
 from .timers import TimerService
+
+
+@dataclass(slots=True)
+class LastElection:
+    """The newest election of this member, for a status page. Times in monotonic nanoseconds."""
+
+    reason: Reason
+    """Why it began."""
+    started_ns: int
+    closed_ns: int | None = None
+    """When it was over; None while it goes on."""
+    leadership_term_id: int = NULL_TERM_ID
+    """The term that came of it; -1 while it goes on."""
 
 
 class ConsensusModule:
@@ -54,6 +70,7 @@ class ConsensusModule:
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
+        self.last_election: LastElection | None = None
         self._last_activity_ns = last_activity_ns
         self._handlers: dict[type, Callable[[Any], None]] = {  # Any: each handler takes the type it is keyed by
             CanvassPosition: self._on_canvass_position,
@@ -94,7 +111,7 @@ class ConsensusModule:
         """Begin the first election of this process."""
         self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
         self.ctx.me.is_reachable = True
-        self._begin_election("node started", is_node_startup=True)
+        self._begin_election(Reason(K.NODE_STARTED), is_node_startup=True)
 
     def step(self, event: object, *, now_ns: int, timestamp: int) -> None:
         """Take in one message or event. Unknown types are a bug of the caller and raise KeyError."""
@@ -148,12 +165,13 @@ class ConsensusModule:
 
     # --- elections begin and end here
 
-    def _begin_election(self, reason: str, *, is_node_startup: bool = False) -> None:
+    def _begin_election(self, reason: Reason, *, is_node_startup: bool = False) -> None:
         self.leader = None
         self.follower = None
         self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
+        self.last_election = LastElection(reason, self.ctx.now_ns)
         self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
         self.election.poll()
         self._settle()
@@ -164,13 +182,16 @@ class ConsensusModule:
         if election is None or election.state is not ElectionState.CLOSED:
             return
         self.election = None
+        assert self.last_election is not None
+        self.last_election.closed_ns = ctx.now_ns
+        self.last_election.leadership_term_id = ctx.leadership_term_id
         if ctx.role is Role.LEADER:
             self.leader = LeaderTerm(ctx, self.sessions, self.timers, self._last_activity_ns)
             self.leader.poll()
         else:
             self.follower = FollowerTerm(ctx)
 
-    def _begin_election_if(self, reason: str | None) -> None:
+    def _begin_election_if(self, reason: Reason | None) -> None:
         if reason is not None:
             self._begin_election(reason)
 
@@ -201,9 +222,14 @@ class ConsensusModule:
             message.log_leadership_term_id,
             message.log_position,
         )
-        comparison = "an older" if order > 0 else "no older a"
+        comparison = "an older log" if order > 0 else "a log that is no older"
         self._begin_election(
-            f"member {message.candidate_member_id} stands for term {message.candidate_term_id} with {comparison} log"
+            Reason(
+                K.HIGHER_TERM_CANDIDATE,
+                member_id=message.candidate_member_id,
+                term_id=message.candidate_term_id,
+                comparison=comparison,
+            )
         )
 
     def _on_vote(self, message: Vote) -> None:
@@ -215,7 +241,9 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_new_leadership_term(message)
         elif message.leadership_term_id > ctx.leadership_term_id:
-            self._begin_election(f"member {message.leader_member_id} leads a higher term {message.leadership_term_id}")
+            self._begin_election(
+                Reason(K.HIGHER_TERM_LEADER, member_id=message.leader_member_id, term_id=message.leadership_term_id)
+            )
         elif self.follower is not None and message.leader_member_id == ctx.leader_member_id:
             self.follower.on_new_leadership_term(message)
 
@@ -231,7 +259,7 @@ class ConsensusModule:
             self.election.on_commit_position(message)
         elif message.leadership_term_id > ctx.leadership_term_id:
             self._begin_election(
-                f"member {message.leader_member_id} commits in a higher term {message.leadership_term_id}"
+                Reason(K.HIGHER_TERM_COMMIT, member_id=message.leader_member_id, term_id=message.leadership_term_id)
             )
         elif (
             self.follower is not None
@@ -256,7 +284,7 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_link_changed(event)
         elif self.follower is not None and not event.is_up and event.member_id == ctx.leader_member_id:
-            self._begin_election(f"link to leader {event.member_id} closed")
+            self._begin_election(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
 
     def _on_log_stopped(self, event: ev.LogStopped) -> None:
         if self.election is not None:
@@ -294,7 +322,7 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_log_image_closed(event)
         elif self.follower is not None and event.log_session_id == self.ctx.log_session_id:
-            self._begin_election(f"log link closed: {event.reason}")
+            self._begin_election(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
 
     def _on_catchup_available(self, event: ev.CatchupImageAvailable) -> None:
         if self.election is not None and event.log_session_id == self.ctx.log_session_id:

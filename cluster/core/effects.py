@@ -16,6 +16,7 @@ from service_api.types import MemberId, RecordingId
 from service_api.wire.message import Message
 
 from .election_state import ElectionState
+from .reason import Reason
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class StateChanged:
 
     old: ElectionState
     new: ElectionState
-    reason: str
+    reason: Reason
     leadership_term_id: int
     append_position: int
     commit_position: int
@@ -173,7 +174,25 @@ class StateChanged:
 class ElectionStarted:
     """This member entered an election."""
 
-    reason: str
+    reason: Reason
+
+
+@dataclass(slots=True)
+class VoteRefused:
+    """This member voted no; or said nothing, where its vote is nobody's concern."""
+
+    candidate_member_id: MemberId
+    candidate_term_id: int
+    reason: Reason
+
+
+@dataclass(slots=True)
+class LeaderRefused:
+    """This member does not follow a leader that announced itself."""
+
+    leader_member_id: MemberId
+    leadership_term_id: int
+    reason: Reason
 
 
 @dataclass(slots=True)
@@ -215,6 +234,8 @@ Effect = (
     | RoleChanged
     | StateChanged
     | ElectionStarted
+    | VoteRefused
+    | LeaderRefused
     | ElectionClosed
     | SessionChanged
 )

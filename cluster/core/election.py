@@ -55,6 +55,8 @@ from .members import (
     is_unanimous_leader,
     quorum_position,
 )
+from .reason import Reason
+from .reason import ReasonKind as K
 
 NEVER_NS = 1 << 62
 """A monotonic time that does not come: no deadline."""
@@ -66,13 +68,14 @@ _BACKOFF_LIMIT_NS = 5_000_000_000
 class Election(FollowerColumn):
     """One election of one member. It is created for it and dropped when it is CLOSED."""
 
-    def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: str) -> None:
+    def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: Reason) -> None:
         self._ctx = ctx
         self._is_extended_canvass = is_node_startup
         self.is_leader_startup = is_node_startup
         self._leader: Leader | None = None
         self._replication: Replication | None = None
         self._truncate_position: int | None = None
+        self._refused_leader: tuple[int, int] | None = None
         self._failure_count = 0
         self._not_before_ns = ctx.now_ns
         self._deadline_ns = ctx.now_ns
@@ -116,8 +119,9 @@ class Election(FollowerColumn):
         if is_news and state in (ElectionState.CANVASS, ElectionState.NOMINATE):
             ctx.send(member.member_id, dialogue.canvass_position(ctx))  # it may have come after our last canvass
         if state in LEADER_STATES:
-            if max(message.leadership_term_id, message.log_leadership_term_id) > ctx.leadership_term_id:
-                self.restart(f"canvass of member {member.member_id} names a higher term {message.leadership_term_id}")
+            highest = max(message.leadership_term_id, message.log_leadership_term_id)
+            if highest > ctx.leadership_term_id:
+                self.restart(Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest))
             else:
                 dialogue.send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
         elif state is ElectionState.CANVASS:
@@ -130,7 +134,7 @@ class Election(FollowerColumn):
             return
         candidate_id = MemberId(message.candidate_member_id)
         if message.candidate_term_id <= ctx.candidate_term_id:
-            dialogue.send_vote(ctx, message, vote=False)
+            self._refuse_vote(message, Reason(K.VOTED_IN_TERM, candidate_term_id=ctx.candidate_term_id))
             return
         order = compare_log(
             ctx.log_leadership_term_id,
@@ -140,13 +144,20 @@ class Election(FollowerColumn):
         )
         if order > 0:
             ctx.propose_candidate_term(message.candidate_term_id)
-            dialogue.send_vote(ctx, message, vote=False)
+            self._refuse_vote(message, own_log_newer(ctx, message))
             if self.state in LEADER_STATES:
-                self.restart(f"member {candidate_id} stands for a higher term {message.candidate_term_id}")
+                self.restart(
+                    Reason(
+                        K.HIGHER_TERM_CANDIDATE,
+                        member_id=candidate_id,
+                        term_id=message.candidate_term_id,
+                        comparison="an older log",
+                    )
+                )
         elif self.state in BALLOT_STATES:
             ctx.propose_candidate_term(message.candidate_term_id)
             dialogue.send_vote(ctx, message, vote=True)
-            self._enter(ElectionState.FOLLOWER_BALLOT, f"voted for member {candidate_id}")
+            self._enter(ElectionState.FOLLOWER_BALLOT, Reason(K.VOTED, member_id=candidate_id))
 
     def on_vote(self, message: Vote) -> None:
         """Count a vote, if it is for this ballot."""
@@ -168,14 +179,17 @@ class Election(FollowerColumn):
         """A leader announces itself: adopt it, or make this log fit for it first."""
         ctx = self._ctx
         term_id = message.leadership_term_id
-        if self.state is ElectionState.INIT or term_id < ctx.candidate_term_id:
+        if self.state is ElectionState.INIT:
+            return
+        if term_id < ctx.candidate_term_id:
+            self._refuse_leader(message)
             return
         if self.state in LEADER_STATES:
             if term_id > ctx.leadership_term_id:
-                self.restart(f"member {message.leader_member_id} leads a higher term {term_id}")
+                self.restart(Reason(K.HIGHER_TERM_LEADER, member_id=message.leader_member_id, term_id=term_id))
         elif self.state in FOLLOWER_STATES:
             if term_id > ctx.leadership_term_id:
-                self.restart(f"member {message.leader_member_id} leads a higher term {term_id}")
+                self.restart(Reason(K.HIGHER_TERM_LEADER, member_id=message.leader_member_id, term_id=term_id))
             elif self._leader is not None and message.leader_member_id == self._leader.member_id:
                 self._on_leader_alive(message.commit_position)
         elif message.log_leadership_term_id != ctx.log_leadership_term_id:
@@ -185,8 +199,12 @@ class Election(FollowerColumn):
         elif NULL_POSITION < message.next_term_base_log_position < ctx.append_position:
             self._truncate_position = message.next_term_base_log_position
             self.restart(
-                f"log ends at {ctx.append_position} but term {message.next_leadership_term_id} "
-                f"begins at {message.next_term_base_log_position}: what follows never committed"
+                Reason(
+                    K.SURPLUS_LOG,
+                    append_position=ctx.append_position,
+                    next_term_id=message.next_leadership_term_id,
+                    next_term_base_log_position=message.next_term_base_log_position,
+                )
             )
         else:
             self._adopt_leader(message)
@@ -206,7 +224,9 @@ class Election(FollowerColumn):
         """Follower: the leader is alive and has committed this far."""
         ctx = self._ctx
         if message.leadership_term_id > ctx.leadership_term_id and self.state in LEADER_STATES:
-            self.restart(f"member {message.leader_member_id} commits in a higher term {message.leadership_term_id}")
+            self.restart(
+                Reason(K.HIGHER_TERM_COMMIT, member_id=message.leader_member_id, term_id=message.leadership_term_id)
+            )
         elif (
             self._leader is not None
             and message.leader_member_id == self._leader.member_id
@@ -221,7 +241,7 @@ class Election(FollowerColumn):
         if event.is_up:
             return
         if self._leader is not None and self._leader.member_id == event.member_id:
-            self.restart(f"link to leader {event.member_id} closed")
+            self.restart(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
         elif self.state in (ElectionState.CANVASS, ElectionState.CANDIDATE_BALLOT):
             self.poll()
 
@@ -274,23 +294,23 @@ class Election(FollowerColumn):
         ctx = self._ctx
         ctx.cluster_time = max(ctx.cluster_time, event.timestamp)
         if self.state is ElectionState.LEADER_REPLAY:
-            self._enter(ElectionState.LEADER_INIT, f"replayed to {event.position}")
+            self._enter(ElectionState.LEADER_INIT, Reason(K.REPLAYED, position=event.position))
         elif self.state is ElectionState.FOLLOWER_REPLAY:
             assert self._leader is not None
             join_position = self._leader.catchup_join_position
             if join_position is not None and join_position > ctx.append_position:
-                self._enter(ElectionState.FOLLOWER_CATCHUP_INIT, f"behind the leader's {join_position}")
+                self._enter(ElectionState.FOLLOWER_CATCHUP_INIT, Reason(K.BEHIND_LEADER, position=join_position))
             else:
-                self._enter(ElectionState.FOLLOWER_LOG_INIT, f"replayed to {event.position}")
+                self._enter(ElectionState.FOLLOWER_LOG_INIT, Reason(K.REPLAYED, position=event.position))
 
     def on_activity_failed(self, event: ActivityFailed) -> None:
         """What this state waited for failed."""
         if self.state is not ElectionState.INIT:
-            self.restart(event.reason, is_failure=True)
+            self.restart(Reason(K.ACTIVITY_FAILED, detail=event.reason), is_failure=True)
 
     # --- states, in the order of the diagram
 
-    def restart(self, reason: str, *, is_failure: bool = False) -> None:
+    def restart(self, reason: Reason, *, is_failure: bool = False) -> None:
         """Go back to INIT, after a growing pause when it is for a failure, so that nothing spins."""
         if self.state is ElectionState.INIT:
             return
@@ -319,10 +339,10 @@ class Election(FollowerColumn):
         if not self._is_log_stopped or ctx.now_ns < self._not_before_ns:
             return
         if len(ctx.members) > 1:
-            self._enter(ElectionState.CANVASS, "cleared the decks")
+            self._enter(ElectionState.CANVASS, Reason(K.DECKS_CLEARED))
             return
         ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
-        self._enter(ElectionState.LEADER_LOG_REPLICATION, "the only member")
+        self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.ONLY_MEMBER))
 
     def _enter_canvass(self) -> None:
         ctx = self._ctx
@@ -346,9 +366,9 @@ class Election(FollowerColumn):
         members = list(ctx.members.values())
         excused = set() if self._is_extended_canvass else self._unreachable()
         if is_unanimous_candidate(members, ctx.me, excused):
-            self._enter(ElectionState.NOMINATE, "the newest log of all that can be reached")
+            self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
         elif ctx.now_ns >= self._deadline_ns and is_quorum_candidate(members, ctx.me):
-            self._enter(ElectionState.NOMINATE, "the newest log of a quorum")
+            self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_QUORUM))
         elif ctx.now_ns >= self._next_status_ns:
             self._canvass()
 
@@ -361,7 +381,7 @@ class Election(FollowerColumn):
         ctx = self._ctx
         if ctx.now_ns >= self._deadline_ns:
             ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
-            self._enter(ElectionState.CANDIDATE_BALLOT, f"nomination for term {ctx.candidate_term_id}")
+            self._enter(ElectionState.CANDIDATE_BALLOT, Reason(K.NOMINATION, term_id=ctx.candidate_term_id))
         elif ctx.now_ns >= self._next_status_ns:
             self._canvass()
 
@@ -381,12 +401,12 @@ class Election(FollowerColumn):
         ctx = self._ctx
         members = list(ctx.members.values())
         if is_unanimous_leader(members, ctx.candidate_term_id, self._unreachable()):
-            self._enter(ElectionState.LEADER_LOG_REPLICATION, "every member that can be reached voted yes")
+            self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.UNANIMOUS_VOTE))
         elif ctx.now_ns >= self._deadline_ns:
             if is_quorum_leader(members, ctx.candidate_term_id):
-                self._enter(ElectionState.LEADER_LOG_REPLICATION, "a quorum voted yes and nobody no")
+                self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.QUORUM_VOTE))
             else:
-                self._enter(ElectionState.CANVASS, f"ballot of term {ctx.candidate_term_id} was not won")
+                self._enter(ElectionState.CANVASS, Reason(K.BALLOT_NOT_WON, term_id=ctx.candidate_term_id))
         elif ctx.now_ns >= self._next_status_ns:
             self._request_votes()
 
@@ -398,7 +418,7 @@ class Election(FollowerColumn):
 
     def _poll_follower_ballot(self) -> None:
         if self._ctx.now_ns >= self._deadline_ns:
-            self._enter(ElectionState.CANVASS, "no leader came of the ballot")
+            self._enter(ElectionState.CANVASS, Reason(K.NO_LEADER_OF_BALLOT))
 
     def _enter_leader_log_replication(self) -> None:
         ctx = self._ctx
@@ -418,9 +438,9 @@ class Election(FollowerColumn):
     def _poll_leader_log_replication(self) -> None:
         ctx = self._ctx
         if self._quorum_position() >= ctx.append_position:
-            self._enter(ElectionState.LEADER_REPLAY, f"a quorum holds the log up to {ctx.append_position}")
+            self._enter(ElectionState.LEADER_REPLAY, Reason(K.QUORUM_HOLDS_LOG, position=ctx.append_position))
         elif ctx.now_ns >= self._deadline_ns and not self._is_quorum_reachable():
-            self.restart("no quorum of followers came", is_failure=True)
+            self.restart(Reason(K.NO_FOLLOWER_QUORUM), is_failure=True)
         else:
             self._announce_when_due()
 
@@ -434,10 +454,10 @@ class Election(FollowerColumn):
         self._announce_when_due()
 
     def _enter_leader_init(self) -> None:
-        self._enter(ElectionState.LEADER_READY, "the log is open")
+        self._enter(ElectionState.LEADER_READY, Reason(K.LOG_OPEN))
 
     def _enter_leader_ready(self) -> None:
-        self._enter(ElectionState.CLOSED, "a quorum is in the term")
+        self._enter(ElectionState.CLOSED, Reason(K.QUORUM_IN_TERM))
 
     def _poll_closed(self) -> None:
         """Nothing is left to do: the election object is about to be dropped."""
@@ -449,7 +469,7 @@ class Election(FollowerColumn):
 
     # --- the one door
 
-    def _enter(self, new: ElectionState, reason: str) -> None:
+    def _enter(self, new: ElectionState, reason: Reason) -> None:
         old, ctx = self.state, self._ctx
         if new not in LEGAL_TRANSITIONS[old]:
             raise InvariantViolation(f"illegal election transition: old={old.name} new={new.name} reason={reason}")
@@ -474,7 +494,11 @@ class Election(FollowerColumn):
     def _answer_with_canvass(self, message: NewLeadershipTerm) -> None:
         """Tell a leader that spoke about another log term where this log really ends; its answer will fit."""
         if self.state in (ElectionState.CANDIDATE_BALLOT, ElectionState.FOLLOWER_BALLOT):
-            reason = f"leader {message.leader_member_id} spoke of log term {message.log_leadership_term_id}"
+            reason = Reason(
+                K.LEADER_SPOKE_OF_OTHER_LOG,
+                leader_member_id=message.leader_member_id,
+                log_term_id=message.log_leadership_term_id,
+            )
             self._enter(ElectionState.CANVASS, reason)
         else:
             self._ctx.send(MemberId(message.leader_member_id), dialogue.canvass_position(self._ctx))
@@ -489,6 +513,19 @@ class Election(FollowerColumn):
         if entry is not None and entry.term_base_log_position != message.next_term_base_log_position:
             ctx.drop_log_term()
         self._answer_with_canvass(message)
+
+    def _refuse_vote(self, message: RequestVote, reason: Reason) -> None:
+        ctx = self._ctx
+        ctx.emit(fx.VoteRefused(MemberId(message.candidate_member_id), message.candidate_term_id, reason))
+        dialogue.send_vote(ctx, message, vote=False)
+
+    def _refuse_leader(self, message: NewLeadershipTerm) -> None:
+        """Say once that a leader is not followed; it repeats itself until it learns of the higher term."""
+        refused = (message.leader_member_id, message.leadership_term_id)
+        if refused != self._refused_leader:
+            self._refused_leader = refused
+            reason = Reason(K.VOTED_IN_HIGHER_TERM, candidate_term_id=self._ctx.candidate_term_id)
+            self._ctx.emit(fx.LeaderRefused(MemberId(message.leader_member_id), message.leadership_term_id, reason))
 
     def _canvass(self) -> None:
         self._next_status_ns = self._ctx.now_ns + self._ctx.config.election_status_interval_ns
@@ -544,6 +581,17 @@ class Election(FollowerColumn):
         if self.state in LEADER_STATES or self.state in FOLLOWER_STATES:
             return self._ctx.config.leader_heartbeat_interval_ns
         return self._ctx.config.election_status_interval_ns
+
+
+def own_log_newer(ctx: ConsensusContext, message: RequestVote) -> Reason:
+    """Say where the two logs end."""
+    return Reason(
+        K.OWN_LOG_NEWER,
+        log_term_id=ctx.log_leadership_term_id,
+        append_position=ctx.append_position,
+        candidate_log_term_id=message.log_leadership_term_id,
+        candidate_log_position=message.log_position,
+    )
 
 
 _ENTER = {state: getattr(Election, f"_enter_{state.name.lower()}") for state in ElectionState}

@@ -23,6 +23,8 @@ from . import effects as fx
 from .context import ConsensusContext
 from .election_state import FOLLOWER_STATES, ElectionState
 from .events import LogImageClosed, LogJoined, ReplicationDone
+from .reason import Reason
+from .reason import ReasonKind as K
 
 
 @dataclass(slots=True)
@@ -58,11 +60,11 @@ class FollowerColumn(ABC):
     state: ElectionState
 
     @abstractmethod
-    def _enter(self, new: ElectionState, reason: str) -> None:
+    def _enter(self, new: ElectionState, reason: Reason) -> None:
         """The one door to another state."""
 
     @abstractmethod
-    def restart(self, reason: str, *, is_failure: bool = False) -> None:
+    def restart(self, reason: Reason, *, is_failure: bool = False) -> None:
         """Go back to INIT."""
 
     def _adopt_leader(self, message: NewLeadershipTerm) -> None:
@@ -86,7 +88,9 @@ class FollowerColumn(ABC):
             ctx.become(Role.FOLLOWER)
             if ctx.log_leadership_term_id < message.leadership_term_id:
                 ctx.begin_log_term(message.leadership_term_id, message.term_base_log_position)
-            self._enter(ElectionState.FOLLOWER_REPLAY, f"member {message.leader_member_id} leads")
+            self._enter(
+                ElectionState.FOLLOWER_REPLAY, Reason(K.LEADER_ANNOUNCED, leader_member_id=message.leader_member_id)
+            )
             return
         self._plan_replication(message)
 
@@ -95,7 +99,11 @@ class FollowerColumn(ABC):
         ctx = self._ctx
         if message.next_term_base_log_position == NULL_POSITION:
             self.restart(
-                f"leader {message.leader_member_id} cannot say which term follows {ctx.log_leadership_term_id}",
+                Reason(
+                    K.NEXT_TERM_UNKNOWN,
+                    leader_member_id=message.leader_member_id,
+                    log_term_id=ctx.log_leadership_term_id,
+                ),
                 is_failure=True,
             )
             return
@@ -110,25 +118,27 @@ class FollowerColumn(ABC):
             leadership_term_id=message.leadership_term_id,
         )
         self._replication = Replication(RecordingId(message.leader_recording_id), stop_position, term_id)
-        self._enter(ElectionState.FOLLOWER_LOG_REPLICATION, f"term {term_id} is missing up to {stop_position}")
+        self._enter(
+            ElectionState.FOLLOWER_LOG_REPLICATION, Reason(K.TERM_MISSING, term_id=term_id, position=stop_position)
+        )
 
     def on_stop_catchup(self, message: StopCatchup) -> None:
         """Follower: the live log has taken over from the catch-up replay."""
         if self.state is ElectionState.FOLLOWER_CATCHUP and message.leadership_term_id == self._ctx.leadership_term_id:
             self._ctx.emit(fx.CloseCatchup())
-            self._enter(ElectionState.FOLLOWER_LOG_INIT, "caught up with the live log")
+            self._enter(ElectionState.FOLLOWER_LOG_INIT, Reason(K.CAUGHT_UP))
 
     def on_replication_done(self, event: ReplicationDone) -> None:
         """One leadership term was copied from the leader's archive."""
         if self.state is not ElectionState.FOLLOWER_LOG_REPLICATION:
             return
         self._ctx.append_position = event.position
-        self._enter(ElectionState.CANVASS, f"term replicated to {event.position}")
+        self._enter(ElectionState.CANVASS, Reason(K.TERM_REPLICATED, position=event.position))
 
     def on_catchup_available(self) -> None:
         """The leader's catch-up replay has connected at the append position."""
         if self.state is ElectionState.FOLLOWER_CATCHUP_AWAIT:
-            self._enter(ElectionState.FOLLOWER_CATCHUP, "catch-up replay connected")
+            self._enter(ElectionState.FOLLOWER_CATCHUP, Reason(K.CATCHUP_CONNECTED))
 
     def on_log_joined(self, event: LogJoined) -> None:
         """The live log begins to flow from the append position."""
@@ -136,12 +146,12 @@ class FollowerColumn(ABC):
             return
         self._leader.is_live_joined = True
         if self.state is ElectionState.FOLLOWER_LOG_AWAIT:
-            self._enter(ElectionState.FOLLOWER_READY, "joined the live log")
+            self._enter(ElectionState.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED))
 
     def on_log_image_closed(self, event: LogImageClosed) -> None:
         """The live log was lost before the election ended."""
         if self._leader is not None and event.log_session_id == self._leader.log_session_id:
-            self.restart(f"log link closed: {event.reason}")
+            self.restart(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
 
     def _enter_follower_log_replication(self) -> None:
         ctx, leader, replication = self._ctx, self._leader, self._replication
@@ -151,14 +161,14 @@ class FollowerColumn(ABC):
         if replication.term_id > ctx.log_leadership_term_id:
             ctx.begin_log_term(replication.term_id, ctx.append_position)
         if replication.stop_position <= ctx.append_position:
-            self._enter(ElectionState.CANVASS, f"term {replication.term_id} is empty")
+            self._enter(ElectionState.CANVASS, Reason(K.TERM_EMPTY, term_id=replication.term_id))
             return
         ctx.emit(fx.StartLogReplication(leader.member_id, replication.leader_recording_id, replication.stop_position))
 
     def _poll_follower_log_replication(self) -> None:
         ctx = self._ctx
         if ctx.now_ns >= self._deadline_ns:
-            self.restart("log replication makes no progress", is_failure=True)
+            self.restart(Reason(K.NO_PROGRESS, state=self.state.name), is_failure=True)
         elif ctx.now_ns >= self._next_status_ns:
             self._report_append_position()
 
@@ -176,7 +186,7 @@ class FollowerColumn(ABC):
         assert leader is not None
         ctx.emit(fx.AcceptCatchup(leader.log_session_id))
         dialogue.send_catchup_position(ctx, leader.member_id)
-        self._enter(ElectionState.FOLLOWER_CATCHUP_AWAIT, f"asked for the log from {ctx.append_position}")
+        self._enter(ElectionState.FOLLOWER_CATCHUP_AWAIT, Reason(K.CATCHUP_REQUESTED, position=ctx.append_position))
 
     def _enter_follower_catchup_await(self) -> None:
         self._await_progress()
@@ -187,7 +197,7 @@ class FollowerColumn(ABC):
     def _poll_waiting(self) -> None:
         ctx = self._ctx
         if ctx.now_ns >= self._deadline_ns:
-            self.restart(f"{self.state.name} made no progress", is_failure=True)
+            self.restart(Reason(K.NO_PROGRESS, state=self.state.name), is_failure=True)
         elif ctx.now_ns >= self._next_status_ns:
             self._report_append_position()
 
@@ -198,9 +208,9 @@ class FollowerColumn(ABC):
     def _enter_follower_log_init(self) -> None:
         assert self._leader is not None
         if self._leader.is_live_joined:
-            self._enter(ElectionState.FOLLOWER_READY, "the live log is joined already")
+            self._enter(ElectionState.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED_ALREADY))
         else:
-            self._enter(ElectionState.FOLLOWER_LOG_AWAIT, "no live log yet")
+            self._enter(ElectionState.FOLLOWER_LOG_AWAIT, Reason(K.NO_LIVE_LOG_YET))
 
     def _enter_follower_log_await(self) -> None:
         assert self._leader is not None
@@ -209,7 +219,7 @@ class FollowerColumn(ABC):
 
     def _enter_follower_ready(self) -> None:
         self._report_append_position()
-        self._enter(ElectionState.CLOSED, "following")
+        self._enter(ElectionState.CLOSED, Reason(K.FOLLOWING))
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
         ctx = self._ctx

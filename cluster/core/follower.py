@@ -9,6 +9,8 @@ from ..messages.consensus import CommitPosition, NewLeadershipTerm
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
+from .reason import Reason
+from .reason import ReasonKind as K
 
 
 class FollowerTerm:
@@ -24,11 +26,12 @@ class FollowerTerm:
         ctx = self._ctx
         return f"<FollowerTerm term={ctx.leadership_term_id} append={ctx.append_position} commit={ctx.commit_position}>"
 
-    def poll(self) -> str | None:
+    def poll(self) -> Reason | None:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         if ctx.now_ns >= self._leader_deadline_ns():
-            return f"leader heartbeat timeout: leader_member_id={ctx.leader_member_id}"
+            assert ctx.leader_member_id is not None
+            return Reason(K.LEADER_HEARTBEAT_TIMEOUT, leader_member_id=ctx.leader_member_id)
         if ctx.now_ns >= self._next_report_ns:
             self._report()
         return None

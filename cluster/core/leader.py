@@ -18,6 +18,8 @@ from .context import ConsensusContext
 from .events import ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
 from .log_publisher import LogPublisher
 from .members import is_active, quorum_position, quorum_threshold
+from .reason import Reason
+from .reason import ReasonKind as K
 from .sessions import SessionManager
 from .timers import TimerService
 
@@ -61,7 +63,7 @@ class LeaderTerm:
         ctx = self._ctx
         return f"<LeaderTerm term={ctx.leadership_term_id} append={ctx.append_position} commit={ctx.commit_position}>"
 
-    def poll(self) -> str | None:
+    def poll(self) -> Reason | None:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         self._fire_timers()
@@ -75,7 +77,7 @@ class LeaderTerm:
             is_active(member, ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns) for member in ctx.others
         )
         if active_count < quorum_threshold(len(ctx.members)):
-            return f"inactive follower quorum: active={active_count} members={len(ctx.members)}"
+            return Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=active_count, member_count=len(ctx.members))
         return None
 
     def next_deadline_ns(self) -> int:
@@ -146,14 +148,15 @@ class LeaderTerm:
 
     # --- members that come back
 
-    def on_canvass_position(self, message: CanvassPosition) -> str | None:
+    def on_canvass_position(self, message: CanvassPosition) -> Reason | None:
         """A member asks where it stands. Gives the reason for an election when it is in a higher term."""
         ctx = self._ctx
         member = ctx.members[MemberId(message.follower_member_id)]
         member.log_leadership_term_id = message.log_leadership_term_id
         member.log_position = message.log_position
-        if max(message.leadership_term_id, message.log_leadership_term_id) > ctx.leadership_term_id:
-            return f"member {member.member_id} is in a higher term {message.leadership_term_id}"
+        highest = max(message.leadership_term_id, message.log_leadership_term_id)
+        if highest > ctx.leadership_term_id:
+            return Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest)
         ctx.emit(fx.StopCatchupReplay(member.member_id))
         dialogue.send_new_leadership_term(ctx, member, is_startup=False)
         return None

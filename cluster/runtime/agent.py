@@ -109,7 +109,9 @@ class ConsensusModuleAgent:
             fx.CommitAdvanced: self._commit_advanced,
             fx.RoleChanged: self._role_changed,
             fx.StateChanged: _log_state_changed,
-            fx.ElectionStarted: lambda effect: logger.info("election.started", reason=effect.reason),
+            fx.ElectionStarted: _log_election_started,
+            fx.VoteRefused: _log_vote_refused,
+            fx.LeaderRefused: _log_leader_refused,
             fx.ElectionClosed: _log_election_closed,
             fx.SessionChanged: _log_session_changed,
         }
@@ -361,10 +363,35 @@ def _log_state_changed(effect: fx.StateChanged) -> None:
         "election.state_changed",
         old=effect.old.name,
         new=effect.new.name,
-        reason=effect.reason,
+        reason=effect.reason.name,
+        detail=str(effect.reason),
         leadership_term_id=effect.leadership_term_id,
         append_position=effect.append_position,
         commit_position=effect.commit_position,
+    )
+
+
+def _log_election_started(effect: fx.ElectionStarted) -> None:
+    logger.info("election.started", reason=effect.reason.name, detail=str(effect.reason))
+
+
+def _log_vote_refused(effect: fx.VoteRefused) -> None:
+    logger.info(
+        "vote.refused",
+        candidate_member_id=effect.candidate_member_id,
+        candidate_term_id=effect.candidate_term_id,
+        reason=effect.reason.name,
+        detail=str(effect.reason),
+    )
+
+
+def _log_leader_refused(effect: fx.LeaderRefused) -> None:
+    logger.info(
+        "leader.refused",
+        leader_member_id=effect.leader_member_id,
+        leadership_term_id=effect.leadership_term_id,
+        reason=effect.reason.name,
+        detail=str(effect.reason),
     )
 
 

@@ -16,6 +16,7 @@ from cluster.core.context import ConsensusContext
 from cluster.core.election import Election
 from cluster.core.election_state import ElectionState
 from cluster.core.members import ClusterMember
+from cluster.core.reason import Reason, ReasonKind
 from cluster.core.recording_log import RecordingLog
 from cluster.core.sessions import SessionManager
 from cluster.core.timers import TimerService
@@ -117,7 +118,7 @@ def _lead_without_a_quorum_of_marks(patch: pytest.MonkeyPatch) -> None:
 
     def poll(self: Election) -> None:
         self._quorum_position()
-        self._enter(ElectionState.LEADER_REPLAY, "planted")
+        self._enter(ElectionState.LEADER_REPLAY, Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
 
     patch.setitem(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
     patch.setattr(Election, "_poll_leader_log_replication", poll)

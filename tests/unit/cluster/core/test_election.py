@@ -9,6 +9,7 @@ import pytest
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
+from cluster.core.reason import Reason, ReasonKind
 from cluster.messages.consensus import (
     AppendPosition,
     CanvassPosition,
@@ -483,7 +484,8 @@ def test_member_that_voted_in_a_higher_term_follows_no_older_leader() -> None:
     solo.wait(ELECTION_TIMEOUT)
     effects += solo.feed(solo.new_term(2, 4, 64, commit=64))
 
-    assert effects == []
+    reason = Reason(ReasonKind.VOTED_IN_HIGHER_TERM, candidate_term_id=5)
+    assert effects == [fx.LeaderRefused(MemberId(2), 4, reason)]
     assert solo.ctx.commit_position == 0
 
 

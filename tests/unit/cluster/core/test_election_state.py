@@ -12,6 +12,7 @@ from cluster.core.election_state import (
     LEGAL_TRANSITIONS,
     ElectionState,
 )
+from cluster.core.reason import Reason, ReasonKind
 from service_api import InvariantViolation
 from tests.unit.cluster.core.solo import Solo
 
@@ -84,4 +85,4 @@ def test_an_illegal_transition_stops_the_node() -> None:
     assert solo.module.election is not None
 
     with pytest.raises(InvariantViolation, match="old=CANVASS new=LEADER_READY reason=a bug"):
-        solo.module.election._enter(S.LEADER_READY, "a bug")
+        solo.module.election._enter(S.LEADER_READY, Reason(ReasonKind.ACTIVITY_FAILED, detail="a bug"))

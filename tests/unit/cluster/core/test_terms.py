@@ -134,7 +134,7 @@ def test_leader_without_an_active_quorum_begins_an_election() -> None:
 
     assert solo.module.leader is None
     (started,) = of(effects, fx.ElectionStarted)
-    assert started.reason == "inactive follower quorum: active=1 members=3"
+    assert str(started.reason) == "inactive follower quorum: active=1 members=3"
     assert solo.ctx.role is Role.FOLLOWER
 
 
@@ -281,7 +281,7 @@ def test_follower_begins_an_election_when_the_leader_is_silent() -> None:
 
     effects = solo.wait(2 * MS)
 
-    assert [e.reason for e in of(effects, fx.ElectionStarted)] == ["leader heartbeat timeout: leader_member_id=1"]
+    assert [str(e.reason) for e in of(effects, fx.ElectionStarted)] == ["leader heartbeat timeout: leader_member_id=1"]
 
 
 @pytest.mark.parametrize(

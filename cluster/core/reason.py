@@ -1,0 +1,96 @@
+"""Why a member's consensus changed course: a kind to count and filter by, the facts, and a sentence for people.
+
+Every election start, refusal and change of state carries one. The kinds are what an operator can ask for; the sentence
+is made of the facts only when somebody reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ReasonKind(Enum):
+    """What happened. The value is the sentence, with the names of the facts in braces."""
+
+    # --- why an election begins, or begins anew
+    NODE_STARTED = "node started"
+    LEADER_LINK_CLOSED = "link to leader {leader_member_id} closed"
+    LOG_LINK_CLOSED = "log link closed: {detail}"
+    LEADER_HEARTBEAT_TIMEOUT = "leader heartbeat timeout: leader_member_id={leader_member_id}"
+    INACTIVE_FOLLOWER_QUORUM = "inactive follower quorum: active={active_count} members={member_count}"
+    HIGHER_TERM_CANDIDATE = "member {member_id} stands for term {term_id} with {comparison}"
+    HIGHER_TERM_LEADER = "member {member_id} leads a higher term {term_id}"
+    HIGHER_TERM_COMMIT = "member {member_id} commits in a higher term {term_id}"
+    HIGHER_TERM_CANVASS = "canvass of member {member_id} names a higher term {term_id}"
+    SURPLUS_LOG = (
+        "log ends at {append_position} but term {next_term_id} begins at {next_term_base_log_position}: "
+        "what follows never committed"
+    )
+    NEXT_TERM_UNKNOWN = "leader {leader_member_id} cannot say which term follows {log_term_id}"
+    NO_FOLLOWER_QUORUM = "no quorum of followers came"
+    NO_PROGRESS = "{state} made no progress"
+    ACTIVITY_FAILED = "{detail}"
+
+    # --- why the election goes from one state to another
+    DECKS_CLEARED = "cleared the decks"
+    ONLY_MEMBER = "the only member"
+    NEWEST_LOG_OF_ALL = "the newest log of all that can be reached"
+    NEWEST_LOG_OF_QUORUM = "the newest log of a quorum"
+    NOMINATION = "nomination for term {term_id}"
+    UNANIMOUS_VOTE = "every member that can be reached voted yes"
+    QUORUM_VOTE = "a quorum voted yes and nobody no"
+    BALLOT_NOT_WON = "ballot of term {term_id} was not won"
+    VOTED = "voted for member {member_id}"
+    NO_LEADER_OF_BALLOT = "no leader came of the ballot"
+    LEADER_SPOKE_OF_OTHER_LOG = "leader {leader_member_id} spoke of log term {log_term_id}"
+    QUORUM_HOLDS_LOG = "a quorum holds the log up to {position}"
+    REPLAYED = "replayed to {position}"
+    LOG_OPEN = "the log is open"
+    QUORUM_IN_TERM = "a quorum is in the term"
+    LEADER_ANNOUNCED = "member {leader_member_id} leads"
+    TERM_MISSING = "term {term_id} is missing up to {position}"
+    TERM_REPLICATED = "term replicated to {position}"
+    TERM_EMPTY = "term {term_id} is empty"
+    BEHIND_LEADER = "behind the leader's {position}"
+    CATCHUP_REQUESTED = "asked for the log from {position}"
+    CATCHUP_CONNECTED = "catch-up replay connected"
+    CAUGHT_UP = "caught up with the live log"
+    NO_LIVE_LOG_YET = "no live log yet"
+    LIVE_LOG_JOINED = "joined the live log"
+    LIVE_LOG_JOINED_ALREADY = "the live log is joined already"
+    FOLLOWING = "following"
+
+    # --- why something was refused
+    OWN_LOG_NEWER = (
+        "own log is newer: it ends in term {log_term_id} at {append_position}, "
+        "the candidate's in term {candidate_log_term_id} at {candidate_log_position}"
+    )
+    VOTED_IN_TERM = "voted in term {candidate_term_id} already"
+    VOTED_IN_HIGHER_TERM = "voted in a higher term {candidate_term_id}"
+
+    def __repr__(self) -> str:
+        return f"ReasonKind.{self.name}"
+
+
+@dataclass(slots=True, init=False)
+class Reason:
+    """One reason: compared by kind and facts, read as a sentence."""
+
+    kind: ReasonKind
+    facts: dict[str, int | str]
+
+    def __init__(self, kind: ReasonKind, **facts: int | str) -> None:
+        self.kind = kind
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return self.kind.value.format_map(self.facts)
+
+    def __repr__(self) -> str:
+        return f"<Reason {self.kind.name}: {self}>"
+
+    @property
+    def name(self) -> str:
+        """The kind as logs and metrics spell it."""
+        return self.kind.name.lower()
