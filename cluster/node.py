@@ -39,6 +39,7 @@ from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
+from .runtime.status_publisher import StatusPublisher
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class
@@ -104,6 +105,13 @@ class Node:
             self.service_agent,
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
+        )
+        self._status = StatusPublisher(
+            self.module,
+            clock=host.clock,
+            pid=os.getpid(),
+            delivered_position=lambda: self._adapter.position,
+            connection_count=lambda: len(self._ingress.connections),
         )
 
     def __repr__(self) -> str:
@@ -193,6 +201,7 @@ class Node:
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
+            make_status=self._status.encode,
         )
         self.agent.attach(
             links=self._links,

@@ -21,6 +21,17 @@ PACKAGE_NAMES: Final = ("cluster", "archive", "client", "service_api")
 OwnerProvider = Callable[[], Mapping[str, Sequence[str]]]
 
 
+@functools.cache
+def installed_version() -> str:
+    """The version of the installed distribution, or `not installed` in a bare checkout; looked up once per process."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION_NAME)
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def installed_owners() -> Mapping[str, Sequence[str]]:
     """Which installed distributions own which top-level import names."""
     from importlib.metadata import packages_distributions

@@ -32,6 +32,9 @@ INGRESS_STREAM_ID: Final = 101
 EGRESS_STREAM_ID: Final = 102
 CONSENSUS_STREAM_ID: Final = 108
 
+STATUS_STREAM_ID: Final = 200
+"""Ours: one question to a member's consensus endpoint, one answer about its state. Aeron uses no stream of this id."""
+
 
 class Role(IntEnum):
     """What a member is to its cluster at this moment. Source: Aeron `Cluster.Role`."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from importlib import metadata
 from pathlib import Path
 
-from service_api.distribution import DISTRIBUTION_NAME, PACKAGE_NAMES, package_owners
+from service_api.distribution import DISTRIBUTION_NAME, PACKAGE_NAMES, installed_version, package_owners
 
 
 def version_lines() -> list[str]:
@@ -17,14 +16,6 @@ def version_lines() -> list[str]:
         owner = ", ".join(owners[name]) or "no distribution: a checkout or an editable install"
         lines.append(f"  {name:<12} {_package_directory(name)}  ({owner})")
     return lines
-
-
-def installed_version() -> str:
-    """The version of the installed distribution, or `not installed` in a bare checkout."""
-    try:
-        return metadata.version(DISTRIBUTION_NAME)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _package_directory(name: str) -> str:

@@ -2,6 +2,10 @@
 
 Messages are best effort: what matters is repeated by the state that needs it. A connection that closes is news, because
 it means that the process at the other end is probably gone; it is told at once, both when it comes and when it goes.
+
+The same endpoint answers whoever asks how this member is (`cluster.status`): a connection whose setup frame names the
+status stream gets one document and is closed. A connection that does not say in time what it is, or does not take its
+answer, is dropped, so what is not a member holds nothing for long.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Final
 import structlog
 
 from service_api import RemoteProtocolError
-from service_api.types import CONSENSUS_STREAM_ID, MemberId
+from service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
 from service_api.wire.message import Message, decode_message, registry_of
 from service_api.wire.stream import FrameParser
@@ -33,6 +37,12 @@ from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_f
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
+
+_STATUS_LIMIT: Final = 8
+"""Status answers that may be on their way at once; more are refused, and whoever asks may ask again."""
+
+_STRANGER_TIMEOUT_S: Final = 2.0
+"""How long a connection may take to say what it is, and to take the status it asked for."""
 
 _SENDER_FIELD: Final[dict[type[Message], str]] = {
     CanvassPosition: "follower_member_id",
@@ -61,13 +71,16 @@ class MemberLinks:
         *,
         on_message: Callable[[Message], None],
         on_link_changed: Callable[[MemberId, bool], None],
+        make_status: Callable[[], bytes],
     ) -> None:
         self._member_id = member_id
         self._peers = peers
         self._on_message = on_message
         self._on_link_changed = on_link_changed
+        self._make_status = make_status
         self._outbound: dict[MemberId, asyncio.Transport] = {}
-        self._inbound: set[asyncio.BaseTransport] = set()
+        self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
+        self._status_count = 0
         self._server: asyncio.Server | None = None
 
     def __repr__(self) -> str:
@@ -124,50 +137,94 @@ class _Outbound(asyncio.Protocol):
 
 
 class _Inbound(asyncio.Protocol):
-    """A connection that another member dialled: its setup frame says which, its messages must agree."""
+    """A connection that somebody dialled: its setup frame says who, or that it asks for the status.
+
+    A member's messages must agree with its setup frame.
+    """
 
     def __init__(self, links: MemberLinks) -> None:
         self._links = links
         self._parser = FrameParser()
         self._peer_id: MemberId | None = None
+        self._is_status = False
         self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = as_stream_transport(transport)
-        self._links._inbound.add(transport)
+        self._links._inbound[self._transport] = None
+        self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            self._links._inbound.discard(self._transport)
+            self._links._inbound.pop(self._transport, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._is_status:
+            self._is_status = False
+            self._links._status_count -= 1
 
     def data_received(self, data: bytes) -> None:
+        if self._is_status:
+            return  # it has its answer
         try:
             for frame in self._parser.feed(data):
                 if self._peer_id is None:
-                    self._peer_id = self._identify(frame.type, frame.raw)
+                    setup = _decode_setup(frame.type, frame.raw)
+                    if setup.stream_id == STATUS_STREAM_ID:
+                        self._answer_status()
+                        return
+                    self._peer_id = self._identify(setup)
                 elif frame.type == TYPE_DATA:
                     message = decode_message(frame.payload, registry=_ACCEPTED)
                     self._check_sender(message)
                     self._links._on_message(message)
         except RemoteProtocolError as error:
-            logger.warning("consensus_link.refused", peer_member_id=self._peer_id, reason=str(error))
-            assert self._transport is not None
-            self._transport.abort()
+            self._refuse(str(error))
 
-    def _identify(self, frame_type: int, raw: bytes) -> MemberId:
-        if frame_type != TYPE_SETUP:
-            raise RemoteProtocolError(f"consensus link begins with frame type={frame_type} expected={TYPE_SETUP}")
-        setup = SetupFrame.decode(raw)
+    def _identify(self, setup: SetupFrame) -> MemberId:
         peer_id = MemberId(setup.session_id)
         if setup.stream_id != CONSENSUS_STREAM_ID or peer_id not in self._links._peers:
             raise RemoteProtocolError(
                 f"consensus link of stream_id={setup.stream_id} member_id={peer_id} "
                 f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(self._links._peers)}"
             )
+        assert self._deadline is not None
+        self._deadline.cancel()
         return peer_id
+
+    def _answer_status(self) -> None:
+        links, transport = self._links, self._transport
+        assert transport is not None
+        if links._status_count >= _STATUS_LIMIT:
+            raise RemoteProtocolError(f"asked for the status by too many at once: limit={_STATUS_LIMIT}")
+        links._status_count += 1
+        self._is_status = True
+        transport.write(encode_frame(links._make_status(), stream_id=STATUS_STREAM_ID))
+        transport.close()  # once it is written; the deadline bounds how long that takes
+
+    def _on_deadline(self) -> None:
+        """Drop what has not said what it is, or does not read its answer."""
+        if self._is_status:
+            self._refuse(f"status was not read within {_STRANGER_TIMEOUT_S:g} s")
+        else:
+            received = self._parser.buffered_bytes
+            self._refuse(f"no setup frame within {_STRANGER_TIMEOUT_S:g} s: received_bytes={received}")
+
+    def _refuse(self, reason: str) -> None:
+        assert self._transport is not None
+        peername = self._transport.get_extra_info("peername")
+        logger.warning("consensus_link.refused", peer_member_id=self._peer_id, peername=peername, reason=reason)
+        self._transport.abort()
 
     def _check_sender(self, message: Message) -> None:
         """Refuse a message that another member should have sent: one link speaks for one member."""
         name = _SENDER_FIELD.get(type(message))
         if name is not None and (member_id := getattr(message, name)) != self._peer_id:
             raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
+
+
+def _decode_setup(frame_type: int, raw: bytes) -> SetupFrame:
+    if frame_type != TYPE_SETUP:
+        raise RemoteProtocolError(f"consensus link begins with frame type={frame_type} expected={TYPE_SETUP}")
+    return SetupFrame.decode(raw)

@@ -28,6 +28,7 @@ from service_api.wire.stream import FrameParser
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 
 ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
+STATUS = b'{"role": "FOLLOWER"}'
 NOWHERE = Endpoint("127.0.0.1", 1)
 
 
@@ -60,6 +61,7 @@ class Links:
             peers or {ONE: NOWHERE, TWO: NOWHERE},
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
+            make_status=lambda: STATUS,
         )
 
     def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
@@ -127,7 +129,7 @@ async def test_member_that_does_not_read_gets_no_more_than_the_limit() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 33, 1000])
-def test_messages_are_taken_in_order_however_they_are_cut(step: int) -> None:
+async def test_messages_are_taken_in_order_however_they_are_cut(step: int) -> None:
     mine = Links()
     inbound, _ = mine.accepted()
     data = setup(ONE) + b"".join(framed(canvass(ONE, position)) for position in range(0, 320, 32))
@@ -138,7 +140,7 @@ def test_messages_are_taken_in_order_however_they_are_cut(step: int) -> None:
     assert mine.messages == [canvass(ONE, position) for position in range(0, 320, 32)]
 
 
-def test_member_that_dials_in_does_not_count_as_up() -> None:
+async def test_member_that_dials_in_does_not_count_as_up() -> None:
     """Up means that it can be told something: the link that this member dialled."""
     mine = Links()
 
@@ -166,7 +168,7 @@ def test_member_that_dials_in_does_not_count_as_up() -> None:
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_message_that_another_member_should_have_sent_is_refused(message: Message) -> None:
+async def test_message_that_another_member_should_have_sent_is_refused(message: Message) -> None:
     """One link speaks for one member: nobody votes for another, or counts for one in a quorum."""
     mine = Links()
 
@@ -191,7 +193,7 @@ def test_message_that_another_member_should_have_sent_is_refused(message: Messag
     ],
     ids=["stranger", "myself", "stream", "no setup", "zeros", "ones", "empty", "cut", "a kind the core does not take"],
 )
-def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
+async def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     mine = Links()
 
     _, transport = mine.accepted(data)
@@ -200,7 +202,7 @@ def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     assert mine.messages == []
 
 
-def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() -> None:
+async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() -> None:
     mine = Links()
     message = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ME)
 
