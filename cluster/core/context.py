@@ -14,7 +14,7 @@ from service_api.wire.message import Message
 
 from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChanged, SendToMember
 from .log_buffer import LogBuffer
-from .members import ClusterMember
+from .members import ClusterMember, is_empty_log
 from .recording_log import RecordingLog
 
 PROTOCOL_VERSION = 1 << 16
@@ -72,7 +72,11 @@ class ConsensusContext:
     log_leadership_term_id: TermId = NULL_TERM_ID
     """The term of the last entry in the local log, by the recording log."""
     candidate_term_id: TermId = NULL_TERM_ID
-    """The highest term this member ever voted or stood in; durable."""
+    """The highest term this member ever voted or stood in; durable once it has the franchise."""
+    has_franchise: bool = field(init=False)
+    """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
+    is_cluster_formed: bool = False
+    """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
     log_session_id: int = 0
@@ -85,6 +89,14 @@ class ConsensusContext:
     timestamp: int = 0
     """Monotonic and cluster time of the turn that runs."""
     effects: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.has_franchise = self.candidate_term_id > NULL_TERM_ID
+
+    @property
+    def is_log_empty(self) -> bool:
+        """Whether this member holds nothing: no entry, and no mark of a term."""
+        return is_empty_log(self.log_leadership_term_id, self.append_position)
 
     @property
     def me(self) -> ClusterMember:
@@ -122,10 +134,24 @@ class ConsensusContext:
         return self.cluster_time
 
     def propose_candidate_term(self, candidate_term_id: TermId) -> None:
-        """Raise the durable candidate term; it never falls."""
+        """Raise the durable candidate term, to vote or to stand in it; it never falls."""
         if candidate_term_id > self.candidate_term_id:
             self.candidate_term_id = candidate_term_id
+            self.has_franchise = True
             self.emit(PersistCandidateTerm(candidate_term_id, self.append_position, self.timestamp))
+
+    def heed_candidate_term(self, candidate_term_id: TermId) -> None:
+        """Take part in no older term from now on; in memory only, while this member lacks the franchise."""
+        if self.has_franchise:
+            self.propose_candidate_term(candidate_term_id)
+        else:
+            self.candidate_term_id = max(self.candidate_term_id, candidate_term_id)
+
+    def gain_franchise(self) -> None:
+        """Make the candidate term durable: from now on this member votes, and must never forget it."""
+        if not self.has_franchise:
+            self.has_franchise = True
+            self.emit(PersistCandidateTerm(self.candidate_term_id, self.append_position, self.timestamp))
 
     def begin_log_term(self, leadership_term_id: TermId, term_base_log_position: int) -> None:
         """Record, durably, that the log goes on in this term from this position, back-filling failed terms as empty."""

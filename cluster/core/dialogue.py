@@ -25,11 +25,11 @@ from .members import ClusterMember
 
 
 def canvass_position(ctx: ConsensusContext) -> CanvassPosition:
-    """Say where this log ends, and the highest term this member knows of."""
+    """Say where this log ends, and the highest term this member knows of; none if it lacks the franchise."""
     return CanvassPosition(
         log_leadership_term_id=ctx.log_leadership_term_id,
         log_position=ctx.append_position,
-        leadership_term_id=max(ctx.leadership_term_id, ctx.candidate_term_id),
+        leadership_term_id=max(ctx.leadership_term_id, ctx.candidate_term_id) if ctx.has_franchise else NULL_TERM_ID,
         follower_member_id=ctx.config.member_id,
         protocol_version=PROTOCOL_VERSION,
     )

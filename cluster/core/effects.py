@@ -54,7 +54,7 @@ class UnbindIngress:
 
 @dataclass(slots=True)
 class PersistCandidateTerm:
-    """Durable: this member takes part in no election of this term or an older one again."""
+    """Durable: this member takes part in no election of this term or an older one again; it has the franchise."""
 
     candidate_term_id: int
     log_position: int
@@ -187,6 +187,13 @@ class VoteRefused:
 
 
 @dataclass(slots=True)
+class NominationRefused:
+    """This member does not nominate itself, though those who answered its canvass are enough and hold no newer log."""
+
+    reason: Reason
+
+
+@dataclass(slots=True)
 class LeaderRefused:
     """This member does not follow a leader that announced itself."""
 
@@ -235,6 +242,7 @@ Effect = (
     | StateChanged
     | ElectionStarted
     | VoteRefused
+    | NominationRefused
     | LeaderRefused
     | ElectionClosed
     | SessionChanged

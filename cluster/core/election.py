@@ -14,6 +14,9 @@ Where it is stricter than Aeron (each has a test that fails without it):
 - *A member that voted in a term follows no leader of an older one*, and a leader that hears of a higher term steps
   down.
 - *Positions of another term never count*, and nothing below the own commit position is ever truncated.
+- *Who has lost its memory does not vote.* A member has the franchise while it has a candidate term on disk. One whose
+  directory was removed may have acknowledged what it no longer holds, so it helps nobody to lead before it has caught
+  up with a leader completely. Only where every log is empty may it vote and stand: so a cluster forms itself.
 - *A closed link is news*: members whose process is gone are not waited for, except at the first canvass after a
   start.
 
@@ -49,11 +52,14 @@ from .events import (
 from .members import (
     ClusterMember,
     compare_log,
+    is_empty_log,
     is_quorum_candidate,
     is_quorum_leader,
     is_unanimous_candidate,
     is_unanimous_leader,
+    may_vote_for,
     quorum_position,
+    quorum_threshold,
 )
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -71,11 +77,13 @@ class Election(FollowerColumn):
     def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: Reason) -> None:
         self._ctx = ctx
         self._is_extended_canvass = is_node_startup
+        ctx.is_cluster_formed = ctx.is_cluster_formed or not ctx.is_log_empty
         self.is_leader_startup = is_node_startup
         self._leader: Leader | None = None
         self._replication: Replication | None = None
         self._truncate_position: int | None = None
         self._refused_leader: tuple[int, int] | None = None
+        self._nomination_refused: Reason | None = None
         self._failure_count = 0
         self._not_before_ns = ctx.now_ns
         self._deadline_ns = ctx.now_ns
@@ -116,6 +124,8 @@ class Election(FollowerColumn):
         is_news = member.log_position == NULL_POSITION
         member.log_leadership_term_id = message.log_leadership_term_id
         member.log_position = message.log_position
+        member.has_franchise = message.leadership_term_id > NULL_TERM_ID
+        self._note_log(message.log_leadership_term_id, message.log_position)
         if is_news and state in (ElectionState.CANVASS, ElectionState.NOMINATE):
             ctx.send(member.member_id, dialogue.canvass_position(ctx))  # it may have come after our last canvass
         if state in LEADER_STATES:
@@ -124,8 +134,8 @@ class Election(FollowerColumn):
                 self.restart(Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest))
             else:
                 dialogue.send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
-        elif state is ElectionState.CANVASS:
-            self._poll_canvass()
+        elif state is ElectionState.CANVASS or (state is ElectionState.CANDIDATE_BALLOT and not member.has_franchise):
+            self.poll()
 
     def on_request_vote(self, message: RequestVote) -> None:
         """Vote, at most once in a term, and only for a log that is no older than this member's."""
@@ -133,6 +143,10 @@ class Election(FollowerColumn):
         if self.state is ElectionState.INIT:
             return
         candidate_id = MemberId(message.candidate_member_id)
+        self._note_log(message.log_leadership_term_id, message.log_position)
+        if not ctx.has_franchise and ctx.is_cluster_formed:
+            self._abstain(message)
+            return
         if message.candidate_term_id <= ctx.candidate_term_id:
             self._refuse_vote(message, Reason(K.VOTED_IN_TERM, candidate_term_id=ctx.candidate_term_id))
             return
@@ -143,7 +157,7 @@ class Election(FollowerColumn):
             message.log_position,
         )
         if order > 0:
-            ctx.propose_candidate_term(message.candidate_term_id)
+            ctx.heed_candidate_term(message.candidate_term_id)
             self._refuse_vote(message, own_log_newer(ctx, message))
             if self.state in LEADER_STATES:
                 self.restart(
@@ -364,12 +378,15 @@ class Election(FollowerColumn):
     def _poll_canvass(self) -> None:
         ctx = self._ctx
         members = list(ctx.members.values())
-        excused = set() if self._is_extended_canvass else self._unreachable()
-        if is_unanimous_candidate(members, ctx.me, excused):
+        if not ctx.has_franchise and ctx.is_cluster_formed:
+            self._refuse_nomination(Reason(K.NO_FRANCHISE))
+        elif is_unanimous_candidate(members, ctx.me, self._excused()):
             self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
         elif ctx.now_ns >= self._deadline_ns and is_quorum_candidate(members, ctx.me):
             self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_QUORUM))
-        elif ctx.now_ns >= self._next_status_ns:
+        elif ctx.now_ns >= self._deadline_ns:
+            self._explain_missing_quorum()
+        if self.state is ElectionState.CANVASS and ctx.now_ns >= self._next_status_ns:
             self._canvass()
 
     def _enter_nominate(self) -> None:
@@ -379,7 +396,9 @@ class Election(FollowerColumn):
 
     def _poll_nominate(self) -> None:
         ctx = self._ctx
-        if ctx.now_ns >= self._deadline_ns:
+        if not ctx.has_franchise and ctx.is_cluster_formed:
+            self.restart(Reason(K.NO_FRANCHISE))
+        elif ctx.now_ns >= self._deadline_ns:
             ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
             self._enter(ElectionState.CANDIDATE_BALLOT, Reason(K.NOMINATION, term_id=ctx.candidate_term_id))
         elif ctx.now_ns >= self._next_status_ns:
@@ -400,7 +419,7 @@ class Election(FollowerColumn):
     def _poll_candidate_ballot(self) -> None:
         ctx = self._ctx
         members = list(ctx.members.values())
-        if is_unanimous_leader(members, ctx.candidate_term_id, self._unreachable()):
+        if is_unanimous_leader(members, ctx.candidate_term_id, self._excused()):
             self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.UNANIMOUS_VOTE))
         elif ctx.now_ns >= self._deadline_ns:
             if is_quorum_leader(members, ctx.candidate_term_id):
@@ -519,6 +538,38 @@ class Election(FollowerColumn):
         ctx.emit(fx.VoteRefused(MemberId(message.candidate_member_id), message.candidate_term_id, reason))
         dialogue.send_vote(ctx, message, vote=False)
 
+    def _abstain(self, message: RequestVote) -> None:
+        """Neither yes nor no: a no would be a veto. A canvass that names no term tells why."""
+        ctx, candidate_id = self._ctx, MemberId(message.candidate_member_id)
+        if self.state in BALLOT_STATES:
+            ctx.emit(fx.VoteRefused(candidate_id, message.candidate_term_id, Reason(K.NO_FRANCHISE)))
+            ctx.send(candidate_id, dialogue.canvass_position(ctx))
+
+    def _note_log(self, log_leadership_term_id: int, log_position: int) -> None:
+        if not is_empty_log(log_leadership_term_id, log_position):
+            self._ctx.is_cluster_formed = True
+
+    def _refuse_nomination(self, reason: Reason) -> None:
+        """Say, once while it holds, why this canvass leads to no nomination."""
+        if reason != self._nomination_refused:
+            self._nomination_refused = reason
+            self._ctx.emit(fx.NominationRefused(reason))
+
+    def _explain_missing_quorum(self) -> None:
+        """Say so when it is for want of the franchise that no quorum is there."""
+        ctx = self._ctx
+        spoken = [member for member in ctx.members.values() if member.log_position != NULL_POSITION]
+        barred = [member for member in spoken if not may_vote_for(member, ctx.me)]
+        if barred and len(spoken) >= quorum_threshold(len(ctx.members)):
+            self._refuse_nomination(
+                Reason(
+                    K.NO_FRANCHISED_QUORUM,
+                    member_ids=", ".join(str(member.member_id) for member in barred),
+                    voter_count=len(spoken) - len(barred),
+                    member_count=len(ctx.members),
+                )
+            )
+
     def _refuse_leader(self, message: NewLeadershipTerm) -> None:
         """Say once that a leader is not followed; it repeats itself until it learns of the higher term."""
         refused = (message.leader_member_id, message.leadership_term_id)
@@ -535,7 +586,7 @@ class Election(FollowerColumn):
         ctx = self._ctx
         self._next_status_ns = ctx.now_ns + ctx.config.election_status_interval_ns
         for member in ctx.others:
-            if member.vote is None:
+            if member.vote is None and may_vote_for(member, ctx.me):
                 dialogue.send_request_vote(ctx, member.member_id)
 
     def _announce_when_due(self) -> None:
@@ -568,14 +619,21 @@ class Election(FollowerColumn):
         reachable = [member for member in self._ctx.members.values() if member.is_reachable]
         return len(reachable) * 2 > len(self._ctx.members)
 
-    def _unreachable(self) -> set[MemberId]:
-        return {member.member_id for member in self._ctx.others if not member.is_reachable}
+    def _excused(self) -> set[MemberId]:
+        """Whom not to wait for: who cannot be reached, except at the first canvass after a start, or may not vote."""
+        me, is_waiting_for_all = self._ctx.me, self._is_extended_canvass
+        return {
+            member.member_id
+            for member in self._ctx.others
+            if not (member.is_reachable or is_waiting_for_all) or not may_vote_for(member, me)
+        }
 
     def _refresh_own_view(self) -> None:
         ctx = self._ctx
         me: ClusterMember = ctx.me
         me.log_leadership_term_id = ctx.log_leadership_term_id
         me.log_position = ctx.append_position
+        me.has_franchise = True  # without it, it stands for an empty log only
 
     def _status_interval_ns(self) -> int:
         if self.state in LEADER_STATES or self.state in FOLLOWER_STATES:

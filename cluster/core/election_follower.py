@@ -70,7 +70,8 @@ class FollowerColumn(ABC):
     def _adopt_leader(self, message: NewLeadershipTerm) -> None:
         """Follow the leader of this message: its log and this one agree up to this one's end."""
         ctx = self._ctx
-        ctx.propose_candidate_term(message.leadership_term_id)
+        ctx.heed_candidate_term(message.leadership_term_id)
+        ctx.is_cluster_formed = True
         ctx.leadership_term_id = message.leadership_term_id
         ctx.leader_member_id = MemberId(message.leader_member_id)
         ctx.log_session_id = message.log_session_id
@@ -124,7 +125,8 @@ class FollowerColumn(ABC):
 
     def on_stop_catchup(self, message: StopCatchup) -> None:
         """Follower: the live log has taken over from the catch-up replay."""
-        if self.state is ElectionState.FOLLOWER_CATCHUP and message.leadership_term_id == self._ctx.leadership_term_id:
+        is_ours = message.leadership_term_id == self._ctx.leadership_term_id
+        if self.state is ElectionState.FOLLOWER_CATCHUP and is_ours and self._has_caught_up_for_franchise():
             self._ctx.emit(fx.CloseCatchup())
             self._enter(ElectionState.FOLLOWER_LOG_INIT, Reason(K.CAUGHT_UP))
 
@@ -218,6 +220,7 @@ class FollowerColumn(ABC):
         self._ctx.emit(fx.JoinLog(self._leader.log_session_id))
 
     def _enter_follower_ready(self) -> None:
+        self._ctx.gain_franchise()
         self._report_append_position()
         self._enter(ElectionState.CLOSED, Reason(K.FOLLOWING))
 
@@ -248,8 +251,18 @@ class FollowerColumn(ABC):
         ctx, leader = self._ctx, self._leader
         assert leader is not None
         target = max(leader.catchup_join_position or 0, ctx.notified_commit_position)
-        if not leader.is_live_joined and ctx.append_position >= target - ctx.config.catchup_near_bytes:
+        is_near = ctx.append_position >= target - ctx.config.catchup_near_bytes
+        if not leader.is_live_joined and is_near and self._has_caught_up_for_franchise():
             ctx.emit(fx.JoinLog(leader.log_session_id))
+
+    def _has_caught_up_for_franchise(self) -> bool:
+        """Whether this log holds all that the leader's held when this member came.
+
+        Without the franchise, being near is not enough: this member may have acknowledged every byte of that once.
+        """
+        ctx, leader = self._ctx, self._leader
+        assert leader is not None
+        return ctx.has_franchise or ctx.append_position >= (leader.catchup_join_position or 0)
 
     def _report_append_position(self) -> None:
         """Tell the leader what is recorded here.

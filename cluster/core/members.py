@@ -25,6 +25,9 @@ class ClusterMember:
     log_position: int = NULL_POSITION
     """Where its log ended by its last canvass or vote; -1 until it spoke in this election."""
 
+    has_franchise: bool = True
+    """Whether its last canvass named a term; one that names none never voted, or has lost its directory."""
+
     candidate_term_id: TermId = NULL_TERM_ID
     vote: bool | None = None
     """Its vote for this member in `candidate_term_id`; None until it answered."""
@@ -41,6 +44,7 @@ class ClusterMember:
         """Drop what it said in an earlier election."""
         self.log_leadership_term_id = NULL_TERM_ID
         self.log_position = NULL_POSITION
+        self.has_franchise = True
         self.candidate_term_id = NULL_TERM_ID
         self.vote = None
 
@@ -91,10 +95,21 @@ def is_active(member: ClusterMember, now_ns: int, heartbeat_timeout_ns: int) -> 
     return last is not None and now_ns - last <= heartbeat_timeout_ns
 
 
+def is_empty_log(log_leadership_term_id: int, log_position: int) -> bool:
+    """Tell whether a log holds nothing: no entry, and no mark of a term."""
+    return log_leadership_term_id == NULL_TERM_ID and log_position == 0
+
+
+def may_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
+    """Tell whether the member has the franchise, or needs none because the cluster forms itself from nothing."""
+    return member.has_franchise or is_empty_log(candidate.log_leadership_term_id, candidate.log_position)
+
+
 def would_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
-    """Tell whether the member has spoken and its log is no newer than the candidate's."""
+    """Tell whether the member has spoken, may vote, and its log is no newer than the candidate's."""
     return (
         member.log_position != NULL_POSITION
+        and may_vote_for(member, candidate)
         and compare_log(
             member.log_leadership_term_id,
             member.log_position,

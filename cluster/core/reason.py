@@ -67,6 +67,14 @@ class ReasonKind(Enum):
         "the candidate's in term {candidate_log_term_id} at {candidate_log_position}"
     )
     VOTED_IN_TERM = "voted in term {candidate_term_id} already"
+    NO_FRANCHISE = (
+        "this member never voted, or its directory was removed: until it has caught up with a leader it votes for "
+        "nobody and does not stand, unless every log is empty"
+    )
+    NO_FRANCHISED_QUORUM = (
+        "members {member_ids} never voted, or their directories were removed: without them "
+        "{voter_count} of {member_count} members can vote; start the others"
+    )
     VOTED_IN_HIGHER_TERM = "voted in a higher term {candidate_term_id}"
 
     def __repr__(self) -> str:

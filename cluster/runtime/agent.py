@@ -111,6 +111,9 @@ class ConsensusModuleAgent:
             fx.StateChanged: _log_state_changed,
             fx.ElectionStarted: _log_election_started,
             fx.VoteRefused: _log_vote_refused,
+            fx.NominationRefused: lambda effect: logger.warning(
+                "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
+            ),
             fx.LeaderRefused: _log_leader_refused,
             fx.ElectionClosed: _log_election_closed,
             fx.SessionChanged: _log_session_changed,

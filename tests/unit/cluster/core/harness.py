@@ -19,7 +19,7 @@ from service_api.types import ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.message import Message
 from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
 from tests.unit.cluster.core.checks import Referee, expect
-from tests.unit.cluster.core.node import MS, Node
+from tests.unit.cluster.core.node import MS, Disk, Node
 from tests.unit.cluster.core.service import CLOSE, TIMER
 
 _CONNECTIONS = 16
@@ -166,6 +166,11 @@ class Cluster:
         if node.is_alive:
             node.crash()
             self._tell_links(node, is_up=False)
+
+    def wipe(self, member_id: int) -> None:
+        """Remove a member's directory, its process with it."""
+        self.crash(member_id)
+        self.nodes[MemberId(member_id)].disk = Disk()
 
     def on_failure(self, node: Node, error: ClusterError) -> None:
         """A member stopped itself."""

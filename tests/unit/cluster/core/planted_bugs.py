@@ -241,6 +241,13 @@ def _close_nothing_for_the_service(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SessionManager, "on_service_close", on_service_close)
 
 
+def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
+    """A member whose directory was removed votes as any other, and is counted as any other."""
+    patch.setattr(members, "may_vote_for", lambda *_: True)
+    patch.setattr(election, "may_vote_for", lambda *_: True)
+    patch.setattr(ConsensusContext, "__post_init__", lambda ctx: setattr(ctx, "has_franchise", True))
+
+
 PLANTS: tuple[Plant, ...] = (
     Plant(
         "any-term-counts",
@@ -254,6 +261,12 @@ PLANTS: tuple[Plant, ...] = (
         "nothing below the own commit position is truncated: the node stops instead",
         _truncate_below_the_own_commit,
         "test_election_follower:test_own_commit_position_is_never_truncated",
+    ),
+    Plant(
+        "wiped-member-votes",
+        "a member that lost its directory elects nobody before it has caught up with a leader",
+        _let_everybody_vote,
+        "test_franchise:test_member_that_lost_its_directory_elects_nobody_without_what_it_once_acknowledged",
     ),
     Plant("vote-after-send", "a vote is durable before it is sent", _persist_candidate_term_late),
     Plant("vote-in-memory", "a vote survives a restart", _forget_votes),

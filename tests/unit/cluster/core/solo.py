@@ -32,7 +32,8 @@ S = ElectionState
 class Solo:
     """Member 0 of a cluster, with a log that ended as `terms` say: (leadership_term_id, base, end) in order.
 
-    `chance` is what every random number will be. Effects pile up in `effects` until they are taken.
+    Left out, the candidate term is the last one's. `chance` is what every random number will be. Effects pile up in
+    `effects` until they are taken.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Solo:
         *,
         member_count: int = 3,
         terms: Sequence[tuple[int, int, int]] = (),
-        candidate_term_id: int = NULL_VALUE,
+        candidate_term_id: int | None = None,
         chance: float = 0.5,
         is_started: bool = True,
         **settings: object,
@@ -63,7 +64,7 @@ class Solo:
             append_position=position,
             log_leadership_term_id=TermId(last_term_id),
             leadership_term_id=TermId(last_term_id),
-            candidate_term_id=TermId(candidate_term_id),
+            candidate_term_id=TermId(last_term_id if candidate_term_id is None else candidate_term_id),
         )
         self.now_ns = 1_000 * MS
         self.skew_ms = 0

@@ -1,0 +1,282 @@
+"""The franchise: a member that has lost its directory must not elect a leader without what it once acknowledged.
+
+Source: peers.md C4 class 17, "node id reuse with empty disk".
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.core import effects as fx
+from cluster.core import events as ev
+from cluster.core.reason import Reason, ReasonKind
+from cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote, StopCatchup, Vote
+from service_api.types import MemberId, TermId
+from tests.unit.cluster.core.harness import Cluster
+from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
+
+
+def newcomer(**facts: object) -> Solo:
+    """Member 0 with an empty directory."""
+    return Solo(**facts)  # type: ignore[arg-type]  # passed on
+
+
+# --- whole clusters
+
+
+def cluster_with_a_stale_member() -> Cluster:
+    """Members 0 and 1 have committed what member 2 does not hold."""
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.add_clients(2)
+    cluster.run(300 * MS)
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.isolate((leader.member_id + 2) % 3)
+    cluster.run(200 * MS)
+    cluster.clients.clear()
+    cluster.run(50 * MS)
+    return cluster
+
+
+def test_member_that_lost_its_directory_elects_nobody_without_what_it_once_acknowledged() -> None:
+    """1. The leader and a follower commit; the third member is cut off.
+
+    2. The leader's process dies, the follower's directory is removed, the third member comes back with its old log.
+    3. The two are a majority and could elect the third: what was acknowledged would be gone.
+    """
+    cluster = cluster_with_a_stale_member()
+    leader = cluster.leader()
+    assert leader is not None
+    committed = leader.ctx.commit_position
+    stale = cluster.nodes[MemberId((leader.member_id + 2) % 3)]
+    assert len(stale.disk.log) < committed
+    cluster.crash(leader.member_id)
+    cluster.wipe((leader.member_id + 1) % 3)
+    cluster.heal()
+    cluster.start((leader.member_id + 1) % 3)
+
+    effects: list[fx.Effect] = []
+    cluster.on_effect = lambda _, effect: effects.append(effect)
+    cluster.run(10_000 * MS)
+
+    assert cluster.leader() is None
+    assert ReasonKind.NO_FRANCHISED_QUORUM in {refused.reason.kind for refused in of(effects, fx.NominationRefused)}
+    cluster.settle()
+    first = next(iter(cluster.nodes.values()))
+    assert first.adapter.position >= committed
+
+
+def test_terms_do_not_rise_while_members_without_the_franchise_are_all_there_is() -> None:
+    cluster = cluster_with_a_stale_member()
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.crash(leader.member_id)
+    cluster.wipe((leader.member_id + 1) % 3)
+    cluster.heal()
+    cluster.start((leader.member_id + 1) % 3)
+
+    cluster.run(60_000 * MS)
+
+    terms = [node.disk.candidate_term_id for node in cluster.nodes.values()]
+    assert max(terms) <= leader.disk.candidate_term_id + 1
+
+
+def test_member_that_lost_its_directory_votes_again_when_it_has_caught_up() -> None:
+    cluster = cluster_with_a_stale_member()
+    leader = cluster.leader()
+    assert leader is not None
+    wiped = cluster.nodes[MemberId((leader.member_id + 1) % 3)]
+    cluster.heal()
+    cluster.run(1_000 * MS)
+
+    cluster.wipe(wiped.member_id)
+    cluster.start(wiped.member_id)
+    assert cluster.run_until(lambda: wiped.module.follower is not None, limit_ns=5_000 * MS)
+    assert wiped.disk.candidate_term_id == leader.ctx.leadership_term_id
+    cluster.crash(leader.member_id)
+
+    assert cluster.run_until(lambda: cluster.leader() is not None, limit_ns=5_000 * MS)
+    cluster.settle()
+
+
+@pytest.mark.parametrize("started", [(0, 1, 2), (0, 1), (1, 2)], ids=str)
+def test_cluster_forms_itself_of_members_with_empty_directories(started: tuple[int, ...]) -> None:
+    cluster = Cluster(11)
+    cluster.start(*started)
+
+    assert cluster.run_until(lambda: cluster.leader() is not None, limit_ns=5_000 * MS)
+    cluster.settle()
+
+    assert all(node.disk.candidate_term_id >= 0 for node in cluster.nodes.values())
+
+
+# --- voting and standing
+
+
+def test_newcomer_neither_votes_for_nor_against_a_candidate_with_a_log() -> None:
+    """A no would be a veto against those who can decide; its canvass, which names no term, says why."""
+    solo = newcomer()
+
+    effects = solo.feed(solo.request_vote(1, 1, 0, 64))
+
+    assert messages(effects, Vote) == []
+    assert of(effects, fx.PersistCandidateTerm) == []
+    assert of(effects, fx.VoteRefused) == [fx.VoteRefused(MemberId(1), 1, Reason(ReasonKind.NO_FRANCHISE))]
+    assert [canvass.leadership_term_id for canvass in messages(effects, CanvassPosition, to=1)] == [-1]
+
+
+def test_newcomer_votes_while_every_log_it_heard_of_is_empty() -> None:
+    solo = newcomer()
+
+    effects = solo.feed(solo.request_vote(1, 0, -1, 0))
+
+    assert [vote.vote for vote in messages(effects, Vote, to=1)] == [True]
+    assert before(effects, fx.PersistCandidateTerm, Vote)
+
+
+def test_newcomer_that_heard_of_a_log_votes_for_no_empty_one() -> None:
+    """The cluster was formed before; whose log is empty now may have lost it, too."""
+    solo = newcomer()
+    solo.feed(solo.canvass(2, 0, 64))
+
+    effects = solo.feed(
+        solo.request_vote(
+            1,
+            1,
+            -1,
+            0,
+        ),
+        solo.canvass(1, -1, 0),
+    )
+
+    assert messages(effects, Vote) == []
+    assert path(effects) == []
+
+
+def test_newcomer_stands_where_all_are_newcomers() -> None:
+    solo = newcomer().reach_candidate_ballot()
+
+    assert of(solo.effects, fx.PersistCandidateTerm)[0].candidate_term_id == 0
+    assert len(messages(solo.effects, RequestVote, to=1)) > 0
+
+
+def test_newcomer_that_waits_to_stand_gives_up_when_it_hears_of_a_log() -> None:
+    solo = newcomer(chance=0.99).reach_nominate()
+
+    effects = solo.feed(solo.canvass(1, 0, 64))
+    effects += solo.wait(50 * MS)
+
+    assert path(effects)[:1] == ["INIT"]
+    assert of(effects, fx.PersistCandidateTerm) == []
+
+
+def test_newcomer_says_why_it_does_not_stand() -> None:
+    solo = newcomer()
+    solo.feed(solo.canvass(1, 0, 64))
+
+    solo.wait(2_000 * MS)
+
+    assert of(solo.effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NO_FRANCHISE))]
+
+
+def test_log_without_a_candidate_term_does_not_make_a_voter() -> None:
+    """The file of the candidate term was removed: whom it voted for is forgotten, though the log is there."""
+    solo = newcomer(terms=[(3, 0, 64)], candidate_term_id=-1)
+
+    effects = solo.feed(solo.canvass(1, 3, 64, term_id=3), solo.canvass(2, 3, 64, term_id=3))
+    effects += solo.feed(solo.request_vote(1, 4, 3, 64))
+    effects += solo.wait(1_000 * MS)
+
+    assert solo.is_in(S.CANVASS)
+    assert messages(effects, Vote) == []
+
+
+# --- among those who can vote
+
+
+def test_nomination_does_not_wait_for_a_newcomer_nor_count_it() -> None:
+    solo = Solo(member_count=5, terms=[(0, 0, 64)])
+    newcomers = [solo.canvass(member_id, -1, 0) for member_id in (1, 2, 3)]
+
+    solo.feed(*newcomers, solo.canvass(4, 0, 64))
+    solo.wait(2_000 * MS)
+    assert solo.is_in(S.CANVASS)
+    (refused,) = of(solo.effects, fx.NominationRefused)
+    assert refused.reason == Reason(
+        ReasonKind.NO_FRANCHISED_QUORUM, member_ids="1, 2, 3", voter_count=2, member_count=5
+    )
+    solo.feed(solo.canvass(3, 0, 0, term_id=0))
+
+    assert solo.is_in(S.NOMINATE)
+
+
+def test_ballot_does_not_wait_for_a_newcomer() -> None:
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.canvass(1, 0, 64), solo.canvass(2, -1, 0))
+    solo.wait(50 * MS)
+    assert solo.is_in(S.CANDIDATE_BALLOT)
+    assert messages(solo.effects, RequestVote, to=2) == []
+
+    solo.feed(solo.vote(1, vote=True))
+
+    assert solo.is_in(S.LEADER_LOG_REPLICATION)
+
+
+def test_ballot_goes_on_without_a_member_that_turns_out_to_be_a_newcomer() -> None:
+    solo = Solo(terms=[(0, 0, 64)]).reach_candidate_ballot()
+    solo.feed(solo.vote(1, vote=True))
+    assert solo.is_in(S.CANDIDATE_BALLOT)
+
+    solo.feed(solo.canvass(2, -1, 0))
+
+    assert solo.is_in(S.LEADER_LOG_REPLICATION)
+
+
+# --- gaining it
+
+
+def test_newcomer_keeps_the_leaders_term_in_memory_until_it_has_caught_up() -> None:
+    """Then the term is durable before the leader hears that this member is ready."""
+    solo = newcomer()
+    effects = solo.feed(solo.new_term(1, 2, 0, after=(0, 0, 0)), ev.ReplayDone(0, 0))
+    assert of(effects, fx.PersistCandidateTerm) == []
+    assert solo.ctx.candidate_term_id == 2
+
+    effects = solo.feed(ev.LogJoined(77))
+
+    assert [effect.candidate_term_id for effect in of(effects, fx.PersistCandidateTerm)] == [2]
+    assert before(effects, fx.PersistCandidateTerm, AppendPosition)
+
+
+def test_newcomer_follows_no_leader_older_than_the_one_it_followed() -> None:
+    solo = newcomer()
+    solo.feed(solo.new_term(1, 2, 0, after=(0, 0, 0)), ev.LinkChanged(MemberId(1), is_up=False), ev.LogStopped(0))
+
+    effects = solo.feed(solo.new_term(2, 1, 0, after=(0, 0, 0)))
+
+    assert path(effects) == []
+
+
+def test_newcomer_joins_the_live_log_where_the_leaders_ended_when_it_came_or_later() -> None:
+    """Nearer is not enough: between there and its end may be what this member acknowledged.
+
+    1. The leader has 4096 bytes, the last of them committed with this member's help.
+    2. The directory is removed; the member catches up to 3600, joins the live log and counts as a voter.
+    3. The leader dies before the rest arrives. With a member that holds 2000 bytes, this one is elected at 3600.
+    """
+    solo = newcomer()
+    solo.feed(solo.new_term(1, 0, 0, log_position=4096, commit=4096), ev.ReplayDone(0, 0))
+    effects = solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(3600))
+    stop = StopCatchup(leadership_term_id=TermId(0), follower_member_id=MemberId(0))
+    effects += solo.feed(stop)
+    assert of(effects, fx.JoinLog) == []
+    assert solo.is_in(S.FOLLOWER_CATCHUP)
+
+    effects = solo.feed(ev.Recorded(4096))
+    assert of(effects, fx.JoinLog) == [fx.JoinLog(77)]
+    solo.feed(ev.LogJoined(77), stop)
+
+    assert solo.module.follower is not None
+    assert solo.ctx.has_franchise
