@@ -1,0 +1,264 @@
+"""A whole cluster of real nodes on simulated machines, and the clients that use it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from service_api import ClusteredService
+from service_api.types import MemberId
+
+from ..config import NodeConfig, parse_members
+from ..node import Node
+from .machine import Machine
+from .network import Network
+from .scheduler import Scheduler
+
+DIRECTORY: Final = Path("/quorate")
+_BASE_PORT: Final = 20_110
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Settings:
+    """What the members of one simulated cluster are told. Times in milliseconds, lengths in bytes."""
+
+    member_count: int = 3
+    leader_heartbeat_timeout_ms: int = 2_000
+    leader_heartbeat_interval_ms: int = 200
+    election_timeout_ms: int = 500
+    election_status_interval_ms: int = 100
+    startup_canvass_timeout_ms: int = 6_000
+    session_timeout_ms: int = 10_000
+    term_length_bytes: int = 64 << 10
+    segment_length_bytes: int = 128 << 10
+    mtu_length_bytes: int = 1_408
+    ingress_window_bytes: int = 256 << 10
+    file_sync_level: int = 1
+
+
+class Member:
+    """One member: its machine, and the node on it while it runs."""
+
+    def __init__(self, machine: Machine, config: NodeConfig) -> None:
+        self.machine, self.config = machine, config
+        self.member_id = MemberId(config.member_id)
+        self.node: Node | None = None
+        """The node of the running process, once its files are open."""
+        self.refusal: BaseException | None = None
+        """Why the last process ended by itself, if it did."""
+
+    def __repr__(self) -> str:
+        return f"<Member {self.member_id} {self.node!r}>"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there, paused or not."""
+        return self.machine.is_running
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its process stands still."""
+        return self.machine.loop is not None and self.machine.loop.is_paused
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads a term."""
+        return self.node is not None and self.node.module.leader is not None
+
+
+class SimulatedCluster:
+    """Members, clients and the time they live in. Everything that chance decides comes from one seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        settings: Settings,
+        make_service: Callable[[Member], ClusteredService],
+        *,
+        clock_skew: Callable[[Random], tuple[int, int]] = lambda random: (0, 0),
+    ) -> None:
+        self.seed, self.settings = seed, settings
+        self.scheduler = Scheduler()
+        self.random = Random(f"{seed} cluster")
+        self.network = Network(self.scheduler, Random(f"{seed} network"))
+        self.unhandled: list[tuple[str, BaseException | str]] = []
+        """What no process caught: address and error."""
+        self.on_node: Callable[[Member], None] = lambda member: None
+        """Called when a member's node has been made."""
+        self.on_member_exit: Callable[[Member, BaseException | None], None] = lambda member, error: None
+        self._make_service, self._clock_skew = make_service, clock_skew
+        self._disks = Random(f"{seed} disks")
+        names = ",".join(f"{number}=member-{number}:{_BASE_PORT}" for number in range(settings.member_count))
+        self._members_text = names
+        self.members = {
+            MemberId(number): self._make_member(number) for number in range(settings.member_count)
+        }
+        self.clients: dict[str, Machine] = {}
+
+    def __repr__(self) -> str:
+        return f"<SimulatedCluster seed={self.seed} now={self.scheduler.now_ns / 1e9:.3f}s {[*self.members.values()]}>"
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time."""
+        return self.scheduler.now_ns
+
+    @property
+    def ingress_endpoints(self) -> tuple[str, ...]:
+        """Where clients connect."""
+        return tuple(member.config.me.ingress for member in self.members.values())
+
+    def _make_member(self, number: int) -> Member:
+        settings = self.settings
+        machine = self._make_machine(f"member-{number}")
+        config = NodeConfig(
+            member_id=number,
+            members=parse_members(self._members_text),
+            directory=DIRECTORY,
+            service="simulation:Service",
+            file_sync_level=settings.file_sync_level,
+            term_length_bytes=settings.term_length_bytes,
+            segment_length_bytes=settings.segment_length_bytes,
+            mtu_length_bytes=settings.mtu_length_bytes,
+            startup_canvass_timeout_ms=settings.startup_canvass_timeout_ms,
+            election_timeout_ms=settings.election_timeout_ms,
+            election_status_interval_ms=settings.election_status_interval_ms,
+            leader_heartbeat_timeout_ms=settings.leader_heartbeat_timeout_ms,
+            leader_heartbeat_interval_ms=settings.leader_heartbeat_interval_ms,
+            session_timeout_ms=settings.session_timeout_ms,
+            ingress_window_bytes=settings.ingress_window_bytes,
+        )
+        member = Member(machine, config)
+        machine.on_exit = lambda error: self._on_exit(member, error)
+        return member
+
+    def _make_machine(self, address: str) -> Machine:
+        drift_ppm, epoch_offset_ns = self._clock_skew(self.random)
+        machine = Machine(
+            self.scheduler,
+            self.network,
+            self._disks,
+            address,
+            drift_ppm=drift_ppm,
+            epoch_offset_ns=epoch_offset_ns,
+        )
+        machine.on_error = lambda context: self._on_unhandled(address, context)
+        return machine
+
+    # --- members
+
+    def start(self, member_id: int) -> None:
+        """Start a member's process, and its machine if that is off."""
+        member = self.members[MemberId(member_id)]
+        if member.is_running:
+            return
+        if not member.machine.has_power:
+            member.machine.regain_power()
+        member.refusal = None
+        member.machine.start(lambda: self._run(member))
+
+    async def _run(self, member: Member) -> None:
+        service = self._make_service(member)
+        async with Node.open(member.config, service, host=member.machine.host()) as node:
+            member.node = node
+            self.on_node(member)
+            await node.run()
+
+    def kill(self, member_id: int) -> None:
+        """SIGKILL: the process ends, the machine goes on."""
+        member = self.members[MemberId(member_id)]
+        member.machine.kill()
+        member.node = None
+
+    def lose_power(self, member_id: int, keep: Callable[[], bool]) -> None:
+        """The machine stops; of what was not synced only what `keep` says survives."""
+        member = self.members[MemberId(member_id)]
+        member.machine.lose_power(keep)
+        member.node = None
+
+    def wipe(self, member_id: int) -> None:
+        """Empty a member's directory; its process must not run."""
+        member = self.members[MemberId(member_id)]
+        assert not member.is_running
+        member.machine.replace_disk()
+
+    def pause(self, member_id: int) -> None:
+        """SIGSTOP."""
+        loop = self.members[MemberId(member_id)].machine.loop
+        if loop is not None:
+            loop.pause()
+
+    def resume(self, member_id: int) -> None:
+        """SIGCONT."""
+        loop = self.members[MemberId(member_id)].machine.loop
+        if loop is not None and loop.is_paused:
+            loop.resume()
+
+    def running(self) -> Iterator[Member]:
+        """Every member whose process is there and does not stand still."""
+        return (member for member in self.members.values() if member.is_running and not member.is_paused)
+
+    def leader(self) -> Member | None:
+        """The running member that leads the highest term, if one leads."""
+        best: Member | None = None
+        for member in self.running():
+            if member.is_leader and (best is None or _term(member) > _term(best)):
+                best = member
+        return best
+
+    def _on_exit(self, member: Member, error: BaseException | None) -> None:
+        member.node = None
+        member.refusal = error
+        self.on_member_exit(member, error)
+
+    def _on_unhandled(self, address: str, context: dict[str, Any]) -> None:
+        self.unhandled.append((address, context.get("exception") or context["message"]))
+
+    # --- clients
+
+    def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Machine:
+        """Start a client's process on a machine of its own."""
+        machine = self.clients[name] = self._make_machine(name)
+        machine.start(main)
+        return machine
+
+    # --- time
+
+    def run_for(self, duration_ns: int) -> None:
+        """Let time pass."""
+        self.scheduler.run_until(self.now_ns + duration_ns)
+
+    def run_until(self, is_done: Callable[[], bool], *, limit_ns: int) -> bool:
+        """Let time pass until something holds; False if it did not within the limit."""
+        return self.scheduler.run_until(self.now_ns + limit_ns, is_done=is_done)
+
+    def close(self) -> None:
+        """End every process; nothing can be run afterwards."""
+        machines = [member.machine for member in self.members.values()] + [*self.clients.values()]
+        for machine in machines:
+            machine.kill()
+        with _unheard():
+            for machine in machines:
+                machine.bury()
+            gc.collect()
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """Let nobody hear what the dead say while they are buried."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _term(member: Member) -> int:
+    assert member.node is not None
+    return member.node.module.ctx.leadership_term_id

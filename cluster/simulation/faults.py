@@ -1,0 +1,450 @@
+"""What goes wrong in a simulated cluster: each kind of fault with its own rate and its own chance, drawn per seed.
+
+Kinds are independent: each has a generator of its own, so that leaving one out changes nothing about when the others
+strike. That is what makes a failure shrink. The atlas keeps the damage survivable: at most a minority of the members
+is ever without a sound copy of its files, since no cluster survives more.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from archive.errors import CorruptionError
+from service_api import ClusterError
+from service_api.types import MemberId
+
+from ..runtime.node_state_file import NODE_STATE_FILE_NAME
+from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
+from .cluster import DIRECTORY, Member, SimulatedCluster
+from .network import LinkQuality
+from .referee import Referee, expect
+
+_MS: Final = 1_000_000
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """A kind of fault: how often a seed has it at all, and its mean interval there, in heartbeat timeouts."""
+
+    name: str
+    chance: float
+    interval: float
+
+
+KINDS: Final = (
+    Kind("delay", 0.5, 4.0),
+    Kind("reset", 0.5, 2.0),
+    Kind("stall", 0.5, 2.0),
+    Kind("partition", 0.5, 6.0),
+    Kind("one_way", 0.4, 5.0),
+    Kind("isolate", 0.5, 6.0),
+    Kind("swizzle_clog", 0.3, 10.0),
+    Kind("kill", 0.7, 4.0),
+    Kind("kill_leader", 0.5, 6.0),
+    Kind("power_loss", 0.6, 5.0),
+    Kind("power_loss_all", 0.3, 15.0),
+    Kind("pause", 0.5, 5.0),
+    Kind("clock_jump", 0.4, 4.0),
+    Kind("disk_slow", 0.4, 6.0),
+    Kind("disk_stall", 0.4, 6.0),
+    Kind("flip_recording", 0.3, 12.0),
+    Kind("flip_catalog", 0.2, 15.0),
+    Kind("flip_recording_log", 0.2, 15.0),
+    Kind("flip_node_state", 0.2, 15.0),
+    Kind("disk_error", 0.3, 8.0),
+    Kind("disk_full", 0.2, 12.0),
+    Kind("wipe", 0.3, 12.0),
+    Kind("client_kill", 0.3, 6.0),
+)
+"""Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
+
+KIND_NAMES: Final = tuple(kind.name for kind in KINDS)
+
+
+class Nemesis:
+    """Makes things go wrong, and repairs them after a while, as an operator would."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        referee: Referee,
+        *,
+        without: frozenset[str],
+        kill_client: Callable[[Random], bool],
+    ) -> None:
+        self.fired: dict[str, int] = dict.fromkeys(KIND_NAMES, 0)
+        self._cluster, self._referee, self._kill_client = cluster, referee, kill_client
+        self._network, self._scheduler = cluster.network, cluster.scheduler
+        self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * _MS
+        self._is_over = False
+        self._blocks: list[tuple[str, str]] = []
+        self._excused: dict[MemberId, str] = {}
+        """Members that may stop by themselves, and which fault is to blame."""
+        self._wiped: dict[MemberId, None] = {}
+        self._restart_random = Random(f"{cluster.seed} restart")
+        self._keep_random = Random(f"{cluster.seed} keep")
+        self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
+        cluster.network.quality = self._base_quality
+        for member in cluster.members.values():
+            self._draw_timing(member, Random(f"{cluster.seed} timing {member.member_id}"))
+        cluster.on_member_exit = self._on_exit
+        for kind in KINDS:
+            random = Random(f"{cluster.seed} {kind.name}")
+            if random.random() < kind.chance and kind.name not in without:
+                self._plan(kind, random)
+        self._after(self._unit_ns // 8, self._look_after_damage)
+
+    def __repr__(self) -> str:
+        return f"<Nemesis fired={ {name: count for name, count in self.fired.items() if count} }>"
+
+    # --- the seed's ordinary day
+
+    def _draw_quality(self, random: Random) -> LinkQuality:
+        mean_ns = random.choice((150_000, 500_000, 2 * _MS, self._unit_ns // 200))
+        return LinkQuality(mean_ns // 3, mean_ns, random.choice((0.0, 0.0, 0.05, 0.3)))
+
+    def _draw_timing(self, member: Member, random: Random) -> None:
+        timing = member.machine.timing
+        timing.min_ns = random.choice((30_000, 80_000, 400_000))
+        timing.mean_ns = timing.min_ns * random.choice((2, 3, 8))
+
+    # --- when
+
+    def _plan(self, kind: Kind, random: Random) -> None:
+        delay_ns = int(random.expovariate(1.0) * kind.interval * self._unit_ns) + 1
+        self._after(delay_ns, self._strike, kind, random)
+
+    def _strike(self, kind: Kind, random: Random) -> None:
+        if self._is_over:
+            return
+        if getattr(self, f"_{kind.name}")(random):
+            self.fired[kind.name] += 1
+        self._plan(kind, random)
+
+    def _after(self, delay_ns: int, action: Callable[..., object], *args: object) -> None:
+        self._scheduler.call_after(delay_ns, action, *args)
+
+    def _duration_ns(self, random: Random, mean: float) -> int:
+        return int(random.expovariate(1.0) * mean * self._unit_ns) + _MS
+
+    def _member(self, random: Random, *, prefer_leader: float = 0.4) -> Member:
+        members = [*self._cluster.members.values()]
+        chosen, wants_leader = random.choice(members), random.random() < prefer_leader
+        leader = self._cluster.leader()
+        return leader if wants_leader and leader is not None else chosen
+
+    # --- the network
+
+    def _delay(self, random: Random) -> bool:
+        mean_ns = int(self._unit_ns * random.choice((0.005, 0.02, 0.1)))
+        self._network.quality = LinkQuality(mean_ns // 4, mean_ns, self._base_quality.split_rate)
+        self._after(self._duration_ns(random, 1.0), self._mend_delay)
+        return True
+
+    def _mend_delay(self) -> None:
+        self._network.quality = self._base_quality
+
+    def _reset(self, random: Random) -> bool:
+        transports = [*self._network.transports]
+        if transports:
+            self._network.reset(transports[random.randrange(len(transports))])
+        return bool(transports)
+
+    def _stall(self, random: Random) -> bool:
+        names = self._addresses()
+        first, second = random.sample(names, 2)
+        return self._cut([(first, second), (second, first)], self._duration_ns(random, 0.15))
+
+    def _partition(self, random: Random) -> bool:
+        names = self._addresses()
+        side = [name for name in names if random.random() < 0.5]
+        other = [name for name in names if name not in side]
+        pairs = [(a, b) for a in side for b in other]
+        return self._cut(pairs + [(b, a) for a, b in pairs], self._duration_ns(random, 1.5))
+
+    def _one_way(self, random: Random) -> bool:
+        names = [member.machine.address for member in self._cluster.members.values()]
+        victim = self._member(random).machine.address
+        others = [name for name in names if name != victim and random.random() < 0.7]
+        is_deaf = random.random() < 0.5
+        return self._cut(
+            [(name, victim) if is_deaf else (victim, name) for name in others], self._duration_ns(random, 1.5)
+        )
+
+    def _isolate(self, random: Random) -> bool:
+        victim = self._member(random).machine.address
+        names = [name for name in self._addresses() if name != victim]
+        return self._cut(
+            [(name, victim) for name in names] + [(victim, name) for name in names], self._duration_ns(random, 1.5)
+        )
+
+    def _swizzle_clog(self, random: Random) -> bool:
+        """Cut links one by one, and mend them in another order. Source: FoundationDB, swizzle-clogging."""
+        names = self._addresses()
+        links = [(a, b) for a in names for b in names if a != b and random.random() < 0.3]
+        for link in links:
+            begin_ns = int(random.random() * self._unit_ns)
+            self._after(begin_ns, self._cut, [link], self._duration_ns(random, 1.0))
+        return bool(links)
+
+    def _cut(self, directions: list[tuple[str, str]], duration_ns: int) -> bool:
+        if self._is_over:
+            return False
+        for source, target in directions:
+            self._network.block(source, target)
+        self._after(duration_ns, self._mend, directions)
+        return bool(directions)
+
+    def _mend(self, directions: list[tuple[str, str]]) -> None:
+        if not self._is_over:
+            for source, target in directions:
+                self._network.unblock(source, target)
+
+    def _addresses(self) -> list[str]:
+        return [member.machine.address for member in self._cluster.members.values()] + [*self._cluster.clients]
+
+    # --- processes and machines
+
+    def _kill(self, random: Random) -> bool:
+        return self._kill_member(self._member(random), random)
+
+    def _kill_leader(self, random: Random) -> bool:
+        leader = self._cluster.leader()
+        return leader is not None and self._kill_member(leader, random)
+
+    def _kill_member(self, member: Member, random: Random) -> bool:
+        if not member.is_running:
+            return False
+        self._cluster.kill(member.member_id)
+        self._restart_later(member, random)
+        return True
+
+    def _power_loss(self, random: Random) -> bool:
+        member = self._member(random)
+        if not member.machine.has_power or member.member_id in self._referee.damaged:
+            return False  # a flipped bit and a torn write in one place cannot be told apart: the atlas has one or other
+        self._cut_power(member, random)
+        return True
+
+    def _power_loss_all(self, random: Random) -> bool:
+        members = [*self._cluster.members.values()]
+        if any(member.member_id in self._referee.damaged for member in members):
+            return False
+        for member in members:
+            if member.machine.has_power:
+                self._cut_power(member, random)
+        return True
+
+    def _cut_power(self, member: Member, random: Random) -> None:
+        rate = random.choice((0.0, 0.5, 0.5, 1.0))
+        keep = self._keep_random
+        self._cluster.lose_power(member.member_id, lambda: keep.random() < rate)
+        self._restart_later(member, random)
+
+    def _pause(self, random: Random) -> bool:
+        member = self._member(random)
+        if not member.is_running or member.is_paused:
+            return False
+        self._cluster.pause(member.member_id)
+        self._after(self._duration_ns(random, 1.0), self._cluster.resume, member.member_id)
+        return True
+
+    def _restart_later(self, member: Member, random: Random) -> None:
+        self._after(self._duration_ns(random, 0.7), self._restart, member)
+
+    def _restart(self, member: Member) -> None:
+        if not self._is_over and not member.is_running:
+            self._cluster.start(member.member_id)
+
+    def _client_kill(self, random: Random) -> bool:
+        return self._kill_client(random)
+
+    # --- clocks
+
+    def _clock_jump(self, random: Random) -> bool:
+        clock = self._member(random).machine.clock
+        clock.epoch_offset_ns += int(random.uniform(-1, 1) * random.choice((100, 1_000, 60_000)) * _MS)
+        return True
+
+    # --- disks
+
+    def _disk_slow(self, random: Random) -> bool:
+        member = self._member(random)
+        timing = member.machine.timing
+        kept = timing.min_ns, timing.mean_ns
+        timing.min_ns, timing.mean_ns = 2 * _MS, random.choice((4, 15)) * _MS
+        self._after(self._duration_ns(random, 1.0), self._mend_timing, member, kept)
+        return True
+
+    def _mend_timing(self, member: Member, kept: tuple[int, int]) -> None:
+        member.machine.timing.min_ns, member.machine.timing.mean_ns = kept
+
+    def _disk_stall(self, random: Random) -> bool:
+        timing = self._member(random).machine.timing
+        timing.stall_until_ns = self._scheduler.now_ns + self._duration_ns(random, 0.5)
+        return True
+
+    def _disk_error(self, random: Random) -> bool:
+        """One operation of the disk fails: the node stops, and may start again."""
+        member = self._member(random)
+        remaining = random.randrange(1, 60)
+
+        def fail(name: str, path: object, length: int) -> None:
+            nonlocal remaining
+            remaining -= 1
+            if remaining == 0:
+                member.machine.on_disk_operation = _no_fault
+                raise OSError(errno.EIO, "simulated disk error", str(path))
+
+        if not member.is_running or member.member_id in self._excused:
+            return False
+        self._excused[member.member_id] = "disk_error"
+        member.machine.on_disk_operation = fail
+        return True
+
+    def _disk_full(self, random: Random) -> bool:
+        member = self._member(random)
+        disk = member.machine.disk
+        if not member.is_running or member.member_id in self._excused:
+            return False
+        self._excused[member.member_id] = "disk_full"
+        disk.capacity_bytes = disk.used_bytes + random.choice((0, 10_000, 200_000))
+        self._after(self._duration_ns(random, 1.0), self._free_disk, member)
+        return True
+
+    def _free_disk(self, member: Member) -> None:
+        member.machine.disk.capacity_bytes = None
+
+    # --- damage, which the atlas allows to a minority only
+
+    def _may_damage(self, member: Member) -> bool:
+        damaged = self._referee.damaged
+        limit = (len(self._cluster.members) - 1) // 2
+        is_free = member.member_id not in damaged and member.member_id not in self._excused
+        return is_free and len(damaged) < limit and member.machine.has_power
+
+    def _flip_recording(self, random: Random) -> bool:
+        """Flip a bit of an entry that every member should have: a disk that lies."""
+        member = self._member(random)
+        ends = [end for end in self._referee.delivered if end < len(self._referee.committed) - 8_192]
+        if len(ends) < 3 or not self._may_damage(member) or not self._referee.has_committed(member):
+            return False
+        begin = ends[random.randrange(len(ends) - 1)]
+        segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
+        offset = begin + random.randrange(64)
+        if begin // term_length != (begin + 96) // term_length:
+            return False  # padding may follow, which nobody reads
+        base = begin - begin % segment_length
+        return self._flip(member, f"archive/{self._recording_id(member)}-{base}.rec", offset - base, random)
+
+    def _flip_catalog(self, random: Random) -> bool:
+        return self._flip_small_file(random, "archive/archive.catalog", 32, 128)
+
+    def _flip_recording_log(self, random: Random) -> bool:
+        return self._flip_small_file(random, f"cluster/{RECORDING_LOG_FILE_NAME}", 0, 64)
+
+    def _flip_node_state(self, random: Random) -> bool:
+        return self._flip_small_file(random, f"cluster/{NODE_STATE_FILE_NAME}", 24, 48)
+
+    def _flip_small_file(self, random: Random, name: str, begin: int, end: int) -> bool:
+        """Flip a bit in a file that is read at a start, of a member that is killed for it."""
+        member = self._member(random)
+        if not self._may_damage(member):
+            return False
+        if member.is_running:
+            self._kill_member(member, random)
+        return self._flip(member, name, random.randrange(begin, end), random)
+
+    def _flip(self, member: Member, name: str, offset: int, random: Random) -> bool:
+        path, disk = Path(DIRECTORY / name), member.machine.disk
+        data = disk.durable_read(path, 1, offset)
+        if not data:
+            return False
+        disk.damage(path, offset, bytes([data[0] ^ 1 << random.randrange(8)]))
+        self._referee.damaged[member.member_id] = None
+        self._excused[member.member_id] = "flip"
+        self._after(self._duration_ns(random, 1.0), self._scrub, member)
+        return True
+
+    def _recording_id(self, member: Member) -> int:
+        return 0 if member.node is None else member.node.module.ctx.log_recording_id
+
+    def _scrub(self, member: Member) -> None:
+        """An operator verifies the files of a member, and replaces the directory that does not check out."""
+        if not self._is_over and self._excused.get(member.member_id) == "flip":
+            self._cluster.kill(member.member_id)
+            self._wipe_directory(member)
+            self._restart_later(member, self._restart_random)
+
+    def _wipe(self, random: Random) -> bool:
+        """A member loses its disk."""
+        member = self._member(random)
+        if not self._may_damage(member):
+            return False
+        self._cluster.kill(member.member_id)
+        self._referee.damaged[member.member_id] = None
+        self._wipe_directory(member)
+        self._restart_later(member, random)
+        return True
+
+    def _wipe_directory(self, member: Member) -> None:
+        self._excused.pop(member.member_id, None)
+        self._wiped[member.member_id] = None
+        self._cluster.wipe(member.member_id)
+
+    def _look_after_damage(self) -> None:
+        """A wiped member is sound again once it has everything and may vote."""
+        for member_id in [*self._wiped]:
+            member = self._cluster.members[member_id]
+            node = member.node
+            if node is not None and node.module.election is None and self._referee.is_sound(member):
+                del self._wiped[member_id]
+                self._referee.damaged.pop(member_id, None)
+        self._after(self._unit_ns // 8, self._look_after_damage)
+
+    # --- the operator
+
+    def _on_exit(self, member: Member, error: BaseException | None) -> None:
+        """A member stopped by itself: with a reason that was given to it, or it is a bug."""
+        excuse = self._excused.get(member.member_id)
+        expect(
+            excuse is not None and isinstance(error, ClusterError | OSError),
+            "no member stops by itself without a cause",
+            member=member.member_id,
+            error=repr(error),
+            at_s=self._scheduler.now_ns / 1e9,
+        )
+        if excuse == "flip" and isinstance(error, CorruptionError | ClusterError):
+            self._wipe_directory(member)
+        elif excuse != "flip":
+            self._excused.pop(member.member_id, None)
+            member.machine.on_disk_operation = _no_fault
+            self._free_disk(member)
+        self._restart_later(member, self._restart_random)
+
+    # --- the end
+
+    def end(self) -> None:
+        """Stop striking, mend everything, start everybody; damaged directories are replaced."""
+        self._is_over = True
+        self._network.unblock_all()
+        self._mend_delay()
+        for member in self._cluster.members.values():
+            machine = member.machine
+            machine.on_disk_operation = _no_fault
+            machine.disk.capacity_bytes = None
+            machine.timing.stall_until_ns = 0
+            if self._excused.get(member.member_id) == "flip":
+                self._cluster.kill(member.member_id)
+                self._wipe_directory(member)
+            self._cluster.resume(member.member_id)
+            self._cluster.start(member.member_id)
+
+
+def _no_fault(name: str, path: object, length: int) -> None:
+    """The disk does what it is asked."""

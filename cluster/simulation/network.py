@@ -1,0 +1,564 @@
+"""Simulated TCP between machines: bytes in order, late, held back or cut off; never lost, doubled or changed.
+
+What a real network does to packets shows above TCP as four things only, and these are what there is: bytes come
+later, in pieces of any length; bytes stop coming, for as long as a direction is blocked; the connection is reset; and
+nothing is heard at all of a machine without power. A sender that gets no acknowledgement gives up after its
+TCP_USER_TIMEOUT, if it set one. Receive windows are bounded, so back pressure reaches the sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from asyncio import BaseProtocol, BufferedProtocol, Handle
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, cast
+
+from .loop import SimulatedLoop
+from .scheduler import Scheduler
+
+WINDOW_BYTES: Final = 256 << 10
+"""What may be on its way or unread at the receiver; the rest waits at the sender."""
+
+_CLIENT_PORTS_BEGIN: Final = 40_000
+_RETRANSMISSION_LIMIT_NS: Final = 1_000_000_000
+"""How long after a block has ended TCP may take to notice."""
+
+_FIN: Final = b""
+_RESET: Final = None
+Segment = bytes | bytearray | None
+"""Bytes, the orderly end, or a reset."""
+
+
+@dataclass(slots=True)
+class LinkQuality:
+    """How long a segment takes from one machine to another, in nanoseconds, and how often it is cut in two."""
+
+    delay_min_ns: int = 50_000
+    delay_mean_ns: int = 200_000
+    split_rate: float = 0.0
+
+
+@dataclass(slots=True)
+class _Block:
+    """A direction that lets nothing through: since when, and for how many reasons."""
+
+    since_ns: int
+    count: int = 0
+
+
+class Network:
+    """The machines' addresses, who listens where, and what is wrong between them."""
+
+    def __init__(self, scheduler: Scheduler, random: Random) -> None:
+        self.scheduler = scheduler
+        self.quality = LinkQuality()
+        self.on_segment: Callable[[SimulatedTransport, bytes | bytearray], None] | None = None
+        """Called with what a process writes, when it writes it."""
+        self.trace: Callable[[int, int], None] = lambda connection_number, length: None
+        """Called with every arrival: the number of the connection's end, the bytes (-1: its end, -2: reset)."""
+        self._random = random
+        self._listeners: dict[tuple[str, int], _Server] = {}
+        self._blocked: dict[tuple[str, str], _Block] = {}
+        """Directions that let nothing through."""
+        self._without_power: dict[str, None] = {}
+        self.transports: dict[SimulatedTransport, None] = {}
+        self._next_port = _CLIENT_PORTS_BEGIN
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<Network connections={len(self.transports) // 2} blocked={sorted(self._blocked)}>"
+
+    # --- what processes do
+
+    def listen(
+        self, loop: SimulatedLoop, factory: Callable[[], BaseProtocol], host: str, port: int
+    ) -> asyncio.AbstractServer:
+        """Accept connections.
+
+        Raises:
+            OSError: the address is another machine's, or taken.
+        """
+        if host != loop.address or (host, port) in self._listeners:
+            raise OSError(98, f"address in use or not ours: {host}:{port} machine={loop.address}")
+        server = self._listeners[host, port] = _Server(self, loop, factory, (host, port))
+        return server
+
+    async def connect(
+        self, loop: SimulatedLoop, factory: Callable[[], BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, BaseProtocol]:
+        """Connect: one way there, one way back; without an answer where a direction is blocked.
+
+        Raises:
+            ConnectionRefusedError: the machine is there and nobody listens.
+        """
+        reached: asyncio.Future[_Server | None] = loop.create_future()
+        self._travel(loop.address, host, lambda: self._syn(loop, reached, (host, port)))
+        server = await reached
+        if server is None or server.is_closed:
+            raise ConnectionRefusedError(111, f"connection refused: {host}:{port}")
+        self._next_port += 1
+        mine = SimulatedTransport(self, loop, (loop.address, self._next_port), (host, port))
+        theirs = SimulatedTransport(self, server.loop, (host, port), (loop.address, self._next_port))
+        mine.peer, theirs.peer = theirs, mine
+        for transport in (mine, theirs):
+            self.transports[transport] = None
+        server.loop.call_soon(theirs.begin, server.factory)
+        protocol = mine.begin(factory)
+        return mine, protocol
+
+    def _syn(self, loop: SimulatedLoop, reached: asyncio.Future[_Server | None], address: tuple[str, int]) -> None:
+        server = self._listeners.get(address)
+        answer = server if server is not None and not server.is_closed else None
+        self._travel(address[0], loop.address, lambda: loop.call_soon(_answer, reached, answer))
+
+    def _travel(self, source: str, target: str, arrive: Callable[[], object]) -> None:
+        """Let a small packet travel; blocked, it is sent again every now and then."""
+        delay_ns = self.delay_ns()
+        if self.is_blocked(source, target):
+            self.scheduler.call_after(300_000_000 + delay_ns, self._travel, source, target, arrive)
+        else:
+            self.scheduler.call_after(delay_ns, arrive)
+
+    # --- what goes wrong
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        """Whether nothing gets from one machine to another just now."""
+        return (
+            (source, target) in self._blocked or target in self._without_power or source in self._without_power
+        )
+
+    def block(self, source: str, target: str) -> None:
+        """Let nothing through in this direction, until as many `unblock` as `block` were called."""
+        if source != target:
+            self._blocked.setdefault((source, target), _Block(self.scheduler.now_ns)).count += 1
+
+    def unblock(self, source: str, target: str) -> None:
+        """Take one reason away; without any left, everything gets through again, and TCP notices a little later."""
+        block = self._blocked.get((source, target))
+        if block is None:
+            return
+        block.count -= 1
+        if block.count > 0:
+            return
+        del self._blocked[source, target]
+        since_ns = block.since_ns
+        for transport in [*self.transports]:
+            if (transport.address[0], transport.peer_address[0]) in ((source, target), (target, source)):
+                limit_ns = min(self.scheduler.now_ns - since_ns, _RETRANSMISSION_LIMIT_NS)
+                self.scheduler.call_after(int(self._random.random() * limit_ns), transport.retransmit)
+
+    def unblock_all(self) -> None:
+        """Mend the network."""
+        for direction, block in [*self._blocked.items()]:
+            block.count = 1
+            self.unblock(*direction)
+
+    def lose_power(self, address: str) -> None:
+        """A machine goes dark: nobody hears of it, and what it had open is forgotten."""
+        self._without_power[address] = None
+        self._drop_listeners(address)
+        for transport in [*self.transports]:
+            if transport.address[0] == address:
+                transport.vanish()
+
+    def regain_power(self, address: str) -> None:
+        """A machine is there again: it knows nothing of old connections, and says so to whoever sends."""
+        self._without_power.pop(address, None)
+        for transport in [*self.transports]:
+            if transport.peer_address[0] == address:
+                self.scheduler.call_after(self.delay_ns(), transport.retransmit)
+
+    def close_process(self, loop: SimulatedLoop) -> None:
+        """A process is gone and its machine is not: the kernel closes its sockets."""
+        for key, server in [*self._listeners.items()]:
+            if server.loop is loop:
+                del self._listeners[key]
+                server.is_closed = True
+        for transport in [*self.transports]:
+            if transport.loop is loop:
+                transport.close_by_kernel()
+
+    def reset(self, transport: SimulatedTransport) -> None:
+        """Something on the way resets a connection: both ends hear of it."""
+        for end in (transport, transport.peer):
+            end.lose(ConnectionResetError(104, "connection reset by the network"))
+
+    def delay_ns(self) -> int:
+        """How long a segment takes: rarely much longer than the mean."""
+        quality = self.quality
+        spread_ns = quality.delay_mean_ns - quality.delay_min_ns
+        return quality.delay_min_ns + int(self._random.expovariate(1.0) * spread_ns)
+
+    def split(self, length: int) -> int:
+        """Say how many of `length` bytes come in one piece."""
+        if length > 1 and self._random.random() < self.quality.split_rate:
+            return self._random.randrange(1, length)
+        return length
+
+    def number(self) -> int:
+        """Count connections' ends."""
+        self._count += 1
+        return self._count
+
+    def forget_listener(self, server: _Server) -> None:
+        """Stop listening."""
+        if self._listeners.get(server.address) is server:
+            del self._listeners[server.address]
+
+    def _drop_listeners(self, host: str) -> None:
+        for key, server in [*self._listeners.items()]:
+            if key[0] == host:
+                del self._listeners[key]
+                server.is_closed = True
+
+
+def _answer(reached: asyncio.Future[_Server | None], server: _Server | None) -> None:
+    if not reached.done():
+        reached.set_result(server)
+
+
+class _Server(asyncio.AbstractServer):
+    """A listening socket."""
+
+    def __init__(
+        self, network: Network, loop: SimulatedLoop, factory: Callable[[], BaseProtocol], address: tuple[str, int]
+    ) -> None:
+        self.network, self.loop, self.factory, self.address = network, loop, factory, address
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.is_closed = True
+        self.network.forget_listener(self)
+
+    def is_serving(self) -> bool:
+        """Whether connections are accepted."""
+        return not self.is_closed
+
+    async def wait_closed(self) -> None:
+        """Nothing to wait for."""
+
+
+class _Socket:
+    """The few socket options that the product sets."""
+
+    family = socket.AF_INET
+
+    def __init__(self, transport: SimulatedTransport) -> None:
+        self._transport = transport
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """Note the user timeout; the rest means nothing here."""
+        if (level, option) == (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", -1)):
+            self._transport.user_timeout_ns = value * 1_000_000
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    peer: SimulatedTransport
+
+    def __init__(
+        self, network: Network, loop: SimulatedLoop, address: tuple[str, int], peer_address: tuple[str, int]
+    ) -> None:
+        super().__init__()
+        self.loop, self.address, self.peer_address = loop, address, peer_address
+        self.number = network.number()
+        self.user_timeout_ns: int | None = None
+        self._network = network
+        self._protocol: Any = None  # one of asyncio's three kinds
+        self._outgoing: deque[Segment] = deque()
+        self._outgoing_bytes = 0
+        self._unread: deque[Segment] = deque()
+        """Arrived while nothing was read."""
+        self._in_flight_bytes = 0
+        """Sent and not acknowledged by the peer's reading."""
+        self._unacknowledged_bytes = 0
+        """Read here, and not yet acknowledged to the peer, since nothing gets there."""
+        self._last_arrival_ns = 0
+        self._stalled_since_ns: int | None = None
+        self._high_bytes, self._low_bytes = 64 << 10, 16 << 10
+        self._is_writing_paused = False
+        self._is_reading = True
+        self._is_closing = False
+        self._is_lost = False
+        self._has_vanished = False
+
+    def __repr__(self) -> str:
+        return f"<SimulatedTransport {self.number} {self.address} to {self.peer_address}>"
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def begin(self, factory: Callable[[], BaseProtocol]) -> BaseProtocol:
+        """Make the protocol and tell it that the connection is there."""
+        protocol = self._protocol = factory()
+        if self._is_lost:
+            return cast(BaseProtocol, protocol)
+        protocol.connection_made(self)
+        while self._unread and self._is_reading and not self._is_lost:
+            self._take(self._unread.popleft())
+        return cast(BaseProtocol, protocol)
+
+    # --- asyncio.Transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Give the addresses, or as much of a socket as is needed."""
+        if name == "socket":
+            return _Socket(self)
+        return {"peername": self.peer_address, "sockname": self.address}.get(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether the end has begun."""
+        return self._is_closing
+
+    def set_protocol(self, protocol: BaseProtocol) -> None:
+        """Hand the connection to another protocol."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> BaseProtocol:
+        """Give the protocol."""
+        return cast(BaseProtocol, self._protocol)
+
+    def is_reading(self) -> bool:
+        """Whether arriving bytes are read."""
+        return self._is_reading and not self._is_closing
+
+    def pause_reading(self) -> None:
+        """Leave what arrives in the socket."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._is_reading:
+            self._is_reading = True
+            if self._unread:
+                self.loop.call_soon(self._read_waiting)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Say when writing is to pause and to go on."""
+        self._high_bytes = 64 << 10 if high is None else high
+        self._low_bytes = self._high_bytes // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the socket has not taken."""
+        return self._outgoing_bytes
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Give the low and the high limit."""
+        return self._low_bytes, self._high_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes; a buffer that may change afterwards is copied."""
+        if self._is_closing or self._is_lost or not data:
+            return
+        piece = bytes(data) if isinstance(data, memoryview) else data
+        network = self._network
+        if network.on_segment is not None:
+            network.on_segment(self, piece)
+        self._outgoing.append(piece)
+        self._outgoing_bytes += len(piece)
+        self._pump()
+        if self._outgoing_bytes > self._high_bytes and not self._is_writing_paused:
+            self._is_writing_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:  # an iterable of bytes, as in asyncio
+        """Send several pieces."""
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        """Half-closing is not simulated."""
+        return False
+
+    def close(self) -> None:
+        """End the connection once everything is written."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._is_reading = False
+            self._outgoing.append(_FIN)
+            self._pump()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._is_lost:
+            return
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        self._send_now(_RESET)
+        self.lose(None)
+
+    # --- out
+
+    def _pump(self) -> None:
+        """Send as much as the window allows."""
+        network, outgoing = self._network, self._outgoing
+        if self._is_lost:
+            return
+        if outgoing and network.is_blocked(self.address[0], self.peer_address[0]):
+            self._notice_stall()
+            return
+        while outgoing and self._in_flight_bytes < WINDOW_BYTES:
+            segment = outgoing.popleft()
+            if segment:
+                cut = network.split(len(segment))
+                if cut < len(segment):
+                    outgoing.appendleft(segment[cut:])
+                    segment = segment[:cut]
+                self._outgoing_bytes -= len(segment)
+                self._in_flight_bytes += len(segment)
+            self._send_now(segment)
+            if segment is _FIN:
+                self.lose(None)
+        if self._in_flight_bytes and network.is_blocked(self.peer_address[0], self.address[0]):
+            self._notice_stall()  # what arrives is not acknowledged
+        if self._is_writing_paused and self._outgoing_bytes <= self._low_bytes and not self._is_lost:
+            self._is_writing_paused = False
+            self.loop.call_soon(self._resume_writing)
+
+    def _send_now(self, segment: Segment) -> None:
+        """Put a segment on the wire. A blocked direction holds back an end or a reset as well."""
+        network = self._network
+        if network.is_blocked(self.address[0], self.peer_address[0]):
+            if not self._has_vanished and not self.peer._has_vanished:
+                network._travel(self.address[0], self.peer_address[0], lambda: self._arrive_at_peer(segment))
+            return
+        begin_ns = network.scheduler.now_ns + self.loop.clock.ahead_ns
+        self._last_arrival_ns = max(begin_ns + network.delay_ns(), self._last_arrival_ns)
+        network.scheduler.call_at(self._last_arrival_ns, self._arrive_at_peer, segment)
+
+    def _arrive_at_peer(self, segment: Segment) -> None:
+        peer = self.peer
+        if peer._has_vanished:
+            # The machine knows nothing of this connection: it answers with a reset.
+            self._network._travel(peer.address[0], self.address[0], lambda: self.lose(_reset_by_peer()))
+            return
+        if not peer._is_lost:
+            peer.loop.scheduler.soon(Handle(peer._on_segment, (segment,), peer.loop))
+
+    def _resume_writing(self) -> None:
+        if not self._is_lost:
+            self._protocol.resume_writing()
+
+    def _notice_stall(self) -> None:
+        """Give up when nothing is acknowledged for the user timeout."""
+        if self._stalled_since_ns is None and self.user_timeout_ns is not None:
+            since_ns = self._stalled_since_ns = self._network.scheduler.now_ns
+            self._network.scheduler.call_after(self.user_timeout_ns, self._check_stall, since_ns)
+
+    def _check_stall(self, since_ns: int) -> None:
+        if self._stalled_since_ns == since_ns and not self._is_lost:
+            self.lose(TimeoutError(110, "connection timed out"))
+
+    def retransmit(self) -> None:
+        """Try again what was held back, and acknowledge what was read."""
+        network = self._network
+        if self.peer._has_vanished and not self._is_lost and (self._outgoing or self._in_flight_bytes):
+            network._travel(self.peer_address[0], self.address[0], lambda: self.lose(_reset_by_peer()))
+            return
+        if network.is_blocked(self.address[0], self.peer_address[0]):
+            return
+        if not network.is_blocked(self.peer_address[0], self.address[0]):
+            self._stalled_since_ns = None
+        self._acknowledge(0)
+        self._pump()
+
+    # --- in
+
+    def _on_segment(self, segment: Segment) -> None:
+        """Runs on this end's loop."""
+        if self._is_lost:
+            return
+        if segment is _RESET:
+            self.lose(_reset_by_peer())
+        elif not self._is_reading or self._unread or self._protocol is None:
+            if not self._is_closing:
+                self._unread.append(segment)
+        else:
+            self._take(segment)
+
+    def _read_waiting(self) -> None:
+        while self._unread and self._is_reading and not self._is_lost:
+            self._take(self._unread.popleft())
+
+    def _take(self, segment: Segment) -> None:
+        protocol = self._protocol
+        if not segment:
+            self._network.trace(self.number, -1)
+            if not protocol.eof_received():
+                self.close()
+            return
+        length = len(segment)
+        self._network.trace(self.number, length)
+        if isinstance(protocol, BufferedProtocol):
+            self._take_buffered(protocol, segment)
+        else:
+            protocol.data_received(bytes(segment))
+        self._acknowledge(length)
+
+    def _take_buffered(self, protocol: BufferedProtocol, segment: bytes | bytearray) -> None:
+        offset, view = 0, memoryview(segment)
+        while offset < len(segment) and not self._is_lost:
+            if not self._is_reading:
+                # It paused in the middle: the kernel would have kept the rest.
+                self._unread.appendleft(bytes(view[offset:]))
+                self._in_flight_credit(len(segment) - offset)
+                return
+            buffer = protocol.get_buffer(-1)
+            taken = min(len(buffer), len(segment) - offset)
+            buffer[:taken] = view[offset : offset + taken]  # type: ignore[index]  # a writable buffer
+            protocol.buffer_updated(taken)
+            offset += taken
+
+    def _in_flight_credit(self, length: int) -> None:
+        """Bytes that went back to the unread ones are not acknowledged yet."""
+        self._unacknowledged_bytes -= length
+
+    def _acknowledge(self, length: int) -> None:
+        self._unacknowledged_bytes += length
+        if self._unacknowledged_bytes and not self._network.is_blocked(self.address[0], self.peer_address[0]):
+            acknowledged, self._unacknowledged_bytes = self._unacknowledged_bytes, 0
+            self.peer._on_acknowledged(acknowledged)
+
+    def _on_acknowledged(self, length: int) -> None:
+        self._in_flight_bytes -= length
+        self._stalled_since_ns = None
+        if self._outgoing:
+            self._pump()
+
+    # --- ends
+
+    def lose(self, error: Exception | None) -> None:
+        """The connection is over on this end."""
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._unread.clear()
+        self._network.transports.pop(self, None)
+        self._network.trace(self.number, -2)
+        self.loop.call_soon(self._tell_lost, error)
+
+    def _tell_lost(self, error: Exception | None) -> None:
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+
+    def close_by_kernel(self) -> None:
+        """The process is gone: what the socket had taken is on its way, and then the end."""
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._network.transports.pop(self, None)
+        self._send_now(_RESET if self._unread else _FIN)
+
+    def vanish(self) -> None:
+        """The machine lost power: no last word."""
+        self._is_lost = self._has_vanished = True
+        self._network.transports.pop(self, None)
+
+
+def _reset_by_peer() -> ConnectionResetError:
+    return ConnectionResetError(104, "connection reset by peer")

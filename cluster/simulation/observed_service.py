@@ -1,0 +1,90 @@
+"""The user's service, with somebody looking over its shoulder: what it is given, and what it has become."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from service_api import CloseReason, Cluster, ClusteredService, Role
+from service_api.cluster import SnapshotImage, SnapshotPublication
+from service_api.session import ClientSession
+from service_api.types import TimeUnit
+
+Observer = Callable[[int, int, tuple[object, ...]], None]
+"""Called after each entry with its end position, its timestamp, and what it was."""
+
+
+class ObservedService(ClusteredService):
+    """Hands every callback on, and tells an observer of each log entry after the service has processed it."""
+
+    def __init__(self, service: ClusteredService, observe: Observer) -> None:
+        self.service = service
+        self._observe = observe
+        self._cluster: Cluster | None = None
+        self._state_hash: Callable[[], object] = getattr(service, "state_hash", lambda: None)
+
+    def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Awaitable[None] | None:
+        """Start the service."""
+        self._cluster = cluster
+        return self.service.on_start(cluster, snapshot)
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        """Hand on, and tell."""
+        self.service.on_session_open(session, timestamp)
+        self._tell(timestamp, "open", session.id)
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        """Hand on, and tell."""
+        data = bytes(payload)
+        self.service.on_session_message(session, timestamp, payload)
+        self._tell(timestamp, "message", session.id, data)
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        """Hand on, and tell."""
+        self.service.on_session_close(session, timestamp, close_reason)
+        self._tell(timestamp, "close", session.id, close_reason)
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        """Hand on, and tell."""
+        self.service.on_timer_event(correlation_id, timestamp)
+        self._tell(timestamp, "timer", correlation_id)
+
+    def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
+        """Let the service write its state."""
+        return self.service.on_take_snapshot(snapshot)
+
+    def on_role_change(self, role: Role) -> None:
+        """Hand on; it is no log entry."""
+        self.service.on_role_change(role)
+
+    def on_new_leadership_term_event(
+        self,
+        *,
+        leadership_term_id: int,
+        log_position: int,
+        timestamp: int,
+        term_base_log_position: int,
+        leader_member_id: int,
+        log_session_id: int,
+        time_unit: TimeUnit,
+        app_version: int,
+    ) -> None:
+        """Hand on, and tell."""
+        self.service.on_new_leadership_term_event(
+            leadership_term_id=leadership_term_id,
+            log_position=log_position,
+            timestamp=timestamp,
+            term_base_log_position=term_base_log_position,
+            leader_member_id=leader_member_id,
+            log_session_id=log_session_id,
+            time_unit=time_unit,
+            app_version=app_version,
+        )
+        self._tell(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        """Stop the service."""
+        self.service.on_terminate(cluster)
+
+    def _tell(self, timestamp: int, *what: object) -> None:
+        assert self._cluster is not None
+        self._observe(self._cluster.log_position, timestamp, (*what, self._state_hash()))

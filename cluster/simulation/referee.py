@@ -1,0 +1,364 @@
+"""What must hold in every run, checked while it runs.
+
+The referee believes no member. It reads what is durable from the simulated disks, what is said from the simulated
+network, and what the services were given from the services; from a node's own state it takes only what the node
+claims: that it leads a term, that it calls a position committed.
+
+Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from service_api import ClusteredService
+from service_api.types import MemberId
+from service_api.wire.message import Message, decode_message, registry_of
+
+from ..messages.consensus import AppendPosition, RequestVote, Vote
+from ..messages.nodestate import CandidateTerm
+from ..runtime.node_state_file import NODE_STATE_FILE_NAME
+from .cluster import DIRECTORY, Member, SimulatedCluster
+from .network import SimulatedTransport
+from .observed_service import ObservedService
+
+_WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
+_WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
+_FRAME_HEADER_BYTES: Final = 32
+_TEMPLATE_ID_OFFSET: Final = _FRAME_HEADER_BYTES + 2
+_CANDIDATE_TERM_OFFSET: Final = 8
+_CANDIDATE_TERM_LENGTH: Final = 40
+
+
+class RuleBroken(Exception):
+    """A rule that must always hold does not: a bug, or one planted on purpose."""
+
+    def __init__(self, rule: str, **facts: object) -> None:
+        super().__init__(f"{rule}: " + " ".join(f"{name}={value!r}" for name, value in facts.items()))
+        self.rule = rule
+
+
+def expect(condition: object, rule: str, **facts: object) -> None:
+    """Raise `RuleBroken` unless the condition holds."""
+    if not condition:
+        raise RuleBroken(rule, **facts)
+
+
+@dataclass(slots=True)
+class _View:
+    """What one process of a member has claimed so far."""
+
+    commit_position: int = 0
+    reported_position: int = 0
+    is_leader: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a run has met."""
+
+    elections: int = 0
+    committed_bytes: int = 0
+    delivered_entries: int = 0
+    votes: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+
+class Referee:
+    """Watches one cluster. Every method may raise `RuleBroken`."""
+
+    def __init__(self, make_service: Callable[[], ClusteredService]) -> None:
+        self.committed = bytearray()
+        """The log as far as any member has called it committed."""
+        self.delivered: dict[int, tuple[object, ...]] = {}
+        """Every delivered entry by its end position: what it was, and the hash of the service's state after it."""
+        self.counts = Counts()
+        self.leaders: dict[int, MemberId] = {}
+        """Who led which term."""
+        self.damaged: dict[MemberId, None] = {}
+        """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
+        self._cluster: SimulatedCluster | None = None
+        self._make_service = make_service
+        self._views: dict[MemberId, _View] = {}
+        self._votes: dict[tuple[MemberId, int], int] = {}
+        self._newest_time = 0
+        self._newest_position = 0
+        self._broken: RuleBroken | None = None
+        """Found inside a callback of the product's, which would take it for a fault of its own; told at the next look."""
+
+    def __repr__(self) -> str:
+        return f"<Referee committed={len(self.committed)} delivered={len(self.delivered)}>"
+
+    # --- joining a cluster
+
+    def make_service(self, member: Member) -> ObservedService:
+        """Give a member its service, observed."""
+        return ObservedService(
+            self._make_service(),
+            lambda position, timestamp, what: self._on_delivered(member, position, timestamp, what),
+        )
+
+    def watch(self, cluster: SimulatedCluster) -> None:
+        """Look at everything that happens in this cluster."""
+        self._cluster = cluster
+        cluster.on_node = self._on_node
+        cluster.network.on_segment = self._on_segment
+
+    def _on_node(self, member: Member) -> None:
+        loop = member.machine.loop
+        assert loop is not None
+        view = self._views[member.member_id] = _View()
+        loop.observer = lambda: self.look(member, view)
+
+    # --- looking
+
+    def look(self, member: Member, view: _View) -> None:
+        """Look at a member after each thing that it did; cheap when nothing has changed."""
+        if self._broken is not None:
+            raise self._broken
+        node = member.node
+        if node is None:
+            return
+        module = node.module
+        commit_position = module.ctx.commit_position
+        if commit_position != view.commit_position:
+            self._on_commit(member, view.commit_position, commit_position)
+            view.commit_position = commit_position
+        is_leader = module.leader is not None
+        if is_leader != view.is_leader:
+            view.is_leader = is_leader
+            if is_leader:
+                self._on_leader(member)
+
+    def _on_commit(self, member: Member, since: int, position: int) -> None:
+        expect(position > since, "a commit position never goes back", member=member.member_id, was=since, is_=position)
+        common = min(position, len(self.committed))
+        if since < common and member.member_id not in self.damaged:
+            expect(
+                self._durable_log(member, since, common) == self.committed[since:common],
+                "committed bytes are the same everywhere, and durable where they are called committed",
+                member=member.member_id,
+                since=since,
+                position=position,
+            )
+        if position > common:
+            self._on_first_commit(member, common, position)
+
+    def _on_first_commit(self, member: Member, since: int, position: int) -> None:
+        """Nobody has called this committed before: a majority must have it on disk."""
+        data = self._durable_log(member, since, position)
+        expect(
+            len(data) == position - since,
+            "what is committed is durable where it is called committed",
+            member=member.member_id,
+            position=position,
+        )
+        assert self._cluster is not None
+        members = self._cluster.members.values()
+        holders = [other.member_id for other in members if self._durable_log(other, since, position) == data]
+        expect(
+            2 * len(holders) > len(members),
+            "what is committed is durable on a majority",
+            by=member.member_id,
+            since=since,
+            position=position,
+            holders=holders,
+        )
+        self.committed += data
+        self.counts.committed_bytes = len(self.committed)
+
+    def _on_leader(self, member: Member) -> None:
+        assert member.node is not None
+        ctx = member.node.module.ctx
+        term_id = ctx.leadership_term_id
+        self.counts.elections += 1
+        leader_id = self.leaders.setdefault(term_id, member.member_id)
+        expect(
+            leader_id == member.member_id, "one leader per term", term=term_id, leaders=(leader_id, member.member_id)
+        )
+        expect(
+            member.member_id in self.damaged or self.has_committed(member),
+            "a leader has everything that was ever committed",
+            member=member.member_id,
+            term=term_id,
+            committed=len(self.committed),
+            append_position=ctx.append_position,
+        )
+
+    def _on_segment(self, transport: SimulatedTransport, data: bytes | bytearray) -> None:
+        """Look at what members say to each other: votes and positions must be on their disks by now."""
+        if len(data) < _TEMPLATE_ID_OFFSET + 2 or not transport.peer_address[0].startswith("member-"):
+            return
+        if int.from_bytes(data[_TEMPLATE_ID_OFFSET : _TEMPLATE_ID_OFFSET + 2], "little") not in _WATCHED_TEMPLATE_IDS:
+            return
+        member = self._member_at(transport.address[0])
+        if member is None or transport.peer_address[1] != self._consensus_port(transport.peer_address[0]):
+            return
+        message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
+        try:
+            self._on_said(member, message)
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
+
+    def _on_said(self, member: Member, message: Message) -> None:
+        match message:
+            case RequestVote():
+                self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
+            case Vote() if message.vote:
+                self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
+            case AppendPosition():
+                self._on_reported(member, message.log_position)
+
+    def _on_reported(self, member: Member, position: int) -> None:
+        """A member says that it has recorded its log up to here."""
+        view = self._views[member.member_id]
+        begin, view.reported_position = min(view.reported_position, position), position
+        durable = self._durable_log(member, begin, position)
+        expect(
+            len(durable) == position - begin and durable == self._visible_log(member, begin, position),
+            "a position is durable before it is reported",
+            member=member.member_id,
+            since=begin,
+            position=position,
+        )
+
+    def _on_vote(self, member: Member, term_id: int, candidate_id: int) -> None:
+        self.counts.votes += 1
+        durable_term_id = self._durable_candidate_term(member)
+        expect(
+            durable_term_id is not None and durable_term_id >= term_id,
+            "a vote is durable before it is sent",
+            member=member.member_id,
+            term=term_id,
+            durable_term=durable_term_id,
+        )
+        voted = self._votes.setdefault((member.member_id, term_id), candidate_id)
+        expect(
+            voted == candidate_id, "one vote per term", member=member.member_id, term=term_id, votes=(voted, candidate_id)
+        )
+
+    def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
+        """Runs inside a service's callback: what is found is kept until the next look."""
+        try:
+            expect(
+                position <= len(self.committed) or self._is_committing(member, position),
+                "only what is committed is delivered",
+                member=member.member_id,
+                position=position,
+                committed=len(self.committed),
+            )
+            first = self.delivered.setdefault(position, what)
+            expect(
+                first == what,
+                "every service is given the same, and becomes the same",
+                member=member.member_id,
+                position=position,
+                expected=first,
+                actual=what,
+            )
+            if position > self._newest_position:
+                expect(
+                    timestamp >= self._newest_time,
+                    "log time never goes backwards",
+                    member=member.member_id,
+                    position=position,
+                    before=self._newest_time,
+                    now=timestamp,
+                )
+                self._newest_position, self._newest_time = position, timestamp
+                self.counts.delivered_entries += 1
+                kind = str(what[0])
+                self.counts.by_kind[kind] = self.counts.by_kind.get(kind, 0) + 1
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
+
+    def _is_committing(self, member: Member, position: int) -> bool:
+        """Whether this very callback is the first to hear of the commit: then it is checked right here."""
+        if member.node is None:
+            return False
+        commit_position = member.node.module.ctx.commit_position
+        view = self._views[member.member_id]
+        if position > commit_position:
+            return False
+        self._on_commit(member, view.commit_position, commit_position)
+        view.commit_position = commit_position
+        return True
+
+    # --- the end of a run
+
+    def expect_equal(self, members: list[Member]) -> None:
+        """Check that these members have the same log and have processed all of it."""
+        for member in members:
+            assert member.node is not None
+            ctx = member.node.module.ctx
+            expect(
+                ctx.commit_position == len(self.committed) == ctx.append_position,
+                "members at rest have committed everything",
+                member=member.member_id,
+                commit_position=ctx.commit_position,
+                append_position=ctx.append_position,
+                committed=len(self.committed),
+            )
+            expect(
+                self.has_committed(member),
+                "members at rest have the same log",
+                member=member.member_id,
+            )
+
+    def has_committed(self, member: Member) -> bool:
+        """Whether a member has, durably, everything that was ever committed."""
+        return self._durable_log(member, 0, len(self.committed)) == self.committed
+
+    def is_sound(self, member: Member) -> bool:
+        """Whether a member that lost its disk has everything again, and may vote."""
+        term_id = self._durable_candidate_term(member)
+        return term_id is not None and term_id >= 0 and self.has_committed(member)
+
+    # --- disks
+
+    def _durable_log(self, member: Member, begin: int, end: int) -> bytes:
+        """Read the log of a member, as a power loss would leave it; shorter where it ends."""
+        return self._read_log(member, begin, end, member.machine.disk.durable_read)
+
+    def _visible_log(self, member: Member, begin: int, end: int) -> bytes:
+        """Read the log of a member, as it reads it itself."""
+        return self._read_log(member, begin, end, member.machine.disk.visible_read)
+
+    def _read_log(self, member: Member, begin: int, end: int, read: Callable[[Path, int, int], bytes]) -> bytes:
+        node = member.node
+        recording_id = 0 if node is None else node.module.ctx.log_recording_id
+        segment_length = member.config.segment_length_bytes
+        parts = []
+        position = begin
+        while position < end:
+            base = position - position % segment_length
+            length = min(end, base + segment_length) - position
+            parts.append(read(DIRECTORY / "archive" / f"{recording_id}-{base}.rec", length, position - base))
+            if len(parts[-1]) < length:
+                break
+            position += length
+        return b"".join(parts)
+
+    def _durable_candidate_term(self, member: Member) -> int | None:
+        path = DIRECTORY / "cluster" / NODE_STATE_FILE_NAME
+        data = member.machine.disk.durable_read(path, _CANDIDATE_TERM_LENGTH, _CANDIDATE_TERM_OFFSET)
+        if len(data) < _CANDIDATE_TERM_LENGTH:
+            return None
+        message = decode_message(data, registry=registry_of(CandidateTerm))
+        assert isinstance(message, CandidateTerm)
+        return message.candidate_term_id
+
+    def _member_at(self, address: str) -> Member | None:
+        assert self._cluster is not None
+        for member in self._cluster.members.values():
+            if member.machine.address == address:
+                return member
+        return None
+
+    def _consensus_port(self, address: str) -> int:
+        member = self._member_at(address)
+        assert member is not None
+        return int(member.config.me.consensus.rpartition(":")[2])

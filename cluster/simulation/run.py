@@ -1,0 +1,277 @@
+"""One seed: a safety phase in which anything may go wrong, a liveness phase in which a healed majority must go on.
+
+A run is a function of its seed and its options. It ends with an outcome: what was met, or which rule was broken and
+when. Source: TigerBeetle's two modes; DESIGN §6.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from random import Random
+from typing import Final
+
+import structlog
+
+from service_api import ClusteredService
+
+from .cluster import Member, Settings, SimulatedCluster
+from .faults import KIND_NAMES, Nemesis
+from .history import History
+from .linearizability import Verdict, check_linearizability, check_log_order
+from .referee import Referee, RuleBroken, expect
+from .register_model import RegisterModel
+from .registers import Registers
+from .trace import Trace
+from .workload import Workload
+
+_MS: Final = 1_000_000
+_SAFETY_TIMEOUTS: Final = 20
+"""How long the safety phase lasts, in heartbeat timeouts."""
+
+_LIVENESS_TIMEOUTS: Final = 40
+"""How long a healed majority may take to go on: elections, catch-ups and clients' back-offs, with room."""
+
+_LIVENESS_FLOOR_NS: Final = 20_000 * _MS
+_SEARCH_STEP_LIMIT: Final = 400_000
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Options:
+    """What may be changed about a run without changing the rest of it: this is what shrinks."""
+
+    member_count: int | None = None
+    """None: drawn per seed, mostly 3."""
+    client_count: int = 3
+    without: frozenset[str] = frozenset()
+    """Kinds of faults left out."""
+    safety_timeouts: float = _SAFETY_TIMEOUTS
+    operation_limit: int | None = None
+    """The most operations a client begins."""
+
+    def arguments(self) -> list[str]:
+        """Give the command-line flags that mean the same."""
+        flags = []
+        if self.member_count is not None:
+            flags += ["--members", str(self.member_count)]
+        if self.client_count != Options.client_count:
+            flags += ["--clients", str(self.client_count)]
+        if self.without:
+            flags += ["--without", ",".join(sorted(self.without))]
+        if self.safety_timeouts != _SAFETY_TIMEOUTS:
+            flags += ["--length", f"{self.safety_timeouts:g}"]
+        if self.operation_limit is not None:
+            flags += ["--operations", str(self.operation_limit)]
+        return flags
+
+
+@dataclass(slots=True, frozen=True)
+class Failure:
+    """A rule that was broken."""
+
+    rule: str
+    message: str
+    at_s: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    options: Options
+    member_count: int = 0
+    failure: Failure | None = None
+    simulated_ns: int = 0
+    event_count: int = 0
+    elections: int = 0
+    committed_bytes: int = 0
+    acknowledged_count: int = 0
+    unknown_count: int = 0
+    undecided_count: int = 0
+    fired: dict[str, int] = field(default_factory=dict)
+    trace_hash: str = ""
+
+
+def simulate(
+    seed: int,
+    options: Options | None = None,
+    *,
+    make_service: Callable[[], ClusteredService] = Registers,
+    write_line: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run one seed to its end and give what became of it. Never raises for what the cluster does wrong."""
+    options = Options() if options is None else options
+    with _quiet(write_line is None):
+        return _Run(seed, options, make_service, write_line).run()
+
+
+@contextmanager
+def _quiet(is_quiet: bool) -> Iterator[None]:
+    """Keep hundreds of elections out of the log."""
+    kept = structlog.get_config()
+    if is_quiet:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(60))
+    try:
+        yield
+    finally:
+        structlog.configure(**kept)
+
+
+def draw_settings(seed: int, member_count: int | None) -> Settings:
+    """Draw what the members of a seed's cluster are told: quick and slow timeouts, small segments, several sizes."""
+    random = Random(f"{seed} settings")
+    drawn_count = random.choice((3, 3, 3, 3, 3, 3, 5, 5, 1, 2, 4, 7))
+    timeout_ms = random.choice((200, 500, 1_000, 2_000))
+    return Settings(
+        member_count=drawn_count if member_count is None else member_count,
+        leader_heartbeat_timeout_ms=timeout_ms,
+        leader_heartbeat_interval_ms=timeout_ms // 10,
+        election_timeout_ms=timeout_ms // 4,
+        election_status_interval_ms=timeout_ms // 20,
+        startup_canvass_timeout_ms=3 * timeout_ms,
+        session_timeout_ms=5 * timeout_ms,
+        segment_length_bytes=random.choice((64, 128)) << 10,
+        file_sync_level=random.choice((1, 1, 2)),
+    )
+
+
+class _Run:
+    """One run under way."""
+
+    def __init__(
+        self,
+        seed: int,
+        options: Options,
+        make_service: Callable[[], ClusteredService],
+        write_line: Callable[[str], None] | None,
+    ) -> None:
+        self._seed, self._options = seed, options
+        settings = draw_settings(seed, options.member_count)
+        self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
+        self._referee = Referee(make_service)
+        self._cluster = SimulatedCluster(seed, settings, self._referee.make_service, clock_skew=_draw_skew)
+        self._trace = Trace(self._cluster, write_line)
+        self._referee.watch(self._cluster, self._trace)
+        self._history = History()
+        self._workloads: dict[str, Workload] = {}
+        self._nemesis: Nemesis | None = None
+
+    def run(self) -> Outcome:
+        """Go through both phases."""
+        outcome = Outcome(self._seed, self._options, member_count=len(self._cluster.members))
+        try:
+            self._safety_phase()
+            self._liveness_phase()
+            outcome.undecided_count = self._check_history()
+        except RuleBroken as broken:
+            outcome.failure = Failure(broken.rule, str(broken), self._cluster.now_ns / 1e9)
+        finally:
+            self._cluster.close()
+        self._fill(outcome)
+        return outcome
+
+    def _fill(self, outcome: Outcome) -> None:
+        outcome.simulated_ns = self._cluster.now_ns
+        outcome.event_count = self._cluster.scheduler.event_count
+        outcome.elections = self._referee.counts.elections
+        outcome.committed_bytes = self._referee.counts.committed_bytes
+        outcome.acknowledged_count = self._history.acknowledged_count
+        outcome.unknown_count = self._history.unknown_count
+        outcome.fired = {} if self._nemesis is None else self._nemesis.fired
+        outcome.trace_hash = self._trace.hexdigest()
+
+    # --- the phases
+
+    def _safety_phase(self) -> None:
+        cluster = self._cluster
+        for member_id in cluster.members:
+            cluster.start(member_id)
+        for number in range(self._options.client_count):
+            self._start_client(f"client-{number}")
+        self._nemesis = Nemesis(
+            cluster, self._referee, self._trace, without=self._options.without, kill_client=self._kill_client
+        )
+        cluster.run_for(int(self._options.safety_timeouts * self._unit_ns))
+
+    def _liveness_phase(self) -> None:
+        cluster, history = self._cluster, self._history
+        assert self._nemesis is not None
+        core = self._nemesis.end()
+        limit_ns = max(_LIVENESS_TIMEOUTS * self._unit_ns, _LIVENESS_FLOOR_NS)
+        before = history.acknowledged_count
+        wanted = before + 5 * len(self._workloads) if self._options.operation_limit is None else before
+        is_live = cluster.run_until(lambda: history.acknowledged_count >= wanted, limit_ns=limit_ns)
+        self._expect_live(is_live, "a healed majority serves its clients", core)
+        for workload in self._workloads.values():
+            workload.stop()
+        is_done = cluster.run_until(lambda: self._is_at_rest(core), limit_ns=limit_ns)
+        self._expect_live(is_done, "a healed majority comes to rest, all equal", core)
+        self._referee.expect_equal(core)
+        expect(not cluster.unhandled, "no error is left unhandled", errors=cluster.unhandled[:3])
+
+    def _is_at_rest(self, core: list[Member]) -> bool:
+        if self._history.pending_count or not all(workload.is_stopped for workload in self._workloads.values()):
+            return False
+        leader = self._cluster.leader()
+        if leader is None or leader.node is None:
+            return False
+        end = leader.node.module.ctx.log_buffer.append_position
+        return all(
+            member.node is not None
+            and member.node.module.election is None
+            and member.node.delivered_position == end
+            and member.node.module.ctx.commit_position == end
+            for member in core
+        )
+
+    def _expect_live(self, is_live: bool, rule: str, core: list[Member]) -> None:
+        expect(
+            is_live,
+            rule,
+            core=[member.member_id for member in core],
+            cluster=self._cluster,
+            history=self._history,
+            workloads=[repr(workload) for workload in self._workloads.values()],
+            unhandled=self._cluster.unhandled[:3],
+        )
+
+    def _check_history(self) -> int:
+        """Check what the clients saw, in two independent ways; give how many keys the search left undecided."""
+        history, model = self._history, RegisterModel()
+        expect(not history.faults, "clients see nothing impossible", faults=history.faults[:3])
+        for workload in self._workloads.values():
+            workload.finish()
+        operations = [*history]
+        problems = check_log_order(operations, model)
+        expect(not problems, "answers are those of the log's order, which agrees with time", problems=problems[:2])
+        for operation in operations:
+            if operation.is_acknowledged:
+                expect(
+                    operation.log_position in self._referee.delivered,
+                    "what was acknowledged is in the log",
+                    operation=str(operation),
+                )
+        report = check_linearizability(operations, model, step_limit=_SEARCH_STEP_LIMIT)
+        expect(
+            report.verdict is not Verdict.VIOLATED, "clients see one linearizable object", violations=report.violations
+        )
+        return report.undecided_count
+
+    # --- clients
+
+    def _start_client(self, name: str) -> None:
+        workload = self._workloads[name] = Workload()
+        self._cluster.add_client(name, workload.run)
+
+    def _kill_client(self, random: Random) -> bool:
+        return False
+
+
+def _draw_skew(random: Random) -> tuple[int, int]:
+    """Draw a machine's drift in parts per million and how far its time of day is off, in nanoseconds."""
+    drift_ppm = random.choice((0, 0, random.randint(-500, 500), random.randint(-20_000, 20_000)))
+    return drift_ppm, random.choice((0, random.randint(-2_000, 2_000), random.randint(-60_000, 60_000))) * _MS
