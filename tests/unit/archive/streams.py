@@ -13,7 +13,7 @@ from typing import Any
 
 from archive import Archive, ArchiveConfig
 from archive.file_system import FileSystem
-from archive.memory_file_system import MemoryFileSystem
+from archive.memory_file_system import MemoryFileSystem, OnOperation
 from archive.worker import Done, Job, ThreadWorker, WorkerFactory
 from service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
 
@@ -88,35 +88,30 @@ class PowerLoss(Exception):
     """Ends an operation in the middle: not an error that any code expects."""
 
 
-class FailingDisk(MemoryFileSystem):
-    """Loses power at a chosen operation."""
+class PowerSupply:
+    """Fails at a chosen operation: put in as `on_operation` of a disk. Reading takes no power."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.operations_left = -1
+        self.operation_count = 0
 
-    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
-        self._count()
-        return super().pwrite(handle, data, offset)
-
-    def sync_data(self, handle: int) -> None:
-        self._count()
-        super().sync_data(handle)
-
-    sync_file = sync_data
-
-    def set_length(self, handle: int, length: int) -> None:
-        self._count()
-        super().set_length(handle, length)
-
-    def remove(self, path: Path) -> None:
-        self._count()
-        super().remove(path)
-
-    def _count(self) -> None:
+    def __call__(self, name: str, path: Path, length: int) -> None:
+        if name in ("open", "pread"):
+            return
         if self.operations_left == 0:
             raise PowerLoss
         self.operations_left -= 1
+        self.operation_count += 1
+
+
+def failing(error: OSError, *names: str) -> OnOperation:
+    """Make each operation of these names fail: put in as `on_operation` of a disk."""
+
+    def on_operation(name: str, path: Path, length: int) -> None:
+        if name in names:
+            raise error
+
+    return on_operation
 
 
 class ManualWorker:

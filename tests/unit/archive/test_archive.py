@@ -20,9 +20,9 @@ from archive.verify import verify_recording
 from tests.unit.archive.streams import (
     DIRECTORY,
     TERM_LENGTH,
-    FailingDisk,
     ManualWorker,
     PowerLoss,
+    PowerSupply,
     StreamBuilder,
     launch,
     read_all,
@@ -176,7 +176,8 @@ async def test_power_loss_during_a_truncation_never_brings_the_old_tail_back(
     operations: int, seed: int, kept: int
 ) -> None:
     """Raft's worst case: the old tail was never committed, and the new one is shorter."""
-    disk = FailingDisk()
+    disk, power = MemoryFileSystem(), PowerSupply()
+    disk.on_operation = power
     archive = await launch(disk)
     recording = await start(archive)
     written = await record(recording, StreamBuilder(), [1000] * 150)
@@ -185,13 +186,13 @@ async def test_power_loss_during_a_truncation_never_brings_the_old_tail_back(
     position = boundaries[kept]
     generator = random.Random(seed)
 
-    disk.operations_left = operations
+    power.operations_left = operations
     finished = True
     try:
         await archive.truncate_recording(0, position)
     except PowerLoss:
         finished = False
-    disk.operations_left = -1
+    power.operations_left = -1
     disk.crash(lambda: generator.random() < 0.5)
     archive = await launch(disk)
     stop_position = archive.descriptor(0).stop_position

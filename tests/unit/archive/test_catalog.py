@@ -15,7 +15,7 @@ from archive import ArchiveError, CorruptionError, RecordingDescriptor, Recordin
 from archive.catalog import CATALOG_FILE_NAME, REDO_FILE_NAME, Catalog, encode_entry, parse_catalog, read_catalog
 from archive.memory_file_system import MemoryFileSystem
 from service_api.types import RecordingId
-from tests.unit.archive.streams import DIRECTORY, FailingDisk, PowerLoss
+from tests.unit.archive.streams import DIRECTORY, PowerLoss, PowerSupply
 
 
 def make_descriptor(recording_id: int, **changes: object) -> RecordingDescriptor:
@@ -152,7 +152,8 @@ def test_after_power_loss_at_any_moment_the_catalog_is_as_before_or_as_after(
     operations: int, seed: int, count: int, updates: bool
 ) -> None:
     """The third entry lies across two sectors, each of which may survive without the other."""
-    disk = FailingDisk()
+    disk, power = MemoryFileSystem(), PowerSupply()
+    disk.on_operation = power
     catalog = open_catalog(disk)
     for recording_id in range(count):
         catalog.add(make_descriptor(recording_id))
@@ -160,14 +161,14 @@ def test_after_power_loss_at_any_moment_the_catalog_is_as_before_or_as_after(
     changed = make_descriptor(count - 1, stop_position=64, session_id=9) if updates else make_descriptor(count)
     after = [*before[: changed.recording_id], changed]
 
-    disk.operations_left = operations
+    power.operations_left = operations
     finished = False
     try:
         (catalog.update if updates else catalog.add)(changed)
         finished = True
     except PowerLoss:
         pass
-    disk.operations_left = -1
+    power.operations_left = -1
     generator = random.Random(seed)
     disk.crash(lambda: generator.random() < 0.5)
 

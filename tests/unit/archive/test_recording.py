@@ -18,6 +18,7 @@ from tests.unit.archive.streams import (
     TERM_LENGTH,
     ManualWorker,
     StreamBuilder,
+    failing,
     launch,
     read_all,
     small_config,
@@ -55,8 +56,7 @@ class Rig:
 
     def durable_length(self) -> int:
         """Up to where the first segment is durable and not zero."""
-        content = self.disk.durable_content(DIRECTORY / "0-0.rec")
-        assert content is not None
+        content = self.disk.durable_read(DIRECTORY / "0-0.rec", TERM_LENGTH, 0)
         return len(content.rstrip(b"\0"))
 
 
@@ -91,7 +91,12 @@ async def test_what_arrives_during_a_sync_is_the_next_batch() -> None:
 async def test_recorded_position_is_never_ahead_of_what_was_synced() -> None:
     rig = await Rig.make()
     synced: list[int] = []
-    rig.disk.before_sync = lambda handle: synced.append(rig.recording.append_position)
+
+    def on_operation(name: str, path: Path, length: int) -> None:
+        if name == "sync":
+            synced.append(rig.recording.append_position)
+
+    rig.disk.on_operation = on_operation
 
     for _ in range(20):
         rig.append()
@@ -123,13 +128,12 @@ async def test_flush_of_nothing_does_nothing() -> None:
 
 async def test_level_0_is_recorded_at_the_flush_without_any_sync() -> None:
     rig = await Rig.make(config=small_config(file_sync_level=0))
-    syncs = rig.disk.sync_count
+    rig.disk.on_operation = failing(OSError(errno.EIO, "not wanted"), "sync", "sync_directory")
 
     position = rig.append()
     rig.recording.flush()
 
     assert rig.recorded == [position]
-    assert rig.disk.sync_count == syncs
     assert rig.worker.submitted == 0
 
 
@@ -211,9 +215,9 @@ async def test_failed_sync_fails_the_recording_and_everything_after() -> None:
     rig.recording.flush()
     rig.append()
 
-    rig.disk.fail_sync = OSError(errno.EIO, "input/output error")
+    rig.disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "sync")
     rig.worker.complete()
-    rig.disk.fail_sync = None
+    rig.disk.on_operation = None
 
     assert rig.recorded == []
     assert len(rig.failures) == 1
@@ -231,7 +235,7 @@ async def test_failed_inline_sync_fails_the_recording() -> None:
     rig = await Rig.make(config=small_config())
     rig.append()
 
-    rig.disk.fail_sync = OSError(errno.EIO, "input/output error")
+    rig.disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "sync")
     rig.recording.flush()
 
     assert len(rig.failures) == 1
@@ -241,10 +245,10 @@ async def test_failed_inline_sync_fails_the_recording() -> None:
 async def test_failed_write_fails_the_recording_and_names_a_full_disk() -> None:
     rig = await Rig.make()
 
-    rig.disk.fail_write = OSError(errno.ENOSPC, "no space left on device")
+    rig.disk.on_operation = failing(OSError(errno.ENOSPC, "no space left on device"), "pwrite")
     with pytest.raises(ArchiveError, match="write failed"):
         rig.append()
-    rig.disk.fail_write = None
+    rig.disk.on_operation = None
 
     assert rig.recording.append_position == 0
     assert [getattr(error, "code", None) for error in rig.failures] == [ArchiveErrorCode.STORAGE_SPACE]

@@ -29,7 +29,7 @@ from cluster.runtime.node_state_file import NodeStateFile
 from cluster.runtime.recording_log_file import RecordingLogFile
 from service_api.types import LOG_STREAM_ID, MemberId, RecordingId, TermId
 from service_api.wire.frame import SetupFrame
-from tests.unit.archive.streams import launch, read_all, small_config
+from tests.unit.archive.streams import failing, launch, read_all, small_config
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 
 TERM_LENGTH = 65536
@@ -159,7 +159,7 @@ async def test_disk_that_refuses_a_write_is_told_with_its_reason() -> None:
     """Source: peers.md C4 classes 3, 4 and 33."""
     async with member() as me:
         me.append(1)
-        me.disk.fail_write = OSError(28, "No space left on device")
+        me.disk.on_operation = failing(OSError(28, "No space left on device"), "pwrite")
 
         with pytest.raises(ArchiveError, match="No space left"):
             me.control.flush()
@@ -173,10 +173,10 @@ async def test_disk_that_refuses_a_sync_is_told_and_nothing_counts_as_recorded()
     """A failed sync is never retried: the kernel may have dropped the pages. Source: peers.md C4 class 4."""
     async with member() as me:
         me.append(1)
-        me.disk.fail_sync = OSError(5, "Input/output error")
+        me.disk.on_operation = failing(OSError(5, "Input/output error"), "sync")
 
         me.control.flush()
-        me.disk.fail_sync = None
+        me.disk.on_operation = None
         me.append(1)
         with pytest.raises(ArchiveError, match="Input/output error"):
             me.control.flush()
@@ -289,7 +289,7 @@ async def test_closing_closes_the_links_also_when_the_disk_has_failed() -> None:
     async with member() as me:
         await me.control.start(Endpoint("127.0.0.1", 0), Endpoint("127.0.0.1", 0))
         _, transport = me.connect(me.control._live)
-        me.disk.fail_write = OSError(28, "No space left on device")
+        me.disk.on_operation = failing(OSError(28, "No space left on device"), "pwrite")
         me.append(1)
 
         with pytest.raises(ArchiveError, match="No space left"):
@@ -367,7 +367,7 @@ async def test_disk_that_refuses_received_frames_is_told() -> None:
         log = leader.append(5)
         image, _ = me.connect(me.control._live)
         me.control.join_log(fx.JoinLog(SESSION))
-        me.disk.fail_write = OSError(28, "No space left on device")
+        me.disk.on_operation = failing(OSError(28, "No space left on device"), "pwrite")
 
         receive(image, log)
 
