@@ -15,11 +15,19 @@ from service_api.errors import ClusterError, ConfigurationError
 from .report import Report, first_leaf, print_table, write_json
 from .scenarios import client as client_scenario
 from .scenarios import echo as echo_scenario
+from .scenarios import failover as failover_scenario
 from .scenarios.echo import EchoParameters
+from .scenarios.failover import FailoverParameters, FaultKind
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+SyncOption = Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")]
+SettingOption = Annotated[list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")]
+DirectoryOption = Annotated[
+    Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
+]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the default directory in place.")]
 PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
 
 
@@ -39,18 +47,14 @@ def echo(
     rate: Annotated[
         float | None, typer.Option(help="Open loop: messages a second, latency from the intended send time.")
     ] = None,
-    file_sync_level: Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")] = 1,
+    file_sync_level: SyncOption = 1,
     checksums: Annotated[bool, typer.Option(help="A CRC-32 in every recorded frame.")] = True,
-    setting: Annotated[
-        list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")
-    ] = None,
+    setting: SettingOption = None,
     endpoints: Annotated[
         str | None, typer.Option(help="Ingress endpoints of a running cluster, instead of starting one.")
     ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the default directory in place.")] = False,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
     time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
     json: JsonOption = None,
 ) -> None:
@@ -79,6 +83,31 @@ def client(payload: PayloadOption = 32, messages: int = 1_000_000, json: JsonOpt
     _finish(client_scenario.run(payload=payload, messages=messages), json, f"client, payload {payload} B")
 
 
+@app.command()
+def failover(
+    runs: Annotated[int, typer.Option(help="Faults of each kind.")] = 30,
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    kinds: Annotated[str, typer.Option(help="Kinds of faults, which take turns.")] = ",".join(FaultKind),
+    rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 200.0,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """The leader dies, stands still or is cut off: time until the next leader has committed a message."""
+    parameters = FailoverParameters(
+        runs=runs,
+        members=members,
+        kinds=tuple(_parse_kind(text) for text in kinds.split(",")),
+        rate=rate,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = failover_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"failover: {members} members, {runs} of each kind, file sync level {file_sync_level}")
+
+
 def main() -> None:
     """Run the command; a failure is one line on standard error."""
     # Ending in order, with every child, is what Ctrl-C does; SIGTERM is to do the same.
@@ -104,6 +133,13 @@ def _parse_setting(text: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value.strip()
 
 
+def _parse_kind(text: str) -> FaultKind:
+    try:
+        return FaultKind(text.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"kinds={text!r} expected some of {','.join(FaultKind)}") from error
+
+
 def _echo_title(parameters: EchoParameters) -> str:
     load = f"{parameters.inflight} in flight" if parameters.rate is None else f"{parameters.rate:g} msg/s"
     return (
@@ -115,10 +151,10 @@ def _echo_title(parameters: EchoParameters) -> str:
 def _finish(report: Report, json_path: Path | None, title: str) -> None:
     rows: dict[str, object] = {}
     for name, value in report.items():
-        if name in ("environment", "parameters", "scenario"):
+        if name in ("environment", "parameters", "scenario", "runs"):
             continue
         if isinstance(value, dict):
-            rows.update({f"{name} {key}": f"{number:,}" for key, number in value.items()})
+            rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
         else:
             rows[name] = f"{value:,}"
     print_table(title, rows)

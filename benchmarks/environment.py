@@ -6,6 +6,7 @@ import gc
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,13 @@ def describe(data_dir: Path | None) -> dict[str, object]:
         "client_event_loop": "uvloop",
         "client_gc": f"freeze after connect, thresholds {_GC_THRESHOLDS}",
     }
+
+
+def node_settings(names: Sequence[str], given: Mapping[str, object]) -> dict[str, object]:
+    """The settings of these names as members have them, and all that were given; the rest are defaults."""
+    from cluster.config import NodeConfig
+
+    return {**{name: NodeConfig.model_fields[name].default for name in names}, **given}
 
 
 def file_system_of(path: Path) -> str:

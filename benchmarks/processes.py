@@ -164,6 +164,8 @@ class ClusterProcesses:
     settings: Mapping[str, str] = field(default_factory=dict)
     group: ProcessGroup = field(default_factory=ProcessGroup)
     base_ports: list[int] = field(default_factory=list)
+    member_lists: Mapping[int, str] = field(default_factory=dict)
+    """The `members` setting of single members, where it is not the plain one."""
     members: dict[int, ManagedProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -192,12 +194,16 @@ class ClusterProcesses:
         """Where a member keeps its files."""
         return self.data_dir / f"member-{member_id}"
 
+    def log_path_of(self, member_id: int) -> Path:
+        """Where the output of a member goes, of all its runs."""
+        return self.data_dir / f"member-{member_id}.log"
+
     def start_member(self, member_id: int) -> ManagedProcess:
         """Start a member, or start it again after it ended."""
         members = ",".join(f"{i}=127.0.0.1:{port}" for i, port in enumerate(self.base_ports))
         settings = {
             "member_id": str(member_id),
-            "members": members,
+            "members": self.member_lists.get(member_id, members),
             "directory": str(self.directory_of(member_id)),
             "service": self.service,
             "service_dir": str(self.service_dir),
@@ -208,7 +214,7 @@ class ClusterProcesses:
         process = self.group.spawn(
             f"member-{member_id}",
             (sys.executable, "-m", "cluster", "node", *flags),
-            log_path=self.data_dir / f"member-{member_id}.log",
+            log_path=self.log_path_of(member_id),
             environment={name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")},
         )
         self.members[member_id] = process

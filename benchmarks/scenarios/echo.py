@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shutil import rmtree
 from typing import Final
 
 from service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
 from ..coordination import ClientProcess, Event, all_events, all_go
-from ..environment import describe
+from ..data_directory import data_directory
+from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..load import SEQUENCE
 from ..processes import ClusterProcesses, ProcessGroup
@@ -78,9 +77,7 @@ def run(parameters: EchoParameters, *, directory: Path | None = None, keep: bool
         ClusterError: it could not be measured: a process failed, the leader changed, the time was up.
     """
     with ExitStack() as stack:
-        data_dir = _fresh_directory(directory)
-        if directory is None and not keep:
-            stack.callback(rmtree, data_dir, ignore_errors=True)
+        data_dir = stack.enter_context(data_directory(directory, "echo", keep=keep))
         clients = stack.enter_context(ProcessGroup())
         cluster = None
         if not parameters.endpoints:
@@ -189,14 +186,11 @@ def _report(parameters: EchoParameters, results: list[Event], cpu_seconds: dict[
 
 def _node_settings(parameters: EchoParameters) -> dict[str, object]:
     """The settings that figures depend on, as the members have them."""
-    from cluster.config import NodeConfig
-
     if parameters.endpoints:
         return {}
     names = ("file_sync_level", "checksums", "term_length_bytes", "segment_length_bytes", "mtu_length_bytes")
-    defaults = {name: NodeConfig.model_fields[name].default for name in names}
     given = {"file_sync_level": parameters.file_sync_level, "checksums": parameters.checksums}
-    return {**defaults, **given, **parameters.node_settings}
+    return node_settings(names, {**given, **parameters.node_settings})
 
 
 def _client_parameters(parameters: EchoParameters, index: int, endpoints: list[str]) -> ClientParameters:
@@ -214,16 +208,3 @@ def _client_parameters(parameters: EchoParameters, index: int, endpoints: list[s
 def _share(total: int, count: int, index: int) -> int:
     """Split a total into whole parts that differ by one at most."""
     return total // count + (index < total % count)
-
-
-def _fresh_directory(directory: Path | None) -> Path:
-    """Make the directory; by default below ./.bench: a temporary directory may be in memory."""
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise ConfigurationError(f"directory={directory} expected an empty one")
-        return directory.resolve()
-    parent = Path(".bench")
-    parent.mkdir(exist_ok=True)
-    (parent / ".gitignore").write_text("*\n")
-    return Path(tempfile.mkdtemp(prefix="echo-", dir=parent)).resolve()

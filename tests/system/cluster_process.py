@@ -8,12 +8,10 @@ members' byte for byte, and the state that its service printed against a fold of
 
 from __future__ import annotations
 
-import json
 import signal
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,6 +19,8 @@ from typing import Any, Final, Self
 from typer.testing import CliRunner
 
 from archive.tool import app as archive_app
+from benchmarks.member_log import Leadership as Leadership
+from benchmarks.member_log import MemberLog
 from benchmarks.processes import ClusterProcesses, ManagedProcess
 from tests.system.append_list import Answer, AppendList
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
@@ -47,54 +47,17 @@ START_ATTEMPTS: Final = 3
 LOG_TAIL_LINES: Final = 25
 
 
-@dataclass(slots=True, frozen=True)
-class Leadership:
-    """Who leads, and in which term."""
-
-    leadership_term_id: int
-    leader_member_id: int
-
-
-class Member:
+class Member(MemberLog):
     """One run of one member: its process, and what that has logged."""
 
     def __init__(self, member_id: int, process: ManagedProcess, log_offset: int) -> None:
+        super().__init__(process.log_path, offset=log_offset)
         self.member_id = member_id
         self.process = process
-        self._log_offset = log_offset
         self.is_paused = False
 
     def __repr__(self) -> str:
         return f"<Member {self.member_id} pid={self.process.pid} running={self.process.is_running}>"
-
-    def log_text(self) -> str:
-        """What this run has printed."""
-        with self.process.log_path.open("rb") as log:
-            log.seek(self._log_offset)
-            return log.read().decode(errors="replace")
-
-    def other_lines(self) -> list[str]:
-        """The lines that are no log events, such as the reason of an end."""
-        return [line for line in self.log_text().splitlines() if not line.startswith("{")]
-
-    def events(self, name: str | None = None, **facts: object) -> list[dict[str, Any]]:  # Any: JSON
-        """The logged events of a name, with these facts, oldest first."""
-        text = self.log_text()
-        whole = text[: text.rfind("\n") + 1]
-        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        return [
-            event
-            for event in found
-            if (name is None or event["event"] == name)
-            and all(event.get(fact) == value for fact, value in facts.items())
-        ]
-
-    def leadership(self) -> Leadership | None:
-        """Whom this member leads or follows; None while it elects."""
-        elections = [event for event in self.events() if event["event"] in ("election.started", "election.closed")]
-        if not elections or elections[-1]["event"] != "election.closed":
-            return None
-        return Leadership(elections[-1]["leadership_term_id"], elections[-1]["leader_member_id"])
 
     async def wait_for_event(
         self, name: str, *, count: int = 1, timeout_s: float = TIMEOUT_S, **facts: object
@@ -197,7 +160,7 @@ class SystemCluster:
 
     def start(self, member_id: int) -> Member:
         """Start a member, or start it again."""
-        log_path = self.processes.data_dir / f"member-{member_id}.log"
+        log_path = self.processes.log_path_of(member_id)
         log_offset = log_path.stat().st_size if log_path.exists() else 0
         member = Member(member_id, self.processes.start_member(member_id), log_offset)
         self.members[member_id] = member

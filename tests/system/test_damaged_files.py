@@ -76,7 +76,7 @@ async def _refusal(cluster: SystemCluster) -> str:
     member = cluster.start(0)
     status = await member.wait_exit()
     lines = member.other_lines()
-    assert status == 2, member.log_text()
+    assert status == 2, member.text()
     assert len(lines) == 1, lines
     assert lines[0].startswith("quorate: ")
     return lines[0]
@@ -163,6 +163,6 @@ async def test_a_directory_in_use_is_refused_while_a_cluster_runs_on_it(data_dir
         status = await intruder.wait_exit()
 
         assert status == 2
-        assert f"owner_pid={owner.process.pid}" in intruder.log_text()
+        assert f"owner_pid={owner.process.pid}" in intruder.text()
         async with cluster.requester() as requester:
             await requester.request(100)

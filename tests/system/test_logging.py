@@ -29,4 +29,4 @@ async def test_a_service_that_fails_is_one_line_of_each_member_with_its_id(data_
             assert "unpack_from" in failed["error"]
             own = [event for event in member.events() if not event["event"].startswith("test_")]
             assert {event.get("member_id") for event in own} == {member.member_id}
-            assert max(map(len, member.log_text().splitlines())) < LINE_LIMIT
+            assert max(map(len, member.text().splitlines())) < LINE_LIMIT

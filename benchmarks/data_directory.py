@@ -1,0 +1,39 @@
+"""Where the processes of a run keep their files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+
+from service_api.errors import ConfigurationError
+
+
+@contextmanager
+def data_directory(directory: Path | None, scenario: str, *, keep: bool) -> Iterator[Path]:
+    """Make the directory, or a fresh one in ./.bench that is removed at the end unless `keep`.
+
+    Raises:
+        ConfigurationError: the user's: the directory has files in it.
+    """
+    path = _fresh_directory(directory, scenario)
+    try:
+        yield path
+    finally:
+        if directory is None and not keep:
+            rmtree(path, ignore_errors=True)
+
+
+def _fresh_directory(directory: Path | None, scenario: str) -> Path:
+    """By default below ./.bench, on a real disk: a temporary directory may be in memory."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ConfigurationError(f"directory={directory} expected an empty one")
+        return directory.resolve()
+    parent = Path(".bench")
+    parent.mkdir(exist_ok=True)
+    (parent / ".gitignore").write_text("*\n")
+    return Path(tempfile.mkdtemp(prefix=f"{scenario}-", dir=parent)).resolve()

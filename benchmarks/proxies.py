@@ -1,0 +1,252 @@
+"""TCP proxies between every two members, and between clients and members, that can cut a member off.
+
+A cut is what a network does when it drops everything: no socket closes and nobody is told. While a path is cut its
+proxy does not read, so bytes wait where they are, an end of a connection included; when the path is healed they
+flow on, in order. A connection that is dialled while the path is cut is accepted and gets nowhere.
+
+Each member has a list of members of its own, in which the others stand with the endpoints of the proxies that lead
+from it to them. Two things go another way:
+
+* A client is told endpoints by members, each of which names itself as it listens. So clients are led through their
+  proxies by the event loop that dials for them: `route_clients`.
+* A catch-up replay is dialled to where the follower says that it listens, past the proxies. One that was not asked
+  for before the cut cannot begin, for the request goes through them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from cluster.member_endpoints import PORTS_PER_MEMBER, MemberEndpoints, format_members
+
+CLIENTS: Final = -1
+"""Stands for all clients where a member id says who dials."""
+
+_HOST: Final = "127.0.0.1"
+
+Dial = Callable[..., Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]]
+
+
+class ProxyMesh:
+    """The proxies of one cluster. Use it as `async with ProxyMesh(base_ports) as mesh:`; it lives on that loop.
+
+    Bounded: a proxy holds at most one write buffer and one read of each connection, for it stops reading one side
+    while the other does not take what it has.
+    """
+
+    def __init__(self, base_ports: Sequence[int]) -> None:
+        self._base_ports = list(base_ports)
+        self._paths: list[_Path] = []
+        self._servers: list[asyncio.Server] = []
+        self._tasks = asyncio.TaskGroup()
+        self._client_ports: dict[int, int] = {}
+        self.member_lists: dict[int, str] = {}
+        """By member: the `members` setting that it is to be started with."""
+
+    def __repr__(self) -> str:
+        cut = [(path.source_id, path.target_id) for path in self._paths if path.is_cut]
+        return f"<ProxyMesh members={len(self._base_ports)} cut={cut}>"
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        dial: Dial = asyncio.get_running_loop().create_connection
+        member_ids = range(len(self._base_ports))
+        for target_id, base_port in enumerate(self._base_ports):
+            self._client_ports[base_port] = await self._listen(_Path(CLIENTS, target_id, dial), base_port)
+        for source_id in member_ids:
+            others = [await self._lead(source_id, i, dial) for i in member_ids if i != source_id]
+            own = MemberEndpoints.from_base(source_id, f"{_HOST}:{self._base_ports[source_id]}")
+            self.member_lists[source_id] = format_members(sorted([own, *others], key=lambda each: each.member_id))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.close()
+        for path in self._paths:
+            path.close()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def isolate(self, member_id: int) -> None:
+        """Cut a member off from everybody, both ways, clients included."""
+        for path in self._paths:
+            if member_id in (path.source_id, path.target_id):
+                path.cut()
+
+    def heal(self) -> None:
+        """Let everything flow again."""
+        for path in self._paths:
+            path.heal()
+
+    def route_clients(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Lead what this loop dials to a member's ingress through the clients' proxies, from now on."""
+        dial, client_ports = loop.create_connection, self._client_ports
+
+        async def create_connection(
+            protocol_factory: Callable[[], asyncio.BaseProtocol],
+            host: str | None = None,
+            port: int | None = None,
+            **options: Any,  # Any: whatever the loop takes
+        ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+            through = client_ports.get(port, port) if port is not None else None
+            return await cast(Dial, dial)(protocol_factory, host, through, **options)
+
+        loop.create_connection = create_connection  # type: ignore[method-assign,assignment]
+
+    async def _lead(self, source_id: int, target_id: int, dial: Dial) -> MemberEndpoints:
+        """Open the proxies from one member to another; gives the endpoints that the first is to be told."""
+        path, base_port = _Path(source_id, target_id, dial), self._base_ports[target_id]
+        target = MemberEndpoints.from_base(target_id, f"{_HOST}:{base_port}")
+        ports = [await self._listen(path, base_port + offset) for offset in range(1, PORTS_PER_MEMBER)]
+        consensus, log, catchup, archive = (f"{_HOST}:{port}" for port in ports)
+        return MemberEndpoints(
+            member_id=target_id,
+            ingress=target.ingress,
+            consensus=consensus,
+            log=log,
+            catchup=catchup,
+            archive=archive,
+        )
+
+    async def _listen(self, path: _Path, target_port: int) -> int:
+        """Open one proxy; gives its port."""
+        if path not in self._paths:
+            self._paths.append(path)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Accepted(path, target_port, self._tasks), _HOST, 0)
+        self._servers.append(server)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+
+@dataclass(slots=True, eq=False)
+class _Path:
+    """All connections that one member, or the clients, dialled to one member."""
+
+    source_id: int
+    target_id: int
+    dial: Dial
+    """The loop's own way to connect, past `route_clients`."""
+    is_cut: bool = False
+    sides: dict[_Side, None] = field(default_factory=dict)
+    """Every side of every connection; a dictionary, to keep the order."""
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for side in self.sides:
+            side.set_reading()
+
+    def heal(self) -> None:
+        self.is_cut = False
+        for side in [*self.sides]:
+            side.set_reading()
+
+    def close(self) -> None:
+        for side in [*self.sides]:
+            side.abort()
+
+
+class _Side(asyncio.Protocol):
+    """One side of a connection: what comes in here goes out at the other side."""
+
+    def __init__(self, path: _Path) -> None:
+        self._path = path
+        self._transport: asyncio.Transport | None = None
+        self._is_choked = False
+        self._early: list[bytes] = []
+        """Came in before the other side stood."""
+        self.other: _Side | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's have the methods, not the base class
+        self._path.sides[self] = None
+        self.set_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._path.sides.pop(self, None)
+        if self.other is not None:
+            self.other.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            # A loop may begin to read after `connection_made` whatever that asked for: one read, then it rests.
+            self._early.append(data)
+            self.set_reading()
+        else:
+            self.other.write(data)
+
+    def eof_received(self) -> bool:
+        """End the other side too, when it has sent what it holds; no protocol here half-closes."""
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_choked = True
+        if self.other is not None:
+            self.other.set_reading()
+
+    def resume_writing(self) -> None:
+        self._is_choked = False
+        if self.other is not None:
+            self.other.set_reading()
+
+    def join(self, other: _Side) -> None:
+        """Begin to forward."""
+        self.other = other
+        for data in self._early:
+            other.write(data)
+        self._early.clear()
+        self.set_reading()
+
+    def set_reading(self) -> None:
+        """Read exactly while the path stands and the other side takes more."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self.other is not None and not self.other._is_choked and not self._path.is_cut:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Accepted(_Side):
+    """The side that was dialled by a member or a client; it dials the other one once the path stands."""
+
+    def __init__(self, path: _Path, target_port: int, tasks: asyncio.TaskGroup) -> None:
+        super().__init__(path)
+        self._target_port = target_port
+        self._tasks = tasks
+        self._is_dialling = False
+
+    def set_reading(self) -> None:
+        if self.other is None and not self._path.is_cut and not self._is_dialling:
+            self._is_dialling = True
+            self._tasks.create_task(self._dial())
+        super().set_reading()
+
+    async def _dial(self) -> None:
+        dialled = _Side(self._path)
+        with suppress(OSError):
+            await self._path.dial(lambda: dialled, _HOST, self._target_port)
+        if dialled._transport is None or self not in self._path.sides:
+            self.abort()
+            dialled.abort()
+            return
+        self.join(dialled)
+        dialled.join(self)

@@ -1,0 +1,368 @@
+"""Fail-over: how long a client waits for its next reply when the leader dies, stands still or is cut off.
+
+Measured is from the fault, right before the signal or the cut, to the first reply to a message that was offered after
+it and committed by the next leader. The three kinds take turns. Between two faults everything is put right: the
+next one comes when all members are in one term again with logs of one length, and have served for a while.
+
+`kill9` and `sigstop` hit a cluster whose members talk to each other directly. `cut_link` hits one whose members and
+client talk through proxies in this process, which hold bytes back and close nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import Final, TypeVar
+
+import uvloop
+
+from client import ClientConfig, ClusterClient
+from service_api.errors import ClusterTimeoutError, ConfigurationError
+
+from ..data_directory import data_directory
+from ..environment import describe, node_settings, tune_garbage_collector
+from ..failover_load import FailoverLoad, NextLeader
+from ..histogram import Histogram
+from ..log_end import log_end_position
+from ..member_log import Leadership, MemberLog
+from ..processes import ClusterProcesses, ProcessError, ProcessGroup
+from ..proxies import ProxyMesh
+from ..report import ProgressLine, Report, first_leaf, progress_line
+from .echo import SERVICE
+
+T = TypeVar("T")
+
+KILL9_TARGET_MS: Final = 300.0
+SILENCE_TARGET_MARGIN_MS: Final = 500.0
+"""Above the heartbeat timeout, for a leader that is silent and closes nothing."""
+
+TIMEOUT_SETTINGS: Final = (
+    "leader_heartbeat_timeout_ms",
+    "leader_heartbeat_interval_ms",
+    "election_timeout_ms",
+    "election_status_interval_ms",
+    "startup_canvass_timeout_ms",
+)
+
+_STEP_TIMEOUT_S: Final = 60.0
+_POLL_INTERVAL_S: Final = 0.05
+_STEADY_S: Final = 1.2
+"""Of traffic before a fault: longer than the client's longest pause before it dials a member again."""
+_PHASE_S: Final = 0.2
+"""Up to this much more, at random, so that faults fall anywhere between two heartbeats."""
+
+
+class FaultKind(StrEnum):
+    """What befalls the leader."""
+
+    KILL9 = "kill9"
+    """SIGKILL: its sockets close."""
+    SIGSTOP = "sigstop"
+    """SIGSTOP: it stands still, its sockets stay open; SIGCONT afterwards."""
+    CUT_LINK = "cut_link"
+    """Nothing gets through to it or from it, and no socket closes."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FailoverParameters:
+    """What one benchmark does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    runs: int = 30
+    """Faults of each kind."""
+    members: int = 3
+    kinds: tuple[FaultKind, ...] = tuple(FaultKind)
+    rate: float = 200.0
+    """Messages a second that the client offers."""
+    file_sync_level: int = 1
+    node_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings for `quorate node`, by name."""
+
+    def __post_init__(self) -> None:
+        if self.runs < 1:
+            raise ConfigurationError(f"runs={self.runs} expected at least 1")
+        if self.members < 3:
+            raise ConfigurationError(f"members={self.members} expected at least 3: fewer do not survive a fault")
+        if not self.kinds or len(set(self.kinds)) < len(self.kinds):
+            raise ConfigurationError(f"kinds={','.join(self.kinds)!r} expected some of {','.join(FaultKind)}")
+        if not 1 <= self.rate <= 10_000:
+            raise ConfigurationError(f"rate={self.rate} expected 1 to 10000 messages a second")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FaultRun:
+    """One fault and what came of it. Times are milliseconds since the fault."""
+
+    kind: FaultKind
+    failover_ms: float
+    steps_ms: dict[str, float]
+    """What the next leader went through, by its own log, and the client."""
+    ballots: int
+    """Ballots that were begun, by any member."""
+    further_terms: int
+    """Leadership terms after that of the first reply, until all members were one again."""
+
+
+def run(parameters: FailoverParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, a reply was wrong, something took too long.
+    """
+    total = parameters.runs * len(parameters.kinds)
+    with data_directory(directory, "failover", keep=keep) as data_dir, ProcessGroup() as group:
+        environment = describe(data_dir)
+        with progress_line(total) as progress:
+            try:
+                runs = uvloop.run(_run_all(parameters, data_dir, group, progress))
+            except BaseExceptionGroup as error:
+                raise first_leaf(error) from error
+        return _report(parameters, runs, environment)
+
+
+async def _run_all(
+    parameters: FailoverParameters, data_dir: Path, group: ProcessGroup, progress: ProgressLine
+) -> list[FaultRun]:
+    runs: list[FaultRun] = []
+    async with AsyncExitStack() as stack:
+        subjects: dict[bool, _Subject] = {}
+        for is_proxied in sorted({kind is FaultKind.CUT_LINK for kind in parameters.kinds}):
+            progress.describe("starting a cluster")
+            name = "proxied" if is_proxied else "direct"
+            opened = _open_subject(parameters, data_dir / name, group, is_proxied=is_proxied)
+            subjects[is_proxied] = await stack.enter_async_context(opened)
+        tune_garbage_collector()
+        for number in range(1, parameters.runs + 1):
+            for kind in parameters.kinds:
+                progress.describe(f"{kind} {number}/{parameters.runs}")
+                runs.append(await subjects[kind is FaultKind.CUT_LINK].measure(kind))
+                progress.update(len(runs))
+        progress.describe("comparing recordings")
+    group.stop()
+    for subject in subjects.values():
+        await asyncio.to_thread(subject.check_recordings)
+    return runs
+
+
+@asynccontextmanager
+async def _open_subject(
+    parameters: FailoverParameters, data_dir: Path, group: ProcessGroup, *, is_proxied: bool
+) -> AsyncIterator[_Subject]:
+    """Start a cluster, its client and its traffic; the processes are the group's to end."""
+    settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
+    processes = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings, group=group)
+    data_dir.mkdir()
+    load = FailoverLoad(rate_per_s=parameters.rate)
+    config = ClientConfig(
+        endpoints=tuple(processes.ingress_endpoints),
+        connect_timeout_s=_STEP_TIMEOUT_S,
+        new_leader_timeout_s=_STEP_TIMEOUT_S,
+        client_info="benchmark",
+    )
+    async with AsyncExitStack() as stack:
+        mesh = None
+        if is_proxied:
+            mesh = await stack.enter_async_context(ProxyMesh(processes.base_ports))
+            mesh.route_clients(asyncio.get_running_loop())
+            processes.member_lists = mesh.member_lists
+        logs = {i: MemberLog.at_end(processes.log_path_of(i)) for i in range(parameters.members)}
+        for member_id in logs:
+            processes.start_member(member_id)
+        client = await stack.enter_async_context(ClusterClient.connect([], egress_listener=load, config=config))
+        async with asyncio.TaskGroup() as tasks:
+            traffic = tasks.create_task(load.run(client))
+            subject = _Subject(processes, mesh, client, load)
+            await subject.settle(logs)
+            yield subject
+            traffic.cancel()
+
+
+class _Subject:
+    """A cluster that faults are done to, and its client."""
+
+    def __init__(
+        self, processes: ClusterProcesses, mesh: ProxyMesh | None, client: ClusterClient, load: FailoverLoad
+    ) -> None:
+        self._processes = processes
+        self._mesh = mesh
+        self._client = client
+        self._load = load
+        self._common_position = 0
+        """Where all logs ended when they were last equal: committed, so no log is ever cut back below it."""
+
+    async def measure(self, kind: FaultKind) -> FaultRun:
+        """Let the leader have a fault, wait for the next one's first reply, and put everything right again.
+
+        Raises:
+            ClusterTimeoutError: there was no reply, or the members did not become one cluster again.
+            ProcessError: a member ended that should not, or the old leader did not become a follower.
+        """
+        self._load.is_paused = False
+        await self._serve_steadily()
+        old_leader_id, old_term_id = self._client.leader_member_id, self._client.leadership_term_id
+        logs = {i: MemberLog.at_end(self._processes.log_path_of(i)) for i in self._processes.members}
+        expected = self._load.expect_next_leader(old_term_id)
+        wall_ns, started_ns = time.time_ns(), time.monotonic_ns()
+        self._inflict(kind, old_leader_id)
+        await _within_limit(expected.replied.wait, f"{kind}: a reply of the leader after member {old_leader_id}")
+        self._load.is_paused = True
+        winner_id = self._client.leader_member_id
+        self._undo(kind, old_leader_id)
+        leadership = await self.settle(logs)
+        if leadership.leader_member_id == old_leader_id and leadership.leadership_term_id <= old_term_id:
+            raise ProcessError(f"the old leader leads still: {leadership}")
+        return FaultRun(
+            kind=kind,
+            failover_ms=_ms(expected.replied_ns - started_ns),
+            steps_ms={**_steps(logs[winner_id], wall_ns), **_client_steps(expected, started_ns)},
+            ballots=sum(len(_states(log, "CANDIDATE_BALLOT")) for log in logs.values()),
+            further_terms=leadership.leadership_term_id - expected.leadership_term_id,
+        )
+
+    async def settle(self, logs: Mapping[int, MemberLog]) -> Leadership:
+        """Wait until all members are in one term, by what they have logged since, with logs of one length.
+
+        Raises:
+            ClusterTimeoutError, ProcessError: as for `measure`.
+        """
+        what = "all members in one term with equal logs"
+        return await _within_limit(lambda: self._poll_settled(logs), what)
+
+    def check_recordings(self) -> None:
+        """Hold the recordings of the stopped members against each other.
+
+        Raises:
+            ProcessError: they differ.
+        """
+        from cluster.cli.demo.recordings import are_identical, find_log_recording
+
+        recordings = [find_log_recording(self._processes.directory_of(i)) for i in self._processes.members]
+        if not are_identical(recordings) or len({recording.stop_position for recording in recordings}) > 1:
+            ends = [recording.stop_position for recording in recordings]
+            raise ProcessError(f"recordings differ: directory={self._processes.data_dir} stop_positions={ends}")
+
+    async def _serve_steadily(self) -> None:
+        before = self._load.replied_count
+        await asyncio.sleep(_STEADY_S + random.SystemRandom().random() * _PHASE_S)
+        self._processes.check_running()
+        if self._load.replied_count == before:
+            raise ClusterTimeoutError(f"no replies before the fault: waited_s={_STEADY_S:g}")
+
+    def _inflict(self, kind: FaultKind, member_id: int) -> None:
+        match kind:
+            case FaultKind.KILL9:
+                self._processes.members[member_id].signal(signal.SIGKILL)
+            case FaultKind.SIGSTOP:
+                self._processes.members[member_id].signal(signal.SIGSTOP)
+            case FaultKind.CUT_LINK:
+                assert self._mesh is not None
+                self._mesh.isolate(member_id)
+
+    def _undo(self, kind: FaultKind, member_id: int) -> None:
+        match kind:
+            case FaultKind.KILL9:
+                self._processes.members[member_id].popen.wait()
+                self._processes.start_member(member_id)
+            case FaultKind.SIGSTOP:
+                self._processes.members[member_id].signal(signal.SIGCONT)
+            case FaultKind.CUT_LINK:
+                assert self._mesh is not None
+                self._mesh.heal()
+
+    async def _poll_settled(self, logs: Mapping[int, MemberLog]) -> Leadership:
+        while True:
+            self._processes.check_running()
+            views = {log.leadership() for log in logs.values()}
+            leadership = views.pop() if len(views) == 1 else None
+            if leadership is not None and self._client.leadership_term_id == leadership.leadership_term_id:
+                directories = [self._processes.directory_of(i) for i in logs]
+                ends = {log_end_position(directory, floor=self._common_position) for directory in directories}
+                if len(ends) == 1 and self._client.has_leader:
+                    self._common_position = ends.pop()
+                    return leadership
+            await asyncio.sleep(_POLL_INTERVAL_S)
+
+
+async def _within_limit(wait: Callable[[], Awaitable[T]], what: str) -> T:
+    try:
+        async with asyncio.timeout(_STEP_TIMEOUT_S):
+            return await wait()
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"waited {_STEP_TIMEOUT_S:g} s for {what}") from error
+
+
+def _ms(duration_ns: int) -> float:
+    return round(duration_ns / 1e6, 2)
+
+
+def _states(log: MemberLog, state: str) -> list[dict[str, object]]:
+    return log.events("election.state_changed", new=state)
+
+
+def _steps(log: MemberLog, fault_wall_ns: int) -> dict[str, float]:
+    """When the next leader came to each step; of a step taken several times the last one, which led on."""
+    last: dict[str, float] = {}
+    for event in log.events():
+        name = {"election.state_changed": "new", "election.started": "event", "election.closed": "event"}.get(
+            event["event"]
+        )
+        if name is None or (event["event"] == "election.started" and "election.started" in last):
+            continue
+        at = datetime.fromisoformat(event["timestamp"]).astimezone(UTC)
+        last[event[name]] = round(at.timestamp() * 1e3 - fault_wall_ns / 1e6, 2)
+    return last
+
+
+def _client_steps(expected: NextLeader, fault_ns: int) -> dict[str, float]:
+    return {"client.told": _ms(expected.told_ns - fault_ns), "client.replied": _ms(expected.replied_ns - fault_ns)}
+
+
+def _report(parameters: FailoverParameters, runs: list[FaultRun], environment: Mapping[str, object]) -> Report:
+    given = {"members": parameters.members, "file_sync_level": parameters.file_sync_level}
+    settings = node_settings(TIMEOUT_SETTINGS, {**given, **parameters.node_settings})
+    report: Report = {"scenario": "failover"}
+    for kind in parameters.kinds:
+        report[kind.value] = _figures([run for run in runs if run.kind is kind], settings)
+    for kind in parameters.kinds:
+        report[f"{kind}_steps_p50_ms"] = _step_figures([run for run in runs if run.kind is kind])
+    report["runs"] = [asdict(run) for run in runs]
+    report["parameters"] = asdict(parameters)
+    report["environment"] = {**environment, **settings}
+    return report
+
+
+def _figures(runs: list[FaultRun], settings: Mapping[str, object]) -> dict[str, object]:
+    histogram = Histogram()
+    histogram.record_all(round(run.failover_ms * 1e6) for run in runs)
+    silence_ms = float(str(settings["leader_heartbeat_timeout_ms"])) + SILENCE_TARGET_MARGIN_MS
+    return {
+        "p50_ms": round(histogram.percentile_ns(50) / 1e6, 1),
+        "p99_ms": round(histogram.percentile_ns(99) / 1e6, 1),
+        "max_ms": round(histogram.max_ns / 1e6, 1),
+        "count": histogram.count,
+        "target_ms": KILL9_TARGET_MS if runs[0].kind is FaultKind.KILL9 else silence_ms,
+        "ballots": sum(run.ballots for run in runs),
+        "further_terms": sum(run.further_terms for run in runs),
+        "values_ms": [run.failover_ms for run in runs],
+    }
+
+
+def _step_figures(runs: list[FaultRun]) -> dict[str, float]:
+    """The median time of each step that most runs went through, in their order."""
+    counts = Counter(step for run in runs for step in run.steps_ms)
+    common = [step for step, count in counts.items() if count > len(runs) / 2]
+    figures = {step: round(median(run.steps_ms[step] for run in runs if step in run.steps_ms), 1) for step in common}
+    return dict(sorted(figures.items(), key=lambda item: item[1]))
