@@ -27,7 +27,7 @@ from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from service_api.errors import ConfigurationError
 
-from .config import ENV_PREFIX, NodeConfig
+from .config import ENV_PREFIX, MemberEndpoints, NodeConfig
 from .setting_kinds import SettingKind
 
 CONFIG_FILE_VARIABLE: Final = "QUORATE_CONFIG"
@@ -72,7 +72,32 @@ def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None =
     Raises:
         ConfigurationError: the user's: an unknown key, a value that cannot be read, settings that do not fit.
     """
-    layers = [_flag_layer(flags or {}), _env_layer()]
+    values, origins = _read_layers(file, flags or {})
+    try:
+        return LoadedConfig(NodeConfig(**values), origins)
+    except ValidationError as error:
+        lines = [line for item in error.errors() for line in _validation_lines(dict(item), origins)]
+        raise ConfigurationError("\n".join(lines)) from None
+
+
+def load_members(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> tuple[MemberEndpoints, ...]:
+    """Find the members of a cluster where `load_node_config` would, for a command that is no member itself.
+
+    What else the layers hold is read as strictly, but need not be there.
+
+    Raises:
+        ConfigurationError: the user's: no members given, an unknown key, a value that cannot be read.
+    """
+    values, _ = _read_layers(file, flags or {})
+    if not values.get("members"):
+        raise ConfigurationError(_missing("members"))
+    members: tuple[MemberEndpoints, ...] = values["members"]
+    return members
+
+
+def _read_layers(file: Path | None, flags: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read every layer; gives the values by setting, and where each came from."""
+    layers = [_flag_layer(flags), _env_layer()]
     if file is not None:
         layers.append(_file_layer(file))
     values: dict[str, Any] = {}
@@ -92,11 +117,7 @@ def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None =
                     problems.append(f"{error} ({origins[name]})")
     if problems:
         raise ConfigurationError("\n".join(problems))
-    try:
-        return LoadedConfig(NodeConfig(**values), origins)
-    except ValidationError as error:
-        lines = [line for item in error.errors() for line in _validation_lines(dict(item), origins)]
-        raise ConfigurationError("\n".join(lines)) from None
+    return values, origins
 
 
 def _flag_layer(flags: Mapping[str, Any]) -> _Layer:
@@ -151,14 +172,18 @@ def _unknown_key(name: str, origin: str) -> str:
     return f"unknown setting: {where}: did you mean {suggestion}?"
 
 
+def _missing(name: str) -> str:
+    ways = f"{flag_name(name)}, {ENV_PREFIX}{name.upper()} or {name} in the config file"
+    return f"missing setting: {name}: give {ways}: {setting_kind(name).expected}"
+
+
 def _validation_lines(error: Mapping[str, Any], origins: Mapping[str, str]) -> list[str]:
     location = error["loc"]
     if not location:
         return [f"invalid settings: {line}" for line in str(error["ctx"]["error"]).splitlines()]
     name = str(location[0])
     if error["type"] == "missing":
-        ways = f"{flag_name(name)}, {ENV_PREFIX}{name.upper()} or {name} in the config file"
-        return [f"missing setting: {name}: give {ways}: {setting_kind(name).expected}"]
+        return [_missing(name)]
     reason = str(error["msg"]).replace("Input should be", "expected to be").removeprefix("Value error, ")
     if error["type"] == "string_pattern_mismatch":
         reason = 'expected "module:Class"'

@@ -136,8 +136,9 @@ async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
         raise reader.late_error(timeout_s) from None
     except ConnectionRefusedError:
         raise StatusQueryError(Outcome.REFUSED, f"nobody listens on {endpoint}") from None
-    except OSError as error:
-        raise StatusQueryError(Outcome.UNREACHABLE, f"{endpoint}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # the latter: a host that can be no name
+        reason = getattr(error, "strerror", None) or error
+        raise StatusQueryError(Outcome.UNREACHABLE, printable_line(f"{endpoint}: {reason}")) from None
     finally:
         reader.abort()
     return decode_status(payload)

@@ -19,6 +19,7 @@ EXIT_USAGE: Final = 2
 
 COMMANDS: Final = {
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
+    "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
     "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.core.context import PROTOCOL_VERSION
 from cluster.messages.consensus import (
@@ -19,9 +20,9 @@ from cluster.messages.consensus import (
 )
 from cluster.runtime.activities import ActivityScope
 from cluster.runtime.dialling import Endpoint
-from cluster.runtime.member_links import MemberLinks, _Inbound, _Outbound
+from cluster.runtime.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
 from service_api import ConfigurationError
-from service_api.types import CONSENSUS_STREAM_ID, INGRESS_STREAM_ID, MemberId, TermId
+from service_api.types import CONSENSUS_STREAM_ID, INGRESS_STREAM_ID, STATUS_STREAM_ID, MemberId, TermId
 from service_api.wire.frame import SetupFrame, encode_frame
 from service_api.wire.message import Message, decode_message
 from service_api.wire.stream import FrameParser
@@ -209,6 +210,123 @@ async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() ->
     mine.accepted(setup(TWO) + framed(message))
 
     assert mine.messages == [message]
+
+
+# --- who asks how this member is
+
+
+ASK = SetupFrame(session_id=-1, stream_id=STATUS_STREAM_ID).encode()
+
+
+@pytest.mark.parametrize("step", [1, 33, 64])
+async def test_whoever_asks_gets_one_document_and_the_end(step: int) -> None:
+    mine = Links()
+    inbound, transport = mine.accepted()
+
+    for start in range(0, len(ASK), step):
+        inbound.data_received(ASK[start : start + step])
+
+    assert transport.take_written() == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
+    assert transport.is_closed
+    assert not transport.is_aborted
+
+
+async def test_whoever_asks_more_is_not_heard() -> None:
+    """A status connection is no member's: nothing that comes on it reaches the consensus module."""
+    mine = Links()
+
+    inbound, transport = mine.accepted(ASK + ASK + setup(ONE) + framed(canvass(ONE)))
+    inbound.data_received(setup(ONE) + framed(canvass(ONE)))
+
+    assert transport.take_written() == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
+    assert mine.messages == []
+
+
+async def test_member_that_asks_on_its_consensus_link_is_refused() -> None:
+    mine = Links()
+
+    _, transport = mine.accepted(setup(ONE) + encode_frame(ASK, stream_id=STATUS_STREAM_ID))
+
+    assert transport.is_aborted
+    assert transport.take_written() == b""
+
+
+async def test_too_many_that_ask_at_once_are_refused_until_one_is_done() -> None:
+    """Answers that nobody reads hold memory: their number is bounded. Source: peers.md C4 class 29."""
+    mine = Links()
+    waiting = [mine.accepted(ASK) for _ in range(_STATUS_LIMIT)]
+
+    _, refused = mine.accepted(ASK)
+    waiting[0][0].connection_lost(None)
+    waiting[0][0].connection_lost(None)
+    _, answered = mine.accepted(ASK)
+    _, again_refused = mine.accepted(ASK)
+
+    assert all(transport.take_written() for _, transport in waiting)
+    assert (refused.is_aborted, refused.take_written()) == (True, b"")
+    assert (answered.is_aborted, bool(answered.take_written())) == (False, True)
+    assert again_refused.is_aborted
+
+
+async def test_member_still_gets_through_while_many_ask() -> None:
+    mine = Links()
+    for _ in range(2 * _STATUS_LIMIT):
+        mine.accepted(ASK)
+
+    mine.accepted(setup(ONE) + framed(canvass(ONE)))
+
+    assert mine.messages == [canvass(ONE)]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no setup frame within 0.01 s: received_bytes=0"),
+        (setup(ONE)[:40], "no setup frame within 0.01 s: received_bytes=40"),
+        (ASK, "status was not read within 0.01 s"),
+    ],
+    ids=["silent", "half a setup frame", "does not read"],
+)
+async def test_stranger_that_stalls_is_dropped_and_the_log_says_why(
+    data: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.runtime.member_links._STRANGER_TIMEOUT_S", 0.01)
+    mine = Links()
+
+    with capture_logs() as logs:
+        _, transport = mine.accepted(data)
+        await until(lambda: transport.is_aborted)
+
+    assert [(line["event"], line["reason"]) for line in logs] == [("consensus_link.refused", reason)]
+
+
+async def test_member_that_has_said_who_it_is_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.runtime.member_links._STRANGER_TIMEOUT_S", 0.01)
+    mine = Links()
+
+    _, stranger = mine.accepted()
+    _, member = mine.accepted(setup(ONE))
+    await until(lambda: stranger.is_aborted)
+
+    assert not member.is_closed
+
+
+async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing_behind() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        await mine.links.start(Endpoint("127.0.0.1", 0), tasks)
+        assert mine.links._server is not None
+        port = mine.links._server.sockets[0].getsockname()[1]
+        for _ in range(2 * _STATUS_LIMIT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ASK)
+            answer = await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+            await writer.wait_closed()
+
+            assert answer == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
+        await until(lambda: not mine.links._inbound and mine.links._status_count == 0)
+        mine.links.close()
 
 
 # --- both, on real sockets

@@ -1,0 +1,151 @@
+"""`quorate status` as a process: where it finds members, what it prints where, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 60
+
+
+def free_base_port() -> int:
+    """A port at which nobody listens, nor one port up, where a member's consensus endpoint would be."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            port = int(sock.getsockname()[1])
+        try:
+            socket.create_server(("127.0.0.1", port + 1)).close()
+        except OSError:
+            continue
+        return port
+
+
+def environment(**variables: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("QUORATE_", "COLUMNS"))}
+    return clean | {"TERM": "xterm"} | variables
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cluster", "status", *arguments]
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def test_members_that_are_down_are_rows_and_the_exit_status_says_so() -> None:
+    port = free_base_port()
+
+    result = run("--members", f"0=127.0.0.1:{port}", "-o", "json")
+
+    report = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert result.stderr == "quorate: no member answers: 0 of 1\n"
+    assert report["has_quorum"] is False
+    assert report["members"][0]["outcome"] == "refused"
+    assert report["members"][0]["endpoint"] == f"127.0.0.1:{port + 1}"
+
+
+def test_members_come_from_the_environment_or_the_nodes_own_file(tmp_path: Path) -> None:
+    """A file that a node is started with does as it is."""
+    members = f"3=127.0.0.1:{free_base_port()}"
+    file = tmp_path / "node.toml"
+    file.write_text(f'member_id = 3\nmembers = "{members}"\ndirectory = "data"\nservice = "m:C"\n')
+
+    results = [
+        run(QUORATE_MEMBERS=members),
+        run("--config", str(file)),
+        run(QUORATE_CONFIG=str(file), QUORATE_MEMBER_ID="3"),
+    ]
+
+    assert [result.returncode for result in results] == [1, 1, 1]
+    assert all("no member answers: 0 of 1" in result.stdout for result in results)
+    assert all("refused" in result.stdout and "\x1b" not in result.stdout for result in results)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "missing setting: members: give --members, QUORATE_MEMBERS or members in the config file"),
+        (("--members", ""), "empty member list"),
+        (("--members", "0=127.0.0.1"), "bad endpoint: endpoint='127.0.0.1' expected host:port (--members)"),
+        (("--config", "absent.toml"), "config file cannot be read: file=absent.toml"),
+        (("--members", "0=127.0.0.1:9000", "--watch", "0"), "Invalid value for '--watch'"),
+        (("--members", "0=127.0.0.1:9000", "-o", "yaml"), "'yaml' is not one of"),
+        (("--election-timeout-ms", "5"), "No such option"),
+    ],
+)
+def test_wrong_usage_is_exit_status_2_and_nothing_is_asked(arguments: tuple[str, ...], expected: str) -> None:
+    result = run(*arguments, COLUMNS="200")
+
+    assert result.returncode == 2, result
+    assert expected in result.stderr
+    assert result.stdout == ""
+
+
+def test_watching_prints_a_line_of_json_an_interval_until_ctrl_c() -> None:
+    arguments = command("--members", f"0=127.0.0.1:{free_base_port()}", "-o", "json", "--watch", "0.1")
+
+    with subprocess.Popen(
+        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        reports = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+
+    assert (process.returncode, errors) == (0, "")
+    assert all(report["verdict"] == "no member answers: 0 of 1" for report in reports)
+    times = [report["asked_at_ms"] for report in reports]
+    assert times == sorted(times)
+
+
+def test_a_reader_that_has_seen_enough_ends_the_watch_in_silence() -> None:
+    arguments = command("--members", f"0=127.0.0.1:{free_base_port()}", "-o", "json", "--watch", "0.1")
+
+    with subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert (process.returncode, errors) == (0, b"")
+
+
+def test_watching_in_a_terminal_draws_in_one_place_and_puts_the_cursor_back() -> None:
+    arguments = command("--members", f"0=127.0.0.1:{free_base_port()}", "--watch", "0.1")
+    ours, theirs = pty.openpty()
+    seen = b""
+
+    with subprocess.Popen(arguments, env=environment(), stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        while seen.count(b"no member answers") < 3:
+            seen += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        try:
+            while chunk := os.read(ours, 65536):
+                seen += chunk
+        except OSError:  # how a terminal says that nobody has it open any more
+            os.close(ours)
+
+    assert process.returncode == 0
+    assert b"\x1b[31m" in seen  # down is red
+    assert b"\x1b[1A" in seen  # up again, to draw over it
+    assert seen.rindex(b"\x1b[?25h") > seen.rindex(b"\x1b[?25l")
+    assert b"Traceback" not in seen

@@ -1,0 +1,267 @@
+"""Asking a member: whatever is at the other end, there is a status or one clear reason, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from cluster.cli.status.report import ask_members
+from cluster.status import (
+    LINE_LENGTH_LIMIT,
+    STATUS_LENGTH_LIMIT_BYTES,
+    Outcome,
+    StatusQueryError,
+    decode_status,
+    printable_line,
+    query_status,
+)
+from service_api import ConfigurationError
+from service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID
+from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, SetupFrame, encode_frame
+from tests.unit.cluster.status.answers import member_status
+
+ENOUGH_S = 20.0
+"""For what is there: never used up."""
+SHORT_S = 0.05
+"""For what never comes: the time limit under test."""
+
+STATUS = member_status(1, state="LEADER")
+DOCUMENT = STATUS.model_dump_json().encode()
+ANSWER = encode_frame(DOCUMENT, stream_id=STATUS_STREAM_ID)
+
+
+class Peer(asyncio.Protocol):
+    """Whatever listens: reads a question, then does what the test says."""
+
+    def __init__(self, behave: Callable[[asyncio.Transport], None], received: bytearray) -> None:
+        self._behave = behave
+        self._received = received
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._received += data
+        self._behave(self._transport)
+
+
+class Listening:
+    """An endpoint, and what came in there."""
+
+    def __init__(self, endpoint: str, received: bytearray) -> None:
+        self.endpoint = endpoint
+        self.received = received
+
+
+@asynccontextmanager
+async def peer(behave: Callable[[asyncio.Transport], None]) -> AsyncIterator[Listening]:
+    received = bytearray()
+    transports: list[asyncio.Transport] = []
+
+    def behave_and_keep(transport: asyncio.Transport) -> None:
+        transports.append(transport)
+        behave(transport)
+
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Peer(behave_and_keep, received), "127.0.0.1", 0)
+    try:
+        yield Listening(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", received)
+    finally:
+        server.close()
+        for transport in transports:
+            transport.abort()
+        await server.wait_closed()
+
+
+def says(data: bytes, *, then_closes: bool = False) -> Callable[[asyncio.Transport], None]:
+    def behave(transport: asyncio.Transport) -> None:
+        transport.write(data)
+        if then_closes:
+            transport.close()
+
+    return behave
+
+
+def free_endpoint() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+async def failure_of(listening: Listening, timeout_s: float = ENOUGH_S) -> StatusQueryError:
+    with pytest.raises(StatusQueryError) as raised:
+        await query_status(listening.endpoint, timeout_s)
+    return raised.value
+
+
+async def test_a_member_that_answers_is_asked_with_one_setup_frame() -> None:
+    async with peer(says(ANSWER, then_closes=True)) as listening:
+        status = await query_status(listening.endpoint, ENOUGH_S)
+
+    assert status == STATUS
+    assert SetupFrame.decode(bytes(listening.received)).stream_id == STATUS_STREAM_ID
+    assert len(listening.received) == 64
+
+
+@pytest.mark.parametrize("cut", [1, 31, 32, 200])
+async def test_an_answer_may_come_in_pieces(cut: int) -> None:
+    def behave(transport: asyncio.Transport) -> None:
+        transport.write(ANSWER[:cut])
+        asyncio.get_running_loop().call_soon(transport.write, ANSWER[cut:])
+
+    async with peer(behave) as listening:
+        assert await query_status(listening.endpoint, ENOUGH_S) == STATUS
+
+
+async def test_an_answer_counts_although_the_member_keeps_the_connection() -> None:
+    async with peer(says(ANSWER + ANSWER)) as listening:
+        assert await query_status(listening.endpoint, ENOUGH_S) == STATUS
+
+
+async def test_nobody_listening_is_refused() -> None:
+    failure = await failure_of(Listening(free_endpoint(), bytearray()))
+
+    assert failure.outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("host", ["[fe80::1%nowhere]", "x" * 70])
+async def test_a_host_that_nobody_knows_is_unreachable(host: str) -> None:
+    """An interface that is not there, a name that is too long for one: both are told without asking the network."""
+    failure = await failure_of(Listening(f"{host}:9001", bytearray()))
+
+    assert failure.outcome is Outcome.UNREACHABLE
+
+
+async def test_an_endpoint_that_is_none_is_the_users_mistake() -> None:
+    with pytest.raises(ConfigurationError, match="bad port"):
+        await query_status("127.0.0.1:x", ENOUGH_S)
+
+
+async def test_silence_times_out() -> None:
+    """A process that stands still: the kernel takes the connection, nobody answers."""
+    async with peer(lambda transport: None) as listening:
+        failure = await failure_of(listening, SHORT_S)
+
+    assert (failure.outcome, failure.detail) == (Outcome.TIMED_OUT, "connected, but no answer within 0.05 s")
+
+
+async def test_half_an_answer_and_then_silence_is_partial() -> None:
+    async with peer(says(ANSWER[:100])) as listening:
+        failure = await failure_of(listening, 10 * SHORT_S)
+
+    assert (failure.outcome, failure.detail) == (
+        Outcome.PARTIAL,
+        "100 bytes of an answer, and no more within 0.5 s",
+    )
+
+
+async def test_half_an_answer_and_then_the_end_is_partial() -> None:
+    async with peer(says(ANSWER[:100], then_closes=True)) as listening:
+        failure = await failure_of(listening)
+
+    assert (failure.outcome, failure.detail) == (Outcome.PARTIAL, "closed after 100 bytes of an answer")
+
+
+@pytest.mark.parametrize("end", [asyncio.Transport.close, asyncio.Transport.abort])
+async def test_a_connection_that_is_closed_without_a_word_says_so(end: Callable[[asyncio.Transport], None]) -> None:
+    """What a member does that is stopping, or that knows no such stream."""
+    async with peer(lambda transport: end(transport)) as listening:
+        failure = await failure_of(listening)
+
+    assert (failure.outcome, failure.detail) == (
+        Outcome.CLOSED,
+        "the connection was closed without an answer",
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "frame_length="),
+        (b"\xff" * 64, "frame_length=-1"),
+        (bytes(64), "frame_length=0"),
+        (
+            FRAME_HEADER.pack(STATUS_LENGTH_LIMIT_BYTES + 1, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, STATUS_STREAM_ID, 0, 0),
+            f"frame_length={STATUS_LENGTH_LIMIT_BYTES + 1} expected=32..{STATUS_LENGTH_LIMIT_BYTES}",
+        ),
+        (
+            FRAME_HEADER.pack((1 << 31) - 1, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, STATUS_STREAM_ID, 0, 0),
+            f"frame_length={(1 << 31) - 1}",
+        ),
+        (encode_frame(DOCUMENT, stream_id=CONSENSUS_STREAM_ID), "stream_id=108 expected"),
+        (SetupFrame(session_id=1, stream_id=STATUS_STREAM_ID).encode(), "frame type=5"),
+        (encode_frame(b"", stream_id=STATUS_STREAM_ID), "not a status: Invalid JSON"),
+        (encode_frame(b"\xff\xfe", stream_id=STATUS_STREAM_ID), "not a status: Invalid JSON"),
+        (encode_frame(b"[" * 10_000, stream_id=STATUS_STREAM_ID), "not a status: Invalid JSON"),
+        (encode_frame(b"[]", stream_id=STATUS_STREAM_ID), "not a status: "),
+    ],
+    ids=["http", "ones", "zeros", "too long", "huge", "stream", "setup", "empty", "no text", "deep", "list"],
+)
+async def test_anything_else_is_one_line_that_says_what_was_wrong(data: bytes, expected: str) -> None:
+    async with peer(says(data)) as listening:
+        failure = await failure_of(listening)
+
+    assert failure.outcome is Outcome.INVALID
+    assert expected in failure.detail
+    assert len(failure.detail.splitlines()) == 1
+    assert len(failure.detail) <= LINE_LENGTH_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (('"schema_version":1', '"schema_version":2'), "schema_version"),
+        (('"append_position":123456', '"append_position":-32'), "append_position"),
+        (('"append_position":123456', '"append_position":1e400'), "append_position"),
+        (('"append_position":123456', '"append_position":"123456"'), "append_position"),
+        (('"role":"LEADER"', '"role":"KING"'), "role"),
+        (('"state":"LEADER"', r'"state":"\u001b[2J"'), "state"),
+        (('"uptime_s":12.5', '"uptime_s":NaN'), "uptime_s"),
+        (('"pid":4712', '"pid":4712,"more":1'), "more"),
+        (('"pid":4712,', ""), "pid"),
+        (('"reason":"link', '"reason":"' + "x" * 300), "last_election.reason"),
+    ],
+)
+def test_a_document_that_is_not_quite_a_status_is_refused(change: tuple[str, str], expected: str) -> None:
+    """Another version's, or a liar's: nothing of it gets onto a terminal."""
+    text = DOCUMENT.decode()
+    assert change[0] in text
+
+    with pytest.raises(StatusQueryError, match=expected) as raised:
+        decode_status(text.replace(*change).encode())
+
+    assert raised.value.outcome is Outcome.INVALID
+    assert raised.value.detail.isprintable()
+
+
+def test_text_of_others_becomes_one_printable_line() -> None:
+    assert printable_line("a\nb \x1b[31mred\x07") == "a b ?[31mred?"
+    assert len(printable_line("x" * 1000)) == LINE_LENGTH_LIMIT
+
+
+async def test_members_are_asked_at_once_and_each_gets_its_own_row() -> None:
+    """The time limit holds for all together; a wrong member in a right place is seen."""
+    async with peer(says(ANSWER)) as right, peer(lambda transport: None) as silent, peer(says(b"?" * 64)) as garbage:
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        silent_ids = range(10, 40)
+        endpoints = {1: right.endpoint, 2: right.endpoint, 3: free_endpoint(), 4: garbage.endpoint}
+
+        reports = await ask_members(endpoints | dict.fromkeys(silent_ids, silent.endpoint), 0.5)
+        elapsed_s = loop.time() - start_s
+
+    found = {report.member_id: (report.outcome, report.status) for report in reports}
+    assert found[1] == (Outcome.ANSWERED, STATUS)
+    assert found[2] == (Outcome.INVALID, None)
+    assert reports[1].detail == f"{right.endpoint} answers as member 1"
+    assert found[3] == (Outcome.REFUSED, None)
+    assert found[4] == (Outcome.INVALID, None)
+    assert {found[i] for i in silent_ids} == {(Outcome.TIMED_OUT, None)}
+    assert list(found) == [1, 2, 3, 4, *silent_ids]
+    assert elapsed_s < 30 * 0.5
