@@ -299,6 +299,12 @@ class MemoryFileSystem:
         with self._lock:
             return bytes(self._existing(path).data)
 
+    def visible_read(self, path: Path, length: int, offset: int) -> bytes:
+        """Return what a read of the file sees; nothing where there is no such file."""
+        with self._lock:
+            file = self._files.get(path)
+            return b"" if file is None else bytes(memoryview(file.data)[offset : offset + length])
+
     def durable_read(self, path: Path, length: int, offset: int) -> bytes:
         """Return what would survive a power loss now, up to `length` bytes at `offset`; b"" where no name would."""
         with self._lock:

@@ -213,6 +213,11 @@ class Node:
         )
         return log
 
+    @property
+    def delivered_position(self) -> int:
+        """How far the service has processed the log."""
+        return self._adapter.position
+
     def stop(self) -> None:
         """Stop this member in order."""
         self.agent.terminate(None)
@@ -306,7 +311,6 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
     return ConsensusContext(
         config=ConsensusConfig(
             member_id=MemberId(config.member_id),
-            member_ids=tuple(MemberId(member.member_id) for member in config.members),
             ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
             catchup_endpoint=config.me.catchup,
             startup_canvass_timeout_ns=config.startup_canvass_timeout_ms * _NS_PER_MS,
