@@ -1,0 +1,130 @@
+"""What the clients of a run saw: which operation was invoked when, and what came back, if anything did.
+
+Times are those of one clock that all clients share, in nanoseconds. An operation that was never answered may have
+taken effect, or may take effect at any time later: its return time is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_FAULT_LIMIT: Final = 50
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One operation of one client, from its invocation to its return."""
+
+    operation_id: int
+    """Counts the operations of a history from 0, in order of invocation."""
+    client_id: int | None
+    """Who invoked it: a client's operations were offered in order of their ids. None: no order is promised."""
+    key: Hashable
+    """The object it is about; objects are independent of each other."""
+    kind: str
+    argument: Hashable
+    invoked_ns: int
+    returned_ns: int | None = None
+    """When it had certainly taken effect; None if that is not known."""
+    is_acknowledged: bool = False
+    """Whether it was answered. One that was not may have a return all the same: its effect was seen."""
+    outcome: Hashable = None
+    """What was answered."""
+    log_position: int | None = None
+    """The log position at which it was applied, if anybody has told."""
+
+    def __str__(self) -> str:
+        end = "unknown" if self.returned_ns is None else f"{self.returned_ns / 1e9:.6f}"
+        answer = f" -> {self.outcome}" if self.is_acknowledged else ""
+        where = "" if self.log_position is None else f" @{self.log_position}"
+        what = f"{self.kind}({self.argument})" if self.argument is not None else f"{self.kind}()"
+        return (
+            f"#{self.operation_id} client={self.client_id} [{self.invoked_ns / 1e9:.6f} .. {end}] {what}{answer}{where}"
+        )
+
+
+class Sighting(NamedTuple):
+    """That somebody was shown a value: where it had been written, and when that was known at the latest."""
+
+    log_position: int
+    seen_ns: int
+
+
+class History:
+    """The operations of every client of one run, and what else they noticed."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.faults: list[str] = []
+        """What clients saw that no order of operations explains; at most 50 are kept."""
+        self.acknowledged_count = 0
+        self.unknown_count = 0
+        self.sightings: dict[tuple[Hashable, Hashable], Sighting] = {}
+        """By key and value, the first one."""
+        self._pending: dict[Operation, None] = {}
+        self._pending_by_key: dict[Hashable, int] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<History operations={len(self.operations)} acknowledged={self.acknowledged_count}"
+            f" unknown={self.unknown_count} pending={len(self._pending)} faults={len(self.faults)}>"
+        )
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.operations)
+
+    @property
+    def pending_count(self) -> int:
+        """Operations that were invoked, and are neither answered nor given up."""
+        return len(self._pending)
+
+    def pending_count_of(self, key: Hashable) -> int:
+        """The same, of one key."""
+        return self._pending_by_key.get(key, 0)
+
+    def invoke(self, client_id: int | None, key: Hashable, kind: str, argument: Hashable, *, now_ns: int) -> Operation:
+        """Note that an operation begins."""
+        operation = Operation(len(self.operations), client_id, key, kind, argument, invoked_ns=now_ns)
+        self.operations.append(operation)
+        self._pending[operation] = None
+        self._pending_by_key[key] = self._pending_by_key.get(key, 0) + 1
+        return operation
+
+    def acknowledge(self, operation: Operation, outcome: Hashable, *, log_position: int, now_ns: int) -> None:
+        """Note the answer to a pending operation."""
+        self._settle(operation)
+        operation.outcome = outcome
+        operation.log_position = log_position
+        operation.returned_ns = now_ns
+        operation.is_acknowledged = True
+        self.acknowledged_count += 1
+
+    def give_up(self, operation: Operation) -> None:
+        """Note that nobody will learn what became of a pending operation."""
+        self._settle(operation)
+        self.unknown_count += 1
+
+    def sight(self, key: Hashable, value: Hashable, *, log_position: int, now_ns: int) -> None:
+        """Note that an answer showed a value as written at a log position; a second place for it is a fault."""
+        known = self.sightings.setdefault((key, value), Sighting(log_position, now_ns))
+        if known.log_position != log_position:
+            self.report(f"key={key} value={value} was shown as written at {known.log_position} and at {log_position}")
+
+    def report(self, fault: str) -> None:
+        """Note a fault."""
+        if len(self.faults) < _FAULT_LIMIT:
+            self.faults.append(fault)
+
+    def _settle(self, operation: Operation) -> None:
+        del self._pending[operation]
+        self._pending_by_key[operation.key] -= 1
+
+
+def by_key(operations: Iterable[Operation]) -> dict[Hashable, list[Operation]]:
+    """Partition operations by their key, keeping their order."""
+    partition: dict[Hashable, list[Operation]] = {}
+    for operation in operations:
+        partition.setdefault(operation.key, []).append(operation)
+    return partition

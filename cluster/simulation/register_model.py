@@ -1,0 +1,128 @@
+"""What registers should do, told a second time: the oracle of the checks. It shares no code with the service.
+
+A state is the values of one register, oldest first; an outcome is whether the operation succeeded, and the values
+before it. Log positions are no part of it.
+
+`explained` prepares what clients saw. Values are unique, so an answer that shows a value proves that its write took
+effect, where, and until when at the latest; a write whose own answer never came is given that place and that time. A
+write of a timer is nobody's operation, so one is made: it lies between the request that set the timer and the first
+answer that shows the value.
+
+A write that was neither answered nor shown is left out, unless a compare and set expects its value. Every answer shows
+the whole register, so if such a write took effect, other unanswered ones put it out again before anybody looked: by
+taking the register's place, or by pushing it out at the old end, and they do the same where it never was. The search
+would have to try it at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from .history import History, Operation, Sighting
+from .linearizability import SequentialModel
+
+GET: Final = "get"
+PUT: Final = "put"
+COMPARE_AND_SET: Final = "compare_and_set"
+APPEND: Final = "append"
+WRITE_LATER: Final = "write_later"
+CLOSE: Final = "close"
+FIRE: Final = "fire"
+"""The write of a timer."""
+
+_KEPT: Final = 8
+
+Values = tuple[int, ...]
+
+
+class Outcome(NamedTuple):
+    """What an operation answers."""
+
+    succeeded: bool
+    values: Values
+    """What the register held before it."""
+
+
+class Swap(NamedTuple):
+    """The argument of a compare and set; 0 is expected of an empty register."""
+
+    expected: int
+    value: int
+
+
+class RegisterModel(SequentialModel[Values]):
+    """One register, one operation at a time."""
+
+    def initial_state(self) -> Values:
+        """An empty register."""
+        return ()
+
+    def apply(self, state: Values, operation: Operation) -> tuple[Values, Hashable]:
+        """Apply an operation."""
+        argument = operation.argument
+        succeeded, after = True, state
+        if operation.kind in (APPEND, FIRE):
+            assert isinstance(argument, int)
+            after = (*state, argument)[-_KEPT:]
+        elif operation.kind == PUT:
+            assert isinstance(argument, int)
+            after = (argument,)
+        elif operation.kind == COMPARE_AND_SET:
+            assert isinstance(argument, Swap)
+            last = state[-1] if state else 0
+            succeeded = last == argument.expected
+            after = (argument.value,) if succeeded else state
+        return after, Outcome(succeeded, state)
+
+
+def written_value(operation: Operation) -> int | None:
+    """The value that an operation may write or have written; None if it only reads."""
+    if operation.kind in (PUT, APPEND, WRITE_LATER, FIRE):
+        assert isinstance(operation.argument, int)
+        return operation.argument
+    if isinstance(operation.argument, Swap):
+        return operation.argument.value
+    return None
+
+
+def explained(history: History) -> list[Operation]:
+    """The operations of a history, with what its sightings say about writes that nobody acknowledged.
+
+    Those that only read and were never answered are left out. Faults found on the way go to the history.
+    """
+    operations: list[Operation] = []
+    timer_writes: list[Operation] = []
+    written = {(some.key, written_value(some)) for some in history.operations}
+    expected = {(some.key, some.argument.expected) for some in history.operations if isinstance(some.argument, Swap)}
+    for operation in history.operations:
+        place = (operation.key, written_value(operation))
+        sighting = history.sightings.get(place)
+        if operation.kind == WRITE_LATER:
+            if sighting is not None or place in expected:
+                timer_writes.append(_timer_write(history, operation, sighting))
+            sighting = None
+        if operation.is_acknowledged:
+            operations.append(operation)
+            if sighting is not None and sighting.log_position != operation.log_position:
+                history.report(f"key={operation.key} {operation}: shown as written at {sighting.log_position}")
+        elif sighting is not None:
+            operations.append(replace(operation, log_position=sighting.log_position, returned_ns=sighting.seen_ns))
+        elif place in expected and operation.kind != WRITE_LATER:
+            operations.append(operation)
+    for key, shown in history.sightings:
+        if (key, shown) not in written:
+            history.report(f"key={key} value={shown} was shown, and nobody wrote it")
+    return operations + timer_writes
+
+
+def _timer_write(history: History, setter: Operation, sighting: Sighting | None) -> Operation:
+    """The write of the timer that an operation may have set."""
+    number = len(history.operations) + setter.operation_id
+    write = Operation(number, None, setter.key, FIRE, setter.argument, invoked_ns=setter.invoked_ns)
+    if sighting is not None:
+        write.log_position, write.returned_ns = sighting.log_position, sighting.seen_ns
+        if setter.log_position is not None and sighting.log_position <= setter.log_position:
+            history.report(f"key={setter.key} {setter}: its timer wrote at {sighting.log_position}")
+    return write
