@@ -1,0 +1,359 @@
+"""The registers service on its own, and against the model that is its oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+
+from cluster.cli.single_process import InMemorySession, InMemorySnapshot
+from cluster.simulation.history import Operation
+from cluster.simulation.register_model import (
+    APPEND,
+    CLOSE,
+    COMPARE_AND_SET,
+    GET,
+    PUT,
+    WRITE_LATER,
+    Outcome,
+    RegisterModel,
+    Swap,
+    Values,
+)
+from cluster.simulation.registers import (
+    ANSWER_LIMIT,
+    VALUE_LIMIT,
+    Answer,
+    AnswerStatus,
+    Registers,
+    Request,
+    RequestKind,
+    Write,
+)
+from service_api import ClientSession, CloseReason, MemberId, Role, TimeUnit
+from service_api.types import ClusterSessionId
+
+
+class FakeCluster:
+    """What a service sees of its member, under a test's control."""
+
+    def __init__(self) -> None:
+        self.member_id = MemberId(0)
+        self.role = Role.LEADER
+        self.time = 0
+        self.time_unit = TimeUnit.MILLIS
+        self.log_position = 0
+        self.sessions: dict[ClusterSessionId, ClientSession] = {}
+        self.timers: dict[int, int] = {}
+
+    @property
+    def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
+        return self.sessions
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
+        self.timers[correlation_id] = deadline
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        return self.timers.pop(correlation_id, None) is not None
+
+
+class Log:
+    """Hands entries to a service as a log would: each 32 bytes and 1 ms after the one before."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.service = Registers()
+        self.service.cluster = self.cluster
+
+    def open(self, session_id: int = 1) -> InMemorySession:
+        session = InMemorySession(ClusterSessionId(session_id))
+        self.next_entry()
+        self.service.on_session_open(session, self.cluster.time)
+        return session
+
+    def message(self, session: InMemorySession, payload: bytes) -> Answer | None:
+        """Deliver a message; give the answer to it, if there is one."""
+        count = len(session.replies)
+        self.next_entry()
+        self.service.on_session_message(session, self.cluster.time, memoryview(payload))
+        return Answer.decode(session.replies[-1]) if len(session.replies) > count else None
+
+    def ask(
+        self,
+        session: InMemorySession,
+        kind: RequestKind,
+        sequence: int,
+        argument: int = 0,
+        *,
+        key: int = 0,
+        expected: int = 0,
+        delay_ms: int = 0,
+    ) -> Answer:
+        request = Request(kind, key, sequence, int(session.id), argument, expected, delay_ms)
+        answer = self.message(session, request.encode())
+        assert answer is not None
+        return answer
+
+    def fire(self, correlation_id: int, *, at: int | None = None) -> None:
+        self.next_entry()
+        self.cluster.time = self.cluster.time if at is None else at
+        self.service.on_timer_event(correlation_id, self.cluster.time)
+
+    def close(self, session: InMemorySession) -> None:
+        self.next_entry()
+        self.service.on_session_close(session, self.cluster.time, CloseReason.TIMEOUT)
+
+    def next_entry(self) -> None:
+        self.cluster.log_position += 32
+        self.cluster.time += 1
+
+
+def test_an_answer_tells_what_the_register_held_and_where_it_was_written() -> None:
+    log = Log()
+    session = log.open()
+
+    first = log.ask(session, RequestKind.PUT, 1, 70)
+    second = log.ask(session, RequestKind.APPEND, 2, 80)
+    third = log.ask(session, RequestKind.GET, 3)
+
+    assert first == Answer(AnswerStatus.OK, 1, 1, 64, ())
+    assert second == Answer(AnswerStatus.OK, 2, 1, 96, (Write(70, 64),))
+    assert third == Answer(AnswerStatus.OK, 3, 1, 128, (Write(70, 64), Write(80, 96)))
+    assert log.service.faults == []
+
+
+def test_compare_and_set_writes_only_over_what_it_expects() -> None:
+    log = Log()
+    session = log.open()
+
+    answers = [
+        log.ask(session, RequestKind.COMPARE_AND_SET, 1, 5, expected=9),
+        log.ask(session, RequestKind.COMPARE_AND_SET, 2, 6, expected=0),
+        log.ask(session, RequestKind.COMPARE_AND_SET, 3, 7, expected=6),
+        log.ask(session, RequestKind.GET, 4),
+    ]
+
+    assert [answer.status.name for answer in answers] == ["MISMATCH", "OK", "OK", "OK"]
+    assert [write.value for write in answers[-1].writes] == [7]
+
+
+def test_a_register_forgets_its_oldest_value() -> None:
+    log = Log()
+    session = log.open()
+    for sequence in range(1, 11):
+        log.ask(session, RequestKind.APPEND, sequence, sequence)
+
+    answer = log.ask(session, RequestKind.GET, 11)
+
+    assert [write.value for write in answer.writes] == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert len(answer.writes) == VALUE_LIMIT
+
+
+def test_a_request_that_comes_again_is_answered_as_before_and_not_applied() -> None:
+    log = Log()
+    session = log.open()
+    log.ask(session, RequestKind.APPEND, 1, 70)
+    log.ask(session, RequestKind.APPEND, 2, 80)
+
+    again = log.ask(session, RequestKind.APPEND, 1, 70)
+    after = log.ask(session, RequestKind.GET, 3)
+
+    assert again == Answer(AnswerStatus.OK, 1, 1, 64, ())
+    assert [write.value for write in after.writes] == [70, 80]
+
+
+def test_an_answer_that_is_forgotten_is_not_given() -> None:
+    log = Log()
+    session = log.open()
+    for sequence in range(1, ANSWER_LIMIT + 2):
+        log.ask(session, RequestKind.GET, sequence)
+
+    assert log.ask(session, RequestKind.GET, 2).sequence == 2
+    assert log.message(session, Request(RequestKind.GET, 0, 1, 1).encode()) is None
+
+
+def test_a_request_that_comes_too_early_is_not_applied() -> None:
+    log = Log()
+    session = log.open()
+
+    early = log.ask(session, RequestKind.PUT, 2, 80)
+    first = log.ask(session, RequestKind.GET, 1)
+
+    assert early.status is AnswerStatus.GAP
+    assert first == Answer(AnswerStatus.OK, 1, 1, 96, ())
+
+
+def test_sessions_count_their_own_requests() -> None:
+    log = Log()
+    one, two = log.open(1), log.open(2)
+
+    log.ask(one, RequestKind.PUT, 1, 70)
+    answer = log.ask(two, RequestKind.GET, 1)
+
+    assert answer == Answer(AnswerStatus.OK, 1, 2, 128, (Write(70, 96),))
+
+
+def test_a_timer_writes_when_it_fires_at_its_own_position() -> None:
+    log = Log()
+    session = log.open()
+    set_at = log.ask(session, RequestKind.WRITE_LATER, 1, 70, delay_ms=50)
+    before = log.ask(session, RequestKind.GET, 2)
+
+    log.fire(70, at=log.cluster.timers[70])
+    after = log.ask(session, RequestKind.GET, 3)
+
+    assert log.cluster.timers == {70: 52}
+    assert (set_at.writes, before.writes, after.writes) == ((), (), (Write(70, 128),))
+    assert log.service.faults == []
+
+
+def test_timers_that_fire_twice_or_early_are_faults() -> None:
+    log = Log()
+    session = log.open()
+    log.ask(session, RequestKind.WRITE_LATER, 1, 70, delay_ms=50)
+
+    log.fire(70, at=51)
+    log.fire(70)
+
+    assert log.service.faults == [
+        "correlation_id=70 fired at 51, early: deadline=52",
+        "correlation_id=70 a timer fired that was not set, or for the second time",
+    ]
+
+
+def test_a_service_closes_the_session_that_asks_for_it_after_the_answer() -> None:
+    log = Log()
+    session = log.open()
+
+    answer = log.ask(session, RequestKind.CLOSE, 1)
+
+    assert answer.status is AnswerStatus.OK
+    assert session.is_closing
+
+
+def test_entries_out_of_place_are_faults() -> None:
+    log = Log()
+    session = log.open()
+    log.cluster.log_position = 0
+    log.cluster.time = 0
+
+    log.message(session, Request(RequestKind.GET, 0, 1, 1).encode())
+    log.cluster.log_position -= 32
+    log.close(session)
+    log.close(session)
+    log.message(session, b"")
+
+    assert log.service.faults == [
+        "message: log_position=32 after 32",
+        "close: log_position=32 after 32",
+        "session_id=1 was closed and is not open",
+        "session_id=1 a message that is no request: length=0",
+    ]
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x01", b"\xff" * 40])
+def test_a_message_that_is_no_request_is_a_fault(payload: bytes) -> None:
+    log = Log()
+    session = log.open()
+
+    assert log.message(session, payload) is None
+    assert log.service.faults == [f"session_id=1 a message that is no request: length={len(payload)}"]
+
+
+def test_members_that_were_given_the_same_have_the_same_hash_after_each_entry() -> None:
+    one, two = hashes_of_a_log(), hashes_of_a_log()
+
+    assert one == two
+    assert len(set(one)) == len(one)
+
+
+def hashes_of_a_log() -> list[int]:
+    log = Log()
+    session = log.open()
+    hashes = [log.service.state_hash()]
+    for sequence, kind in enumerate((RequestKind.PUT, RequestKind.WRITE_LATER, RequestKind.GET), start=1):
+        log.ask(session, kind, sequence, sequence)
+        hashes.append(log.service.state_hash())
+    log.fire(2)
+    hashes.append(log.service.state_hash())
+    log.close(session)
+    return [*hashes, log.service.state_hash()]
+
+
+@pytest.mark.parametrize("change", ["payload", "padding", "position", "timestamp", "session", "state"])
+def test_any_difference_changes_the_hash(change: str) -> None:
+    hashes = []
+    for is_changed in (False, True):
+        log = Log()
+        session = log.open()
+        other = log.open(2)
+        argument, padding_length = 70, 0
+        if is_changed:
+            match change:
+                case "payload":
+                    argument = 71
+                case "padding":
+                    padding_length = 1
+                case "position":
+                    log.cluster.log_position += 32
+                case "timestamp":
+                    log.cluster.time += 1
+                case "session":
+                    session = other
+                case "state":
+                    log.service.registers[0] = (Write(9, 32),)
+        request = Request(RequestKind.PUT, 0, 1, 1, argument).encode(padding_length=padding_length)
+        log.message(session, request)
+        hashes.append(log.service.state_hash())
+
+    assert hashes[0] != hashes[1]
+
+
+async def test_a_snapshot_holds_everything() -> None:
+    log = Log()
+    session = log.open()
+    log.ask(session, RequestKind.PUT, 1, 70)
+    log.ask(session, RequestKind.WRITE_LATER, 2, 80, delay_ms=50)
+    snapshot = InMemorySnapshot()
+    await log.service.on_take_snapshot(snapshot)
+    loaded = Log()
+    loaded.cluster = log.cluster
+
+    loaded.service = Registers()
+    await loaded.service.on_start(log.cluster, snapshot)
+
+    assert loaded.service.state_hash() == log.service.state_hash()
+    assert loaded.ask(session, RequestKind.PUT, 1, 70) == Answer(AnswerStatus.OK, 1, 1, 64, ())
+    loaded.fire(80, at=100)
+    assert loaded.ask(session, RequestKind.GET, 3).writes == (Write(70, 64), Write(80, 160))
+    assert loaded.service.faults == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_service_answers_as_the_model_says(seed: int) -> None:
+    """The model is written without the service's code."""
+    random = Random(seed)
+    log = Log()
+    session = log.open()
+    model, states = RegisterModel(), dict[int, Values]()
+    kinds = {
+        RequestKind.GET: GET,
+        RequestKind.PUT: PUT,
+        RequestKind.APPEND: APPEND,
+        RequestKind.COMPARE_AND_SET: COMPARE_AND_SET,
+        RequestKind.WRITE_LATER: WRITE_LATER,
+        RequestKind.CLOSE: CLOSE,
+    }
+    for sequence in range(1, 300):
+        kind = random.choice([each for each in RequestKind if each is not RequestKind.CLOSE])
+        key = random.randrange(3)
+        state = states.get(key, model.initial_state())
+        expected = random.choice((0, state[-1] if state else 1))
+        answer = log.ask(session, kind, sequence, sequence, key=key, expected=expected, delay_ms=10**6)
+
+        argument = Swap(expected, sequence) if kind is RequestKind.COMPARE_AND_SET else sequence
+        states[key], outcome = model.apply(state, Operation(sequence, 1, key, kinds[kind], argument, 0))
+
+        seen = Outcome(answer.status is AnswerStatus.OK, tuple(write.value for write in answer.writes))
+        assert outcome == seen
