@@ -73,10 +73,11 @@ class ProxyMesh:
             path.close()
         await self._tasks.__aexit__(kind, error, trace)
 
-    def isolate(self, member_id: int) -> None:
-        """Cut a member off from everybody, both ways, clients included."""
+    def isolate(self, member_id: int, *, also_from_clients: bool = True) -> None:
+        """Cut a member off from every other one, both ways, and from clients."""
         for path in self._paths:
-            if member_id in (path.source_id, path.target_id):
+            is_spared = path.source_id == CLIENTS and not also_from_clients
+            if member_id in (path.source_id, path.target_id) and not is_spared:
                 path.cut()
 
     def heal(self) -> None:

@@ -8,10 +8,11 @@ members' byte for byte, and the state that its service printed against a fold of
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import struct
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,6 +23,7 @@ from archive.tool import app as archive_app
 from benchmarks.member_log import Leadership as Leadership
 from benchmarks.member_log import MemberLog
 from benchmarks.processes import ClusterProcesses, ManagedProcess
+from benchmarks.proxies import ProxyMesh
 from tests.system.append_list import Answer, AppendList
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
 from tests.system.requester import Requester
@@ -55,6 +57,7 @@ class Member(MemberLog):
         self.member_id = member_id
         self.process = process
         self.is_paused = False
+        self.is_cut_off = False
 
     def __repr__(self) -> str:
         return f"<Member {self.member_id} pid={self.process.pid} running={self.process.is_running}>"
@@ -107,6 +110,7 @@ class SystemCluster:
         member_count: int = 3,
         settings: Mapping[str, str] | None = None,
         start: Iterable[int] | None = None,
+        is_proxied: bool = False,
     ) -> None:
         self.processes = ClusterProcesses(
             data_dir=data_dir,
@@ -115,6 +119,9 @@ class SystemCluster:
             settings={**SETTINGS, **(settings or {})},
         )
         self.members: dict[int, Member] = {}
+        self.mesh: ProxyMesh | None = None
+        self._is_proxied = is_proxied
+        self._proxies = AsyncExitStack()
         self._first_members = list(range(member_count) if start is None else start)
         self._is_checked_identical = True
 
@@ -124,23 +131,26 @@ class SystemCluster:
             await self._start_first()
         except BaseException as error:
             self._fail(error)
+            await self._proxies.aclose()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._fail(error)
-            return
         try:
-            await self.stop()
-            self.check()
-        except BaseException as failure:
-            self._fail(failure)
-            raise
+            if error is not None:
+                self._fail(error)
+                return
+            try:
+                await self.stop()
+                self.check()
+            except BaseException as failure:
+                self._fail(failure)
+                raise
         finally:
             self.processes.group.stop()
+            await self._proxies.aclose()
 
     # --- members
 
@@ -151,8 +161,12 @@ class SystemCluster:
 
     @property
     def running(self) -> list[Member]:
-        """The members that run and are not paused."""
-        return [member for member in self.members.values() if member.process.is_running and not member.is_paused]
+        """The members that run, are not paused and not cut off."""
+        return [
+            member
+            for member in self.members.values()
+            if member.process.is_running and not member.is_paused and not member.is_cut_off
+        ]
 
     def directory_of(self, member_id: int) -> Path:
         """Where a member keeps its files."""
@@ -165,6 +179,19 @@ class SystemCluster:
         member = Member(member_id, self.processes.start_member(member_id), log_offset)
         self.members[member_id] = member
         return member
+
+    def cut_off(self, member_id: int, *, also_from_clients: bool = True) -> None:
+        """Let nothing through to a member and from it; no socket closes. The cluster must be proxied."""
+        assert self.mesh is not None
+        self.members[member_id].is_cut_off = True
+        self.mesh.isolate(member_id, also_from_clients=also_from_clients)
+
+    def heal(self) -> None:
+        """Let everything through again."""
+        assert self.mesh is not None
+        self.mesh.heal()
+        for member in self.members.values():
+            member.is_cut_off = False
 
     def requester(self, *member_ids: int, **config: Any) -> Requester:  # Any: fields of ClientConfig
         """A client that knows these members, or all of them."""
@@ -251,6 +278,7 @@ class SystemCluster:
     async def _start_first(self) -> None:
         """Start the first members; on other ports if somebody took one in between."""
         for _ in range(START_ATTEMPTS):
+            await self._start_proxies()
             for member_id in self._first_members:
                 self.start(member_id)
             if await self._have_started():
@@ -259,6 +287,14 @@ class SystemCluster:
                 member.kill()
             self.processes.__post_init__()
         raise AssertionError("no free ports for the cluster")
+
+    async def _start_proxies(self) -> None:
+        """Put proxies before the members' ports, in place of those of an earlier attempt."""
+        await self._proxies.aclose()
+        if self._is_proxied:
+            self.mesh = await self._proxies.enter_async_context(ProxyMesh(self.processes.base_ports))
+            self.mesh.route_clients(asyncio.get_running_loop())
+            self.processes.member_lists = self.mesh.member_lists
 
     async def _have_started(self) -> bool:
         def find() -> bool | None:
