@@ -92,7 +92,6 @@ class ConsensusModule:
             ev.LogImageClosed: self._on_log_image_closed,
             ev.CatchupImageAvailable: self._on_catchup_available,
             ev.LiveJoined: self._on_live_joined,
-            ev.CatchupEnded: self._on_catchup_ended,
             ev.ClientConnect: self._on_client_connect,
             ev.ClientKeepAlive: self._on_client_keep_alive,
             ev.ClientClose: self._on_client_close,
@@ -333,9 +332,6 @@ class ConsensusModule:
             self.leader.on_live_joined(event)
         else:
             self.ctx.members[event.member_id].live_join_position = event.position
-
-    def _on_catchup_ended(self, event: ev.CatchupEnded) -> None:
-        self.ctx.emit(fx.StopCatchupReplay(event.member_id))
 
     # --- clients
 

@@ -26,7 +26,6 @@ class ConsensusConfig:
     """What the core needs of the configuration. Times in nanoseconds, lengths in bytes."""
 
     member_id: MemberId
-    member_ids: tuple[MemberId, ...]
     ingress_endpoints: str
     """All members' ingress endpoints as `id=host:port,...`: what clients are told."""
     catchup_endpoint: str

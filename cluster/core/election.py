@@ -109,7 +109,7 @@ class Election(FollowerColumn):
         """The earliest monotonic time at which `poll` would act."""
         if self.state is ElectionState.INIT:
             return self._not_before_ns if self._is_log_stopped else NEVER_NS
-        if self._deadline_ns > self._ctx.now_ns:
+        if self._deadline_ns > self._ctx.now_ns or self.state is ElectionState.NOMINATE:
             return min(self._deadline_ns, self._next_status_ns)
         return self._next_status_ns
 
@@ -159,15 +159,17 @@ class Election(FollowerColumn):
         if order > 0:
             ctx.heed_candidate_term(message.candidate_term_id)
             self._refuse_vote(message, own_log_newer(ctx, message))
+            reason = Reason(
+                K.HIGHER_TERM_CANDIDATE,
+                member_id=candidate_id,
+                term_id=message.candidate_term_id,
+                comparison="an older log",
+            )
             if self.state in LEADER_STATES:
-                self.restart(
-                    Reason(
-                        K.HIGHER_TERM_CANDIDATE,
-                        member_id=candidate_id,
-                        term_id=message.candidate_term_id,
-                        comparison="an older log",
-                    )
-                )
+                self.restart(reason)
+            elif self.state in (ElectionState.CANDIDATE_BALLOT, ElectionState.FOLLOWER_BALLOT):
+                # The ballot that this member waits for is of a term that it takes no part in any more.
+                self._enter(ElectionState.CANVASS, reason)
         elif self.state in BALLOT_STATES:
             ctx.propose_candidate_term(message.candidate_term_id)
             dialogue.send_vote(ctx, message, vote=True)
@@ -237,7 +239,8 @@ class Election(FollowerColumn):
     def on_commit_position(self, message: CommitPosition) -> None:
         """Follower: the leader is alive and has committed this far."""
         ctx = self._ctx
-        if message.leadership_term_id > ctx.leadership_term_id and self.state in LEADER_STATES:
+        is_in_term = self.state in LEADER_STATES or self.state in FOLLOWER_STATES
+        if message.leadership_term_id > ctx.leadership_term_id and is_in_term:
             self.restart(
                 Reason(K.HIGHER_TERM_COMMIT, member_id=message.leader_member_id, term_id=message.leadership_term_id)
             )

@@ -45,6 +45,8 @@ class Leader:
     log_session_id: int
     catchup_join_position: int | None
     """The leader's append position when it was ahead of ours; None when there is nothing to catch up."""
+    near_bytes: int
+    """How near the end of the leader's log the live log is joined; less each time that this was too far."""
     is_live_joined: bool = False
 
 
@@ -83,6 +85,7 @@ class FollowerColumn(ABC):
             recording_id=RecordingId(message.leader_recording_id),
             log_session_id=message.log_session_id,
             catchup_join_position=message.log_position if is_behind else None,
+            near_bytes=ctx.config.catchup_near_bytes,
         )
         self._on_leader_alive(message.commit_position)
         if ctx.append_position >= message.term_base_log_position:
@@ -149,10 +152,18 @@ class FollowerColumn(ABC):
         self._leader.is_live_joined = True
         if self.state is ElectionState.FOLLOWER_LOG_AWAIT:
             self._enter(ElectionState.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED))
+        elif self.state is ElectionState.FOLLOWER_CATCHUP:
+            self._report_append_position()  # so that the leader need not wait to end the replay
 
     def on_log_image_closed(self, event: LogImageClosed) -> None:
-        """The live log was lost before the election ended."""
-        if self._leader is not None and event.log_session_id == self._leader.log_session_id:
+        """The live log was lost before the election ended; a catch-up goes on without, and joins it again nearer."""
+        leader = self._leader
+        if leader is None or event.log_session_id != leader.log_session_id:
+            return
+        if self.state is ElectionState.FOLLOWER_CATCHUP:
+            leader.is_live_joined = False
+            leader.near_bytes //= 2
+        else:
             self.restart(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
 
     def _enter_follower_log_replication(self) -> None:
@@ -251,7 +262,7 @@ class FollowerColumn(ABC):
         ctx, leader = self._ctx, self._leader
         assert leader is not None
         target = max(leader.catchup_join_position or 0, ctx.notified_commit_position)
-        is_near = ctx.append_position >= target - ctx.config.catchup_near_bytes
+        is_near = ctx.append_position >= target - leader.near_bytes
         if not leader.is_live_joined and is_near and self._has_caught_up_for_franchise():
             ctx.emit(fx.JoinLog(leader.log_session_id))
 

@@ -94,14 +94,6 @@ class LiveJoined:
 
 
 @dataclass(slots=True)
-class CatchupEnded:
-    """Leader: the catch-up replay to a follower ended by itself; `reason` says why."""
-
-    member_id: MemberId
-    reason: str
-
-
-@dataclass(slots=True)
 class ClientConnect:
     """A client asks for a session on ingress connection `connection_id`."""
 

@@ -17,7 +17,7 @@ from . import effects as fx
 from .context import ConsensusContext
 from .events import ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
 from .log_publisher import LogPublisher
-from .members import is_active, quorum_position, quorum_threshold
+from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
 from .reason import ReasonKind as K
 from .sessions import SessionManager
@@ -113,12 +113,8 @@ class LeaderTerm:
             return
         member.append_leadership_term_id = message.leadership_term_id
         member.append_position = message.log_position
-        if message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP:
-            join_position = member.live_join_position
-            if join_position is not None and message.log_position >= join_position:
-                # In this order: a follower that sees the replay end without a word takes it for a failure.
-                dialogue.send_stop_catchup(ctx, member.member_id)
-                ctx.emit(fx.StopCatchupReplay(member.member_id))
+        member.is_catching_up = bool(message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP)
+        self._stop_catchup_if_joined(member)
         self._advance_commit()
 
     def _advance_commit(self) -> None:
@@ -166,7 +162,9 @@ class LeaderTerm:
         ctx = self._ctx
         if message.leadership_term_id == ctx.leadership_term_id:
             # It dropped its live link, if it had one; where it once joined says nothing about this catch-up.
-            ctx.members[MemberId(message.follower_member_id)].live_join_position = None
+            member = ctx.members[MemberId(message.follower_member_id)]
+            member.live_join_position = None
+            member.is_catching_up = True
             ctx.emit(
                 fx.StartCatchupReplay(
                     MemberId(message.follower_member_id),
@@ -178,7 +176,20 @@ class LeaderTerm:
 
     def on_live_joined(self, event: LiveJoined) -> None:
         """A follower's log link flows from this position on, without a gap."""
-        self._ctx.members[event.member_id].live_join_position = event.position
+        member = self._ctx.members[event.member_id]
+        member.live_join_position = event.position
+        self._stop_catchup_if_joined(member)
+
+    def _stop_catchup_if_joined(self, member: ClusterMember) -> None:
+        """End a catch-up replay when the follower has recorded the log up to where its live link began to flow.
+
+        The two are told on different connections, in either order.
+        """
+        join_position = member.live_join_position
+        if member.is_catching_up and join_position is not None and member.append_position >= join_position:
+            # In this order: a follower that sees the replay end without a word takes it for a failure.
+            dialogue.send_stop_catchup(self._ctx, member.member_id)
+            self._ctx.emit(fx.StopCatchupReplay(member.member_id))
 
     # --- clients
 

@@ -37,6 +37,8 @@ class ClusterMember:
     """What it reported to have recorded, durably, and in which leadership term."""
 
     time_of_last_append_ns: int | None = None
+    is_catching_up: bool = False
+    """Leader: whether its last report was of a catch-up."""
     live_join_position: int | None = None
     """Leader: where its live log link began to flow; None while there is none."""
 
@@ -53,6 +55,7 @@ class ClusterMember:
         self.append_leadership_term_id = NULL_TERM_ID
         self.append_position = NULL_POSITION
         self.time_of_last_append_ns = None
+        self.is_catching_up = False
         self.live_join_position = None
 
 

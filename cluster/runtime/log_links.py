@@ -160,7 +160,9 @@ class _LogLink(asyncio.Protocol):
 class LogImage(asyncio.BufferedProtocol):
     """Follower: one incoming stream of log frames, from the live log or from a catch-up replay.
 
-    The setup frame comes first and is offered to `on_setup`; nothing after it is read before `open`.
+    The setup frame comes first and is offered to `on_setup`. What comes before `open` waits in the receive buffer, and
+    reading stops when that is full. Until then a waiting image is read, although nothing may come on it: a link that is
+    not read is not seen to close.
     """
 
     def __init__(
@@ -200,8 +202,10 @@ class LogImage(asyncio.BufferedProtocol):
         try:
             if self._receiver is not None:
                 self._receive(self._receiver)
-            elif self._filled == _SETUP_BYTES:
+            elif self.setup is None and self._filled == _SETUP_BYTES:
                 self._read_setup()
+            elif self._filled == len(self._buffer):
+                self._pause()
         except RemoteProtocolError as error:
             logger.warning("log_image.refused", reason=str(error))
             self.abort(str(error))
@@ -213,7 +217,8 @@ class LogImage(asyncio.BufferedProtocol):
         self._receiver = receiver
         if join_position is not None:
             self._transport.write(StatusFrame.at_position(join_position, setup=self.setup).encode())
-        self._transport.resume_reading()
+        if self._filled:
+            asyncio.get_running_loop().call_soon(self._receive_waiting)
 
     def abort(self, reason: str) -> None:
         """Drop the connection, for a reason of this side's own."""
@@ -223,14 +228,23 @@ class LogImage(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _read_setup(self) -> None:
-        assert self._transport is not None
         self.setup = SetupFrame.decode(self._buffer)
         if self.setup.stream_id != LOG_STREAM_ID:
             raise RemoteProtocolError(f"setup frame: stream_id={self.setup.stream_id} expected={LOG_STREAM_ID}")
         self._filled = 0
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
-        self._transport.pause_reading()
         self._on_setup(self)
+
+    def _pause(self) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def _receive_waiting(self) -> None:
+        """Take what came before `open`, as if it came now, and read on; nothing if all is over."""
+        if self._receiver is not None:
+            self.buffer_updated(0)
+        if self._receiver is not None and self._transport is not None:
+            self._transport.resume_reading()
 
     def _receive(self, receiver: LogReceiver) -> None:
         buffer, filled = self._buffer, self._filled

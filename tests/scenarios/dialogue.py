@@ -99,7 +99,8 @@ class Dialogue(Cluster):
     def _write_message(self, node: Node, effect: fx.SendToMember) -> None:
         now_ns = self.now_ns
         if self._sending is not None and (self._sending[:2], self._sending[3]) == ((now_ns, node), effect.message):
-            self._sending[2].append(effect.member_id)
+            if effect.member_id not in self._sending[2]:
+                self._sending[2].append(effect.member_id)
             return
         self._flush()
         self._sending = (now_ns, node, [effect.member_id], effect.message)

@@ -38,7 +38,6 @@ def config(member_id: int, member_count: int, **overrides: object) -> ConsensusC
     """Settings with Quorate's default proportions, ten times as fast, and small terms."""
     values: dict[str, object] = {
         "member_id": MemberId(member_id),
-        "member_ids": tuple(MemberId(other) for other in range(member_count)),
         "ingress_endpoints": ",".join(f"{other}=host{other}:9000" for other in range(member_count)),
         "catchup_endpoint": f"host{member_id}:9003",
         "startup_canvass_timeout_ns": 600 * MS,

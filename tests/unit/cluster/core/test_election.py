@@ -222,6 +222,13 @@ def test_nomination_waits_for_a_random_part_of_half_the_election_timeout(chance:
     assert solo.is_in(S.CANDIDATE_BALLOT)
 
 
+def test_nomination_without_delay_is_due_at_once() -> None:
+    """The agent sleeps until the deadline that is named."""
+    solo = Solo(chance=0.0).reach_nominate()
+
+    assert solo.module.next_deadline_ns() <= solo.now_ns
+
+
 def test_nomination_keeps_canvassing() -> None:
     """Hazard 6 of aeron.md §10: otherwise two nodes can starve one another."""
     solo = Solo(chance=0.99).reach_nominate()
@@ -442,6 +449,19 @@ def test_candidate_with_an_older_log_gets_a_no_and_raises_the_term(log_term_id: 
     assert [vote.vote for vote in messages(effects, Vote, to=1)] == [False]
     assert before(effects, fx.PersistCandidateTerm, Vote)
     assert (solo.state, solo.ctx.candidate_term_id) == (S.CANVASS, 7)
+
+
+@pytest.mark.parametrize("reach", ["reach_candidate_ballot", "vote"])
+def test_ballot_is_left_when_a_rival_has_raised_the_term(reach: str) -> None:
+    """Its votes would come for a term that is not the candidate's any more, or its leader would not be followed."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64)) if reach == "vote" else solo.reach_candidate_ballot()
+
+    effects = solo.feed(solo.request_vote(2, 7, 0, 32))
+
+    assert [vote.vote for vote in messages(effects, Vote, to=2)] == [False]
+    assert path(effects) == ["CANVASS"]
+    assert solo.ctx.role is Role.FOLLOWER
 
 
 def test_member_that_follows_a_leader_says_nothing_to_a_candidate() -> None:

@@ -403,6 +403,30 @@ def test_catchup_that_stands_still_is_given_up(is_connected: bool) -> None:
     assert path(effects)[:1] == ["INIT"]
 
 
+def test_catchup_that_has_joined_the_live_log_says_so_at_once() -> None:
+    """Not at the next heartbeat: the leader replays to it until it knows."""
+    solo = reach_catchup_await()
+    solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(4096))
+
+    effects = solo.feed(ev.LogJoined(77))
+
+    assert reports(effects) == [(1, 4096, 1)]
+
+
+def test_catchup_goes_on_when_the_live_log_was_joined_too_early() -> None:
+    """The leader's window had moved on: catch up further, and join nearer. Hazard 24 of aeron.md §10."""
+    solo = reach_catchup_await()
+    solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(4096 - 512), ev.LogJoined(77))
+
+    effects = solo.feed(ev.LogImageClosed(77, "catch up first"))
+    assert solo.is_in(S.FOLLOWER_CATCHUP)
+    effects += solo.feed(ev.Recorded(4096 - 288))
+    assert of(effects, fx.JoinLog) == []
+    effects += solo.feed(ev.Recorded(4096 - 256))
+
+    assert of(effects, fx.JoinLog) == [fx.JoinLog(77)]
+
+
 def test_replay_of_another_session_is_not_the_one_that_is_awaited() -> None:
     solo = reach_catchup_await()
 
@@ -452,15 +476,18 @@ def reach_follower_state(name: str) -> Solo:
 
 
 @pytest.mark.parametrize("state", FOLLOWER_STATES)
-@pytest.mark.parametrize("event", ["link", "log", "failure", "higher term"])
+@pytest.mark.parametrize("event", ["link", "log", "failure", "higher term", "higher commit"])
 def test_follower_begins_again_when_its_leader_is_gone(state: str, event: str) -> None:
     """DESIGN §4: a closed link is news. Whatever runs is stopped first."""
     solo = reach_follower_state(state)
+    if (state, event) == ("FOLLOWER_CATCHUP", "log"):
+        return  # see test_catchup_goes_on_when_the_live_log_was_joined_too_early
     happening = {
         "link": ev.LinkChanged(MemberId(1), is_up=False),
         "log": ev.LogImageClosed(77, "connection closed"),
         "failure": ev.ActivityFailed("no archive"),
         "higher term": solo.new_term(2, 9, 640),
+        "higher commit": solo.commit(2, 640, term_id=9),
     }[event]
 
     effects = solo.feed(happening)

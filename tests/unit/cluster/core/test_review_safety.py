@@ -45,7 +45,6 @@ class Member:
         self.ctx = ConsensusContext(
             config=ConsensusConfig(
                 member_id=MemberId(0),
-                member_ids=tuple(MemberId(other) for other in range(member_count)),
                 ingress_endpoints="0=a:1,1=b:1,2=c:1",
                 catchup_endpoint="a:3",
                 startup_canvass_timeout_ns=6000 * MS,

@@ -217,15 +217,21 @@ def test_catchup_is_stopped_once_the_live_log_has_taken_over() -> None:
     assert [effect for effect in effects if effect in told_first] == told_first
 
 
+def test_catchup_is_stopped_also_when_the_leader_hears_of_the_report_before_the_join() -> None:
+    """They come on two connections."""
+    solo = leader()
+    solo.feed(catchup(640), solo.append_position(2, 736, flags=APPEND_POSITION_FLAG_CATCHUP))
+
+    effects = solo.feed(ev.LiveJoined(MemberId(2), 736))
+
+    assert of(effects, fx.StopCatchupReplay) == [fx.StopCatchupReplay(MemberId(2))]
+
+
 def test_live_follower_is_not_told_to_stop_a_catchup() -> None:
     solo = leader()
     solo.feed(ev.LiveJoined(MemberId(2), 640))
 
     assert messages(solo.feed(solo.append_position(2, 736)), StopCatchup) == []
-
-
-def test_replay_that_ended_by_itself_is_dropped() -> None:
-    assert leader().feed(ev.CatchupEnded(MemberId(2), "connection reset")) == [fx.StopCatchupReplay(MemberId(2))]
 
 
 # --- the follower

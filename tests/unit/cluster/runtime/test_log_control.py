@@ -92,7 +92,6 @@ async def member(peer: MemberLogEndpoints | None = None) -> AsyncIterator[Member
         ctx = ConsensusContext(
             config=ConsensusConfig(
                 member_id=MemberId(0),
-                member_ids=(MemberId(0), ONE),
                 ingress_endpoints="",
                 catchup_endpoint="",
                 startup_canvass_timeout_ns=1,

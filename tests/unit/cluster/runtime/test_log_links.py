@@ -9,6 +9,7 @@ import pytest
 from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
 from cluster.core.log_receiver import LogReceiver
+from cluster.runtime.dialling import Endpoint
 from cluster.runtime.log_links import LogImage, LogPublication, LogSubscription
 from service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
 from service_api.wire.frame import SetupFrame, StatusFrame
@@ -203,16 +204,63 @@ def sent(message_count: int, *, length: int = 32) -> bytes:
     return b"".join(log_of(message_count, length=length).chunks_from(0))
 
 
-def test_image_is_not_read_beyond_its_setup_before_it_is_opened(follower: Follower) -> None:
+def test_image_asks_for_nothing_before_it_is_opened(follower: Follower) -> None:
     """The leader dials early; the follower is in an election and does not know yet from where on it wants the log."""
     _, transport = follower.connect()
 
-    assert not transport.is_reading()
+    assert transport.take_written() == b""
     assert follower.images == [7]
     follower.open(join_position=0)
 
-    assert transport.is_reading()
     assert transport.take_written() == StatusFrame.at_position(0, setup=setup()).encode()
+
+
+async def test_frames_that_came_before_an_image_was_opened_are_taken_then(follower: Follower) -> None:
+    """A catch-up replay begins at once."""
+    image, _ = follower.connect()
+    log = sent(20)
+    receive(image, log[:1000])
+    assert follower.log_buffer.append_position == 0
+
+    follower.open()
+    await asyncio.sleep(0)
+    receive(image, log[1000:])
+
+    assert b"".join(follower.log_buffer.chunks_from(0)) == log
+
+
+async def test_image_that_waits_is_read_until_its_buffer_is_full(follower: Follower) -> None:
+    """Source: STYLE 11."""
+    image, transport = follower.connect()
+    log = sent(8192)
+    assert len(log) == 512 << 10
+    receive(image, log)
+    assert not transport.is_reading()
+
+    follower.open()
+    await asyncio.sleep(0)
+
+    assert follower.log_buffer.append_position == len(log)
+    assert transport.is_reading()
+
+
+async def test_image_that_closed_while_it_waited_is_gone() -> None:
+    """A link that is not read is not seen to close: then a dead leader's log was joined, which failed, and again."""
+    follower = Follower()
+    await follower.subscription.start(Endpoint("127.0.0.1", 0))
+    server = follower.subscription._server
+    assert server is not None
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(setup().encode())
+    async with asyncio.timeout(20):
+        while not follower.images:  # noqa: ASYNC110  # nobody announces what is waited for
+            await asyncio.sleep(0.001)
+        writer.close()
+        while follower.subscription.image(7) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    follower.subscription.close()
+
+    assert follower.closed == []
 
 
 @pytest.mark.parametrize("step", [1, 31, 33, 1000, 1 << 20])
@@ -341,7 +389,7 @@ def test_image_that_replaces_the_open_one_waits_and_the_open_ones_end_is_told(fo
 
     second, second_transport = follower.connect(7)
     assert not first_transport.is_aborted
-    assert not second_transport.is_reading()
+    assert second_transport.take_written() == b""
     first.connection_lost(None)
 
     assert follower.closed == [(7, "connection closed")]
