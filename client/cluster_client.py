@@ -257,7 +257,8 @@ class Connecting:
 
     async def _connect(self) -> ClusterClient:
         check_package_owners_once()
-        conductor = ClientConductor(self._config, self._listener, random=Random().random)
+        random = self._config.random or Random().random
+        conductor = ClientConductor(self._config, self._listener, random=random)
         protocol = conductor.protocol
         try:
             conductor.start()

@@ -26,6 +26,10 @@ class ClientConfig:
     connect_timeout_s: float = 5.0
     """How long to look for a leader that opens a session."""
 
+    dial_timeout_s: float = 2.0
+    """How long one TCP connect may take before it is begun anew, never longer than `connect_timeout_s`: TCP itself
+    tries again ever more seldom, so a dial that began in an outage goes on for as long again after it."""
+
     attempt_timeout_s: float = 1.0
     """How long one member may take to answer a connect request before another is asked as well."""
 
@@ -66,12 +70,22 @@ class ClientConfig:
     client_info: str = ""
     """A name that the cluster shows for this session."""
 
+    random: Callable[[], float] | None = None
+    """Uniform in [0, 1), for back-off and correlation ids; None: a generator of the client's own. A seeded one makes
+    everything the client does a function of what it receives and when."""
+
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise ConfigurationError("endpoints=[] expected at least one 'host:port'")
         for endpoint in self.endpoints:
             parse_endpoint(endpoint)
-        for name in ("connect_timeout_s", "attempt_timeout_s", "keep_alive_interval_s", "reconnect_min_s"):
+        for name in (
+            "connect_timeout_s",
+            "dial_timeout_s",
+            "attempt_timeout_s",
+            "keep_alive_interval_s",
+            "reconnect_min_s",
+        ):
             _require(name, getattr(self, name), minimum=0.001)
         _require("close_timeout_s", self.close_timeout_s, minimum=0)
         if self.new_leader_timeout_s is not None:

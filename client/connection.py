@@ -10,7 +10,9 @@ Time is the loop's, so that a client runs on a simulated loop too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -23,6 +25,16 @@ from .protocol import ClientProtocol, ClientState
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
+
+_UNACKNOWLEDGED_LIMIT_MS: Final = 4_000
+"""How long what was sent to a member may stay unacknowledged before the connection is given up and dialled again.
+
+Without it a connection that lost packets for a while waits for TCP's next try, which is as far off as the outage was
+long. Members do the same among themselves.
+"""
+
+_HELD_BACK_LIMIT_MS: Final = 30_000
+"""The same while the socket is full: TCP counts a member that holds its clients back as one that does not answer."""
 
 
 class MemberConnection(asyncio.BufferedProtocol):
@@ -44,6 +56,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         """Begin to talk."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        self._limit_silence(_UNACKNOWLEDGED_LIMIT_MS)
         self.is_writable = True
         self._conductor.on_connected(self)
 
@@ -71,10 +84,12 @@ class MemberConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Keep what is offered: the socket is full."""
         self.is_writable = False
+        self._limit_silence(_HELD_BACK_LIMIT_MS)
 
     def resume_writing(self) -> None:
         """Write what was kept."""
         self.is_writable = True
+        self._limit_silence(_UNACKNOWLEDGED_LIMIT_MS)
         self._conductor.flush()
 
     def write(self, data: bytearray) -> None:
@@ -96,6 +111,14 @@ class MemberConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _limit_silence(self, limit_ms: int) -> None:
+        """Say after how long without an acknowledgement the connection is lost, where the system can be told."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        is_tcp = sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6)
+        if sock is not None and is_tcp and hasattr(socket, "TCP_USER_TIMEOUT"):
+            with contextlib.suppress(OSError):  # it was lost just now: `connection_lost` follows
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
+
 
 class ClientConductor:
     """Runs one `ClientProtocol` on the current event loop; owns its connections, dials and timer.
@@ -109,11 +132,12 @@ class ClientConductor:
         self.protocol = ClientProtocol(config, listener or self._queue(), random=random)
         self._connections: dict[int, MemberConnection] = {}
         self._dials: dict[int, asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Future[None]] = set()
+        # Dicts as sets that keep their order: futures hash by address, and a run must be the same twice.
+        self._ending: dict[asyncio.Future[None], None] = {}
         """Cancelled dials and aborted connections that have not come to their end."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = -1
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
         self._is_flush_scheduled = False
         self.is_reading = True
         """False while the egress queue is full."""
@@ -139,11 +163,11 @@ class ClientConductor:
         """Wait for a condition that an input may make true."""
         while not condition():
             waiter: asyncio.Future[None] = self.loop.create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = None
             try:
                 await waiter
             finally:
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
 
     def close(self) -> None:
         """Begin an orderly end."""
@@ -258,7 +282,7 @@ class ClientConductor:
         config = self.protocol.config
         host, port = parse_endpoint(dial.endpoint)
         try:
-            async with asyncio.timeout(config.connect_timeout_s):
+            async with asyncio.timeout(min(config.dial_timeout_s, config.connect_timeout_s)):
                 await self.loop.create_connection(
                     lambda: MemberConnection(
                         self, dial.connection_id, receive_buffer_bytes=config.receive_buffer_bytes
@@ -288,8 +312,8 @@ class ClientConductor:
 
     def _watch(self, ending: asyncio.Future[None]) -> None:
         if not ending.done():
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._ending[ending] = None
+            ending.add_done_callback(self._ending.pop)
 
     def _set_timer(self) -> None:
         deadline_ns = self.protocol.next_deadline_ns()

@@ -8,11 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 import uvloop
 
 from client import ClientConfig, ClusterClient, ConnectRejectedError, ConnectTimeoutError, EgressMessage
+from client.connection import MemberConnection
 from service_api.errors import ConfigurationError, LocalProtocolError, SessionClosedError
 from service_api.wire.session import EventCode, SessionCloseRequest, SessionConnectRequest
 from tests.unit.client.fake_member import (
@@ -445,6 +447,62 @@ async def test_waiting_for_egress_can_be_cancelled_and_begun_again() -> None:
         await client.offer(b"x")
 
         assert (await anext(messages)).payload == b"x"
+
+
+async def test_two_clients_with_one_seed_send_the_same_bytes() -> None:
+    requests = []
+    for _ in range(2):
+        async with fake_cluster() as cluster:
+            config = ClientConfig(endpoints=tuple(cluster.endpoints), random=Random(7).random)
+            async with ClusterClient.connect([], config=config):
+                pass
+            requests += [each for member in cluster.members for each in member.messages if is_connect(each)]
+
+    assert requests[0] == requests[1]
+
+
+def is_connect(message: object) -> bool:
+    return isinstance(message, SessionConnectRequest)
+
+
+async def test_a_dial_that_nobody_answers_is_begun_again() -> None:
+    with socket.socket() as deaf, socket.socket() as first:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        first.connect(deaf.getsockname())  # the queue is full now: the system drops every further SYN
+        endpoint = f"127.0.0.1:{deaf.getsockname()[1]}"
+        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=0.3, dial_timeout_s=0.05)
+
+        with pytest.raises(ConnectTimeoutError) as raised:
+            await ClusterClient.connect([], config=config)
+
+    assert raised.value.tried == {endpoint: "timed out"}
+
+
+async def test_a_connection_without_acknowledgements_is_given_up_soon_unless_the_member_holds_it_back() -> None:
+    async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
+        (connection,) = client._conductor._connections.values()
+        before_ms = user_timeout_ms(connection)
+        cluster.members[0].is_reading = False
+
+        async with asyncio.timeout(DEADLINE_S):
+            while connection.is_writable:
+                await client.offer(bytes(60_000))
+                await asyncio.sleep(0)
+        full_ms = user_timeout_ms(connection)
+        cluster.members[0].is_reading = True
+        await cluster.notify()
+        await cluster.until(lambda: connection.is_writable)
+
+        assert (before_ms, full_ms, user_timeout_ms(connection)) == (4_000, 30_000, 4_000)
+
+
+def user_timeout_ms(connection: MemberConnection) -> int:
+    assert connection._transport is not None
+    sock = connection._transport.get_extra_info("socket")
+    value = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert isinstance(value, int)
+    return value
 
 
 async def test_another_event_loop_is_refused() -> None:
