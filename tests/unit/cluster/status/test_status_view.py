@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,8 @@ from cluster.cli.status.report import ClusterReport, make_report
 from cluster.cli.status.view import WIDTH_IN_PIPE, as_table, describe_election, format_duration
 from cluster.status import ElectionStatus, Outcome
 from tests.unit.cluster.status.answers import answered, failed, member_status
+
+README = Path(__file__).parents[4] / "README.md"
 
 REPORT = make_report(
     [
@@ -55,6 +58,14 @@ def without_trailing_blanks(text: str) -> str:
 
 def test_the_table_is_a_verdict_and_two_lines_a_member() -> None:
     assert without_trailing_blanks(drawn(REPORT)) == EXPECTED
+
+
+def test_the_readme_shows_these_columns() -> None:
+    """Its sample is a real one; it must not stay behind when the table changes."""
+    headings = [line for line in EXPECTED.splitlines() if line.startswith("member")]
+    readme = [line.split() for line in README.read_text().splitlines() if line.startswith("member ")]
+
+    assert [heading.split() for heading in headings] == readme
 
 
 def test_colour_is_for_terminals() -> None:
