@@ -268,7 +268,7 @@ class Archive:
             )
 
     def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        """Read whole frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
+        """Read whole durable frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
 
         Never past `stop_position`, nor past the end of a segment; b"" at the end. A blocking read of what is
         mostly in the page cache.
@@ -279,7 +279,7 @@ class Archive:
         """
         descriptor = self.descriptor(recording_id)
         active = self._active.get(recording_id)
-        end_position = active.append_position if active is not None else self.recorded_position(recording_id)
+        end_position = self.recorded_position(recording_id)
         if not descriptor.start_position <= position <= stop_position <= end_position or position % 32:
             raise self._bad_position(
                 f"cannot read: start_position={descriptor.start_position} stop_position={stop_position} "

@@ -6,28 +6,40 @@ of a sync is shared by all that waited for it. When nothing else is going on, a 
 here on the event loop, because handing it to a thread and back (33 us and a wake-up) costs more than it
 saves; if the disk turns out slow, it never is.
 
-Invariant: recorded_position <= append_position, and every byte below recorded_position is durable (sync level
-0: is with the kernel). A segment file gets its final name only when everything before it is durable, so after
-a crash only the highest segment can be torn.
+After a power loss any subset of the sectors that were written and not synced may be there, in any order. To tell such
+a tear from corruption, its reach has to be known: so while a batch is in flight nothing else is written. What is
+appended then is held in memory, and is the next batch: written, synced, and so on, `UNSYNCED_LIMIT_BYTES` at most at a
+time. While none is in flight a chunk is written at once.
+
+Invariants (sync level 1 and 2): every byte below recorded_position is durable; every byte on disk that is neither zero
+nor durable lies within `UNSYNCED_LIMIT_BYTES` behind it; a segment file gets its final name only when everything before
+it is durable, so that after a crash only the highest segment can be torn. At level 0 everything is written at once, and
+recorded_position says what is with the kernel.
 
 A failed write or sync ends the recording: the kernel may have dropped the pages, so trying again would lie.
-Rejected: a queue of chunks written by the thread (the write is cheaper than the hand-over), and O_DSYNC (a
-sync per chunk instead of per batch).
+Rejected: handing every chunk to the thread (a write is cheaper than the hand-over), and O_DSYNC (a sync per chunk
+instead of per batch).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from service_api.errors import LocalProtocolError, invariant
+from service_api.wire.frame import HEADER_LENGTH
 
 from .descriptor import RecordingDescriptor
 from .errors import ArchiveError, ArchiveErrorCode
+from .file_system import write_fully
 from .segment_files import Segment, SegmentFiles, storage_error
 from .worker import Worker
+
+UNSYNCED_LIMIT_BYTES: Final = 4 << 20
+"""How much may be written and not durable at any moment: the longest tear that a power loss can leave."""
 
 SLOW_SYNC_NS: Final = 500_000
 """When syncs take longer than this on average, none is done on the event loop."""
@@ -52,6 +64,23 @@ class _GroupCommit:
     idle: asyncio.Future[None] | None = None
     """Resolved when the batch in flight is over; present only while somebody waits for that."""
     waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Held:
+    """What was appended and is not written yet."""
+
+    chunks: deque[bytes] = field(default_factory=deque)
+    length_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Write:
+    """A run of chunks that lie one behind the other in one segment file."""
+
+    handle: int
+    offset: int
+    chunks: list[bytes]
 
 
 @dataclass(slots=True)
@@ -80,10 +109,11 @@ class RecordingContext:
 class Recording:
     """One active recording: the hot path. All methods are called on the event loop.
 
-    `append_position` is what was written, `recorded_position` what is durable, in bytes from the start of the
-    stream. The owner sets `on_recorded(position)`, called when recorded_position has moved, and
-    `on_failed(error)`, called once when a write or sync failed; both on the event loop, possibly inside
-    `append` or `flush`.
+    `append_position` is what was taken, `recorded_position` what is durable and may be read, in bytes from the start of
+    the stream. What lies between them may be held in memory: whoever appends bounds it, by bringing no more until it
+    is recorded. The owner sets `on_recorded(position)`, called when recorded_position has moved, and
+    `on_failed(error)`, called once when a write or sync failed; both on the event loop, possibly inside `append` or
+    `flush`.
     """
 
     def __init__(
@@ -100,10 +130,14 @@ class Recording:
         self._segments = [segment]
         """Open segments, oldest first: the last one is written, the others wait for their sync."""
         self._term_end_position = 0
+        self._write_limit_position = _NEVER
+        """Up to where a chunk may be written at once: -1 while a batch is in flight, or while older ones are held."""
+        self._held = _Held()
         self._commit = _GroupCommit()
         self._next = _NextSegment(_NEVER)
         self._enter_term()
         self._plan_preparation()
+        self._become_idle()
 
     def __repr__(self) -> str:
         return (
@@ -122,27 +156,36 @@ class Recording:
         return self._failure
 
     def append(self, chunk: bytes) -> None:
-        """Write whole frames, contiguous at `append_position`. A chunk never crosses the end of a term.
+        """Take whole frames, contiguous at `append_position`. A chunk never crosses the end of a term.
+
+        They are written at once, or with the next batch while one is in flight.
 
         Raises:
             LocalProtocolError: the chunk is empty, not a multiple of 32 long, or crosses a term.
-            ArchiveError: the disk refused, now or before; `on_failed` has been called.
+            ArchiveError: the disk refused, now or before; `on_failed` has been called. A write of the next batch
+                that fails is told to `on_failed` only.
         """
         length = len(chunk)
         position = self.append_position
         room = self._term_end_position - position
         if length > room or length & 31 or not length or self._failure is not None:
             self._refuse(length, room)
+        if position + length > self._write_limit_position:
+            self._hold(chunk, is_end_of_term=length == room)
+            return
         segment = self._segments[-1]
+        offset = position - segment.base_position
         try:
-            written = self._pwrite(segment.handle, chunk, position - segment.base_position)
+            written = self._pwrite(segment.handle, chunk, offset)
             if written != length:
-                self._write_rest(segment, chunk, written, position)
+                rest = memoryview(chunk)[written:]
+                write_fully(self._context.files.file_system, segment.handle, rest, offset + written)
         except OSError as error:
             raise self._fail(storage_error(error, "write failed", self.recording_id, position)) from error
         self.append_position = position + length
         if length == room:
-            self._on_term_filled()
+            self._enter_term()
+            self._on_written(self.append_position)
         elif position >= self._next.prepare_at_position:
             self._start_preparing()
 
@@ -160,8 +203,7 @@ class Recording:
         if self._failure is not None:
             raise self._failure
         if self.append_position != self.recorded_position:
-            self._commit.busy = True
-            self._run_batches(inline_allowed=True)
+            self._start_batch(inline_allowed=True)
 
     async def wait_recorded(self, position: int) -> None:
         """Return once everything below `position` is durable. Does not ask for it: that is `flush`.
@@ -230,25 +272,41 @@ class Recording:
                 return segment.handle
         return None
 
+    def _start_batch(self, *, inline_allowed: bool) -> None:
+        self._commit.busy = True
+        if self._context.files.sync_level:
+            self._write_limit_position = -1
+        self._run_batches(inline_allowed=inline_allowed)
+
     def _run_batches(self, *, inline_allowed: bool) -> None:
-        """Sync batch after batch until nothing more was asked for, or one is with the worker."""
+        """Run batch after batch until nothing more was asked for, or one is with the worker."""
         commit = self._commit
         try:
             while True:
                 commit.again = False
-                position = self.append_position
-                if self._context.files.sync_level and not (inline_allowed and self._sync_inline(position)):
+                writes = self._plan_writes() if self._held.chunks else []
+                if self._failure is not None:
+                    break
+                position = self._written_position
+                if self._context.files.sync_level and not (
+                    inline_allowed and not writes and self._sync_inline(position)
+                ):
                     if self._failure is None:
-                        self._submit_batch(position)
+                        self._submit_batch(position, writes)
                     return
                 self._advance(position)
-                if not commit.again or self.append_position == position or self._failure is not None:
+                if not self._wants_batch():
                     break
                 inline_allowed = False
         except BaseException:
             self._become_idle()
             raise
         self._become_idle()
+
+    def _wants_batch(self) -> bool:
+        """Whether there is more to do at the end of a batch: what is held is always the next one."""
+        is_behind = self._commit.again and self.append_position != self.recorded_position
+        return self._failure is None and (is_behind or bool(self._held.chunks))
 
     def _sync_inline(self, position: int) -> bool:
         """Sync on the event loop if that is the quicker way; False when it was not done."""
@@ -271,14 +329,19 @@ class Recording:
         self._observe(begin_ns, context.monotonic_ns())
         return True
 
-    def _submit_batch(self, position: int) -> None:
-        """Hand the sync of everything below `position` to the worker."""
+    def _submit_batch(self, position: int, writes: list[_Write]) -> None:
+        """Hand the writes, and then the sync of everything below `position`, to the worker."""
         files, clock = self._context.files, self._context.monotonic_ns
         segments = self._segments.copy()
         begin_ns = end_ns = 0
+        step = "write failed"
 
         def job() -> None:
-            nonlocal begin_ns, end_ns
+            nonlocal begin_ns, end_ns, step
+            for write in writes:
+                data = write.chunks[0] if len(write.chunks) == 1 else b"".join(write.chunks)
+                write_fully(files.file_system, write.handle, data, write.offset)
+            step = "sync failed"
             begin_ns = clock()
             for segment in segments:
                 if not segment.named:
@@ -287,7 +350,9 @@ class Recording:
             end_ns = clock()
 
         def done(failure: BaseException | None) -> None:
-            if len(segments) == 1:
+            if isinstance(failure, OSError):
+                failure = storage_error(failure, step, self.recording_id, self.recorded_position)
+            elif failure is None and len(segments) == 1:
                 self._observe(begin_ns, end_ns)
             self._on_batch_done(position, segments, failure)
 
@@ -299,8 +364,6 @@ class Recording:
         """Handle the end of the batch in flight, on the event loop."""
         if failure is not None:
             self._become_idle()
-            if isinstance(failure, OSError):
-                failure = storage_error(failure, "sync failed", self.recording_id, self.recorded_position)
             self._fail(failure)
             return
         for segment in segments[:-1]:
@@ -311,7 +374,7 @@ class Recording:
         except BaseException:
             self._become_idle()
             raise
-        if self._commit.again and self._failure is None and self.append_position != self.recorded_position:
+        if self._wants_batch():
             self._run_batches(inline_allowed=False)
         else:
             self._become_idle()
@@ -347,6 +410,8 @@ class Recording:
     def _become_idle(self) -> None:
         self._commit.busy = False
         self._commit.again = False
+        if self._context.files.sync_level:
+            self._write_limit_position = -1 if self._held.chunks else self.recorded_position + UNSYNCED_LIMIT_BYTES
         if self._commit.idle is not None:
             self._commit.idle.set_result(None)
             self._commit.idle = None
@@ -365,14 +430,65 @@ class Recording:
             f"at most {room}, the rest of the term"
         )
 
-    def _write_rest(self, segment: Segment, chunk: bytes, written: int, position: int) -> None:
-        """Go on after a short write; the disk says why if it cannot."""
-        view = memoryview(chunk)
-        while written < len(chunk):
-            more = self._pwrite(segment.handle, view[written:], position + written - segment.base_position)
-            if more <= 0:
-                raise OSError(f"write took nothing: written={written} length={len(chunk)}")
-            written += more
+    @property
+    def _written_position(self) -> int:
+        """The end of what was given to the disk, or is about to be."""
+        return self.append_position - self._held.length_bytes
+
+    def _hold(self, chunk: bytes, *, is_end_of_term: bool) -> None:
+        """Keep a chunk for the next batch, and begin that when none is in flight."""
+        self._held.chunks.append(chunk)
+        self._held.length_bytes += len(chunk)
+        self.append_position += len(chunk)
+        if is_end_of_term:
+            self._enter_term()
+        if not self._commit.busy:
+            self._start_batch(inline_allowed=False)
+
+    def _plan_writes(self) -> list[_Write]:
+        """Take as much of what is held as may be unsynced at once, and say where it goes. Rolls where a segment ends.
+
+        Nothing when what is written already leaves no room: that is synced first.
+        """
+        held, writes = self._held, list[_Write]()
+        position = self._written_position
+        limit_position = self.recorded_position + UNSYNCED_LIMIT_BYTES
+        while held.chunks:
+            chunk = held.chunks[0]
+            if position + len(chunk) > limit_position:
+                if position != self.recorded_position:
+                    break
+                chunk = self._split_held(chunk)
+            held.chunks.popleft()
+            held.length_bytes -= len(chunk)
+            segment = self._segments[-1]
+            offset = position - segment.base_position
+            if writes and writes[-1].handle == segment.handle:
+                writes[-1].chunks.append(chunk)
+            else:
+                writes.append(_Write(segment.handle, offset, [chunk]))
+            position += len(chunk)
+            try:
+                self._on_written(position)
+            except ArchiveError:
+                return []  # the recording has failed, and its owner was told
+        return writes
+
+    def _split_held(self, chunk: bytes) -> bytes:
+        """Cut the first chunk, which is longer than a batch, behind the last frame that fits; return what is in front.
+
+        A single frame that long is padding: zeros but for its header, so it may go whole.
+        """
+        end = 0
+        while end < len(chunk):
+            aligned = (int.from_bytes(chunk[end : end + 4], "little", signed=True) + 31) & -32
+            if end and end + aligned > UNSYNCED_LIMIT_BYTES:
+                break
+            end += max(HEADER_LENGTH, aligned)
+        if end < len(chunk):
+            self._held.chunks[0] = chunk[end:]
+            self._held.chunks.appendleft(chunk[:end])
+        return self._held.chunks[0]
 
     def _fail(self, error: BaseException) -> BaseException:
         """Refuse everything from here on and tell the owner, once; return the error."""
@@ -386,6 +502,7 @@ class Recording:
                     recording_id=self.recording_id,
                 )
                 self._failure.__cause__ = error
+            self._held = _Held()
             self._wake_waiters()
             if self.on_failed is not None:
                 self.on_failed(self._failure)
@@ -395,28 +512,28 @@ class Recording:
         term_length = self.descriptor.term_buffer_length
         self._term_end_position = self.append_position - self.append_position % term_length + term_length
 
-    def _on_term_filled(self) -> None:
-        self._enter_term()
+    def _on_written(self, position: int) -> None:
+        """Roll when the segment ends at `position`, behind the last byte written; else prepare the next one in time."""
         segment = self._segments[-1]
-        if self.append_position == segment.base_position + self.descriptor.segment_file_length:
+        if position == segment.base_position + self.descriptor.segment_file_length:
             try:
-                self._roll()
+                self._roll(position)
             except (OSError, ArchiveError) as error:
                 failure = (
-                    storage_error(error, "segment not created", self.recording_id, self.append_position)
+                    storage_error(error, "segment not created", self.recording_id, position)
                     if isinstance(error, OSError)
                     else error
                 )
                 raise self._fail(failure) from error
-        elif self.append_position >= self._next.prepare_at_position:
+        elif position >= self._next.prepare_at_position:
             self._start_preparing()
 
-    def _roll(self) -> None:
+    def _roll(self, base_position: int) -> None:
         """Go on in the next segment: the prepared one, or a new one when the disk was not quick enough."""
         files = self._context.files
         segment, self._next.ready = self._next.ready, None
         if segment is None:
-            segment = files.create_sparse(self.append_position)
+            segment = files.create_sparse(base_position)
         self._segments.append(segment)
         if not files.sync_level:
             files.publish(segment)

@@ -16,7 +16,7 @@ from .errors import ArchiveError, ArchiveErrorCode
 from .frame_check import FrameRules
 from .recording import Recording
 
-UNSYNCED_LIMIT_BYTES: Final = 8 << 20
+AHEAD_LIMIT_BYTES: Final = 8 << 20
 """How far the appended bytes may run ahead of the durable ones; then the remote archive is left waiting."""
 
 
@@ -67,7 +67,7 @@ async def replicate(
                     recording.flush()
                     if on_progress is not None:
                         on_progress(recording.append_position)
-                    await recording.wait_recorded(recording.append_position - UNSYNCED_LIMIT_BYTES)
+                    await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)
     recording.flush()
     await recording.wait_recorded(stop_position)
     return recording.recorded_position

@@ -11,7 +11,7 @@ import pytest
 
 from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from archive.memory_file_system import MemoryFileSystem
-from archive.recording import SLOW_SYNC_NS
+from archive.recording import SLOW_SYNC_NS, UNSYNCED_LIMIT_BYTES
 from service_api.errors import LocalProtocolError
 from tests.unit.archive.streams import (
     DIRECTORY,
@@ -36,6 +36,7 @@ class Rig:
         self.disk = disk
         self.worker = worker
         self.stream = StreamBuilder()
+        self.chunks: list[bytes] = []
         self.recorded: list[int] = []
         self.failures: list[BaseException] = []
         recording.on_recorded = self.recorded.append
@@ -45,14 +46,27 @@ class Rig:
     async def make(cls, **options: object) -> Rig:
         disk, worker = MemoryFileSystem(), ManualWorker()
         config = options.pop("config", NO_INLINE)
+        stream = options.pop("stream", None)
         archive = await launch(disk, config=config, make_worker=lambda name: worker, **options)  # type: ignore[arg-type]  # options of launch
-        return cls(archive, await start(archive), disk, worker)
+        rig = cls(archive, await start(archive), disk, worker)
+        if isinstance(stream, StreamBuilder):
+            rig.stream = stream
+        return rig
 
     def append(self, length: int = 100) -> int:
         """Append one message and return the append position."""
         for chunk in self.stream.message(length):
             self.recording.append(chunk)
+            self.chunks.append(chunk)
         return self.recording.append_position
+
+    def written(self) -> bytes:
+        """Everything that was appended."""
+        return b"".join(self.chunks)
+
+    def written_length(self) -> int:
+        """Up to where the first segment is not zero, durably or not."""
+        return len(self.disk.content(DIRECTORY / "0-0.rec").rstrip(b"\0"))
 
     def durable_length(self) -> int:
         """Up to where the first segment is durable and not zero."""
@@ -318,19 +332,164 @@ async def test_segment_filled_exactly_is_followed_by_an_empty_one() -> None:
     assert rig.disk.content(DIRECTORY / "0-65536.rec") == bytes(TERM_LENGTH)
 
 
-async def test_appended_bytes_can_be_read_before_they_are_durable() -> None:
+async def test_nothing_is_read_before_it_is_durable() -> None:
     rig = await Rig.make()
-    written = b"".join(chunk for chunk in rig.stream.fill_to(TERM_LENGTH * 2 + 640))
-    for begin in range(0, len(written), 32):
-        if begin % TERM_LENGTH == 0:
-            rig.recording.append(written[begin : begin + TERM_LENGTH])
+    first = rig.append()
+    rig.recording.flush()
+    rig.worker.complete()
+    rig.append()
 
-    read = b""
-    while chunk := rig.archive.read(0, len(read), 4096, stop_position=len(written)):
-        read += chunk
+    assert len(rig.archive.read(0, 0, 4096, stop_position=first)) == first
+    with pytest.raises(ArchiveError, match=f"end_position={first}"):
+        rig.archive.read(0, 0, 4096, stop_position=rig.recording.append_position)
 
-    assert read == written
-    assert rig.recording.recorded_position == 0
+
+async def test_what_is_appended_during_a_sync_is_written_with_the_next_batch() -> None:
+    """Only one batch is ever written and not durable: a power loss tears no more than that."""
+    rig = await Rig.make()
+    first = rig.append()
+    rig.recording.flush()
+
+    second = rig.append()
+    assert rig.written_length() <= first
+    rig.worker.complete()
+
+    assert rig.recording.append_position == second
+    assert rig.written_length() <= first
+    rig.worker.complete()
+    assert rig.recorded == [first, second]
+    assert rig.written_length() > first
+
+
+async def test_no_more_than_the_limit_is_unsynced_at_any_moment() -> None:
+    config = small_config(
+        inline_sync_limit_bytes=0, term_length_bytes=16 << 20, segment_length_bytes=16 << 20, mtu_length_bytes=65504
+    )
+    rig = await Rig.make(config=config, stream=StreamBuilder(term_length=16 << 20, mtu_length=65504))
+    unsynced: list[int] = []
+
+    def on_operation(name: str, path: Path, length: int) -> None:
+        if name == "sync":
+            unsynced.append(rig.written_length() - rig.recording.recorded_position)
+
+    rig.disk.on_operation = on_operation
+    for length in [60_000] * 80 + [9_000_000] + [60_000] * 10:
+        rig.append(length)
+    assert rig.written_length() <= UNSYNCED_LIMIT_BYTES
+    assert rig.worker.submitted == 1  # it begins by itself at the limit
+
+    while rig.worker.pending:
+        rig.worker.complete()
+
+    assert len(unsynced) == 5
+    assert max(unsynced) <= UNSYNCED_LIMIT_BYTES
+    assert rig.recording.recorded_position == rig.recording.append_position
+    assert rig.recorded == sorted(set(rig.recorded))
+    assert read_all(rig.archive, limit_bytes=1 << 20) == rig.written()
+
+
+async def test_padding_longer_than_a_batch_goes_whole() -> None:
+    """Its frame is all zeros but for the header, so it tears nowhere else."""
+    term_length = 16 << 20
+    config = small_config(inline_sync_limit_bytes=0, term_length_bytes=term_length, segment_length_bytes=term_length)
+    rig = await Rig.make(config=config, stream=StreamBuilder(term_length=term_length))
+    rig.append(100)
+    rig.recording.flush()
+
+    rig.append(15 << 20)  # does not fit behind the first: padding, then a term of it
+    rig.append(5 << 20)
+    while rig.worker.pending:
+        rig.worker.complete()
+
+    assert rig.recorded[0] == 160
+    assert rig.recording.recorded_position == rig.recording.append_position > term_length
+    assert read_all(rig.archive, limit_bytes=1 << 20) == rig.written()
+
+
+async def test_segments_roll_inside_what_was_held() -> None:
+    rig = await Rig.make()
+    rig.append()
+    rig.recording.flush()
+
+    for _ in range(250):
+        rig.append(1000)
+    assert rig.disk.list_directory(DIRECTORY).count("0-65536.rec.next") == 0
+    while rig.worker.pending:
+        rig.worker.complete()
+
+    assert rig.recording.recorded_position > 4 * TERM_LENGTH
+    assert read_all(rig.archive) == rig.written()
+    rig.disk.crash()
+    assert (await launch(rig.disk)).descriptor(0).stop_position == rig.recording.append_position
+
+
+async def test_write_of_a_batch_that_fails_fails_the_recording_once() -> None:
+    rig = await Rig.make()
+    first = rig.append()
+    rig.recording.flush()
+    rig.append()
+    waiting = asyncio.ensure_future(rig.recording.wait_recorded(rig.recording.append_position))
+    await asyncio.sleep(0)
+
+    rig.disk.on_operation = failing(OSError(errno.ENOSPC, "no space left on device"), "pwrite")
+    rig.worker.complete()
+    rig.worker.complete()
+
+    assert rig.recorded == [first]
+    assert ["write failed" in str(error) for error in rig.failures] == [True]
+    with pytest.raises(ArchiveError, match="write failed"):
+        await waiting
+    with pytest.raises(ArchiveError, match="write failed"):
+        rig.append()
+    await rig.recording.release()
+
+
+async def test_segment_that_cannot_be_made_for_what_was_held_fails_the_recording_once() -> None:
+    rig = await Rig.make()
+    rig.append()
+    rig.recording.flush()
+    for _ in range(100):
+        rig.append(1000)
+
+    rig.disk.on_operation = failing(OSError(errno.ENOSPC, "no space left on device"), "create")
+    rig.worker.complete()
+
+    assert rig.worker.pending is None
+    assert [getattr(error, "code", None) for error in rig.failures] == [ArchiveErrorCode.STORAGE_SPACE]
+    with pytest.raises(ArchiveError, match="not created"):
+        await rig.recording.stop()
+
+
+async def test_release_gives_up_what_is_held() -> None:
+    rig = await Rig.make()
+    first = rig.append()
+    rig.recording.flush()
+    rig.append()
+
+    releasing = asyncio.ensure_future(rig.recording.release())
+    await asyncio.sleep(0)
+    rig.worker.complete()
+    await releasing
+
+    assert rig.worker.pending is None
+    rig.disk.crash_process()
+    assert (await launch(rig.disk)).descriptor(0).stop_position == first
+
+
+async def test_stop_takes_what_is_held_along() -> None:
+    rig = await Rig.make()
+    rig.append()
+    rig.recording.flush()
+    last = rig.append()
+
+    stopping = asyncio.ensure_future(rig.recording.stop())
+    await asyncio.sleep(0)
+    rig.worker.complete()
+    await asyncio.sleep(0)
+    rig.worker.complete()
+
+    assert await stopping == last
+    assert rig.archive.descriptor(0).stop_position == last
 
 
 async def test_next_segment_is_prepared_when_the_current_one_is_half_full(tmp_path: Path) -> None:
