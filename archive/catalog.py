@@ -198,6 +198,11 @@ class Catalog:
             self._create(REDO_FILE_NAME, 0, b"")
         self._handle = self._file_system.open_file(self._directory / CATALOG_FILE_NAME)
         self._redo_handle = self._file_system.open_file(self._directory / REDO_FILE_NAME)
+        if self._sync_level:
+            # A process that died may have left them with the kernel only, and what is read here is believed.
+            for handle in (self._handle, self._redo_handle):
+                self._file_system.sync_file(handle)
+            self._file_system.sync_directory(self._directory)
         content = self._read()
         if any(entry.problem for entry in content.entries) or self._redo_is_beyond(content):
             self._apply_redo(content)

@@ -160,9 +160,12 @@ class SegmentFiles:
         """Make sure that nothing but zeros follows `stop_position`, which lies in the segment at
         `base_position`.
 
-        Later segments are removed; the rest of this one is zeroed where it is not zero, and synced. Returns
-        whether anything had to change. A recording may be appended to only after this: bytes of an older tail
-        could otherwise be taken for its own after the next crash.
+        Later segments are removed; the rest of this one is zeroed where it is not zero. Returns whether anything
+        had to change. A recording may be appended to only after this: bytes of an older tail could otherwise be
+        taken for its own after the next crash.
+
+        The segment and its name are synced in any case: a process that died may have left its last bytes with the
+        kernel only, and from here on they count as recorded.
         """
         changed = self.remove_from(base_position + self.segment_length_bytes) > 0
         if base_position not in self.base_positions():
@@ -174,8 +177,9 @@ class SegmentFiles:
                 if data.count(0) != len(data):
                     write_fully(self.file_system, segment.handle, bytes(len(data)), offset)
                     dirty = True
-            if dirty and self.sync_level:
+            if self.sync_level:
                 self.file_system.sync_file(segment.handle)
+                self.file_system.sync_directory(self.directory)
             return changed or dirty
         finally:
             self.file_system.close_file(segment.handle)

@@ -88,6 +88,10 @@ class NodeStateFile:
             _create(disk, path, file_sync_level)
             handle = disk.open_file(path)
         try:
+            if file_sync_level > 0:
+                # A process that died may have left it with the kernel only, and what is read here is believed.
+                disk.sync_file(handle)
+                disk.sync_directory(directory)
             data = read_fully(disk, handle, disk.file_length(handle), 0)
             candidate, position = _parse(data)
         except RemoteProtocolError as error:

@@ -60,10 +60,11 @@ class RecordingLogFile:
             handle = disk.open_file(path)
         except FileNotFoundError:
             handle = disk.open_file(path, create=True)
+        try:
             if file_sync_level > 0:
+                # Also one that was there: a process that died may have left it with the kernel only.
                 disk.sync_file(handle)
                 disk.sync_directory(directory)
-        try:
             data = read_fully(disk, handle, disk.file_length(handle), 0)
             recording_log = RecordingLog.parse(data)
             if len(data) > recording_log.end_position:

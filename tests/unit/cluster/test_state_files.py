@@ -232,7 +232,8 @@ def test_new_node_state_file_is_durable_before_it_has_its_name(tmp_path: Path) -
 
     NodeStateFile.open(tmp_path, file_system=disk).close()
 
-    assert disk.calls == [f"write 0+{NODE_STATE_FILE_LENGTH}", "fsync", f"fsync {tmp_path.name}"]
+    made = [f"write 0+{NODE_STATE_FILE_LENGTH}", "fsync", f"fsync {tmp_path.name}"]
+    assert disk.calls == [*made, "fsync", f"fsync {tmp_path.name}"]
 
 
 @pytest.mark.parametrize(
