@@ -87,6 +87,7 @@ class ConsensusModule:
             ev.Recorded: self._on_recorded,
             ev.ReplayDone: self._on_replay_done,
             ev.ReplicationDone: self._on_replication_done,
+            ev.BehindOldestSegment: self._on_behind_oldest_segment,
             ev.ActivityFailed: self._on_activity_failed,
             ev.LogJoined: self._on_log_joined,
             ev.LogImageClosed: self._on_log_image_closed,
@@ -308,6 +309,10 @@ class ConsensusModule:
     def _on_replication_done(self, event: ev.ReplicationDone) -> None:
         if self.election is not None:
             self.election.on_replication_done(event)
+
+    def _on_behind_oldest_segment(self, event: ev.BehindOldestSegment) -> None:
+        if self.election is not None:
+            self.election.on_behind_oldest_segment(event)
 
     def _on_activity_failed(self, event: ev.ActivityFailed) -> None:
         if self.election is not None:

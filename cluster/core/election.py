@@ -39,7 +39,7 @@ from ..messages.consensus import (
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
-from .election_follower import FollowerColumn, Leader, Replication
+from .election_follower import FollowerColumn, Helpless, Leader, Replication
 from .election_state import BALLOT_STATES, FOLLOWER_STATES, LEADER_STATES, LEGAL_TRANSITIONS, ElectionState
 from .events import (
     ActivityFailed,
@@ -83,6 +83,7 @@ class Election(FollowerColumn):
         self._replication: Replication | None = None
         self._truncate_position: int | None = None
         self._refused_leader: tuple[int, int] | None = None
+        self._helpless: Helpless | None = None
         self._nomination_refused: Reason | None = None
         self._failure_count = 0
         self._not_before_ns = ctx.now_ns
@@ -222,7 +223,7 @@ class Election(FollowerColumn):
                     next_term_base_log_position=message.next_term_base_log_position,
                 )
             )
-        else:
+        elif not self._waits_for_help(message):
             self._adopt_leader(message)
 
     def on_append_position(self, message: AppendPosition) -> None:

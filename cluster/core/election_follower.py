@@ -22,9 +22,11 @@ from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
 from .election_state import FOLLOWER_STATES, ElectionState
-from .events import LogImageClosed, LogJoined, ReplicationDone
+from .events import BehindOldestSegment, LogImageClosed, LogJoined, ReplicationDone
 from .reason import Reason
 from .reason import ReasonKind as K
+
+_HELPLESS_PAUSE_NS = 30_000_000_000
 
 
 @dataclass(slots=True)
@@ -50,12 +52,22 @@ class Leader:
     is_live_joined: bool = False
 
 
+@dataclass(slots=True)
+class Helpless:
+    """A leader that does not have what this log lacks: exists until another leads, or it is worth another try."""
+
+    leader_member_id: int
+    leadership_term_id: int
+    until_ns: int
+
+
 class FollowerColumn(ABC):
     """The follower states of an `Election`, which is the only class that derives from this one."""
 
     _ctx: ConsensusContext
     _leader: Leader | None
     _replication: Replication | None
+    _helpless: Helpless | None
     _deadline_ns: int
     _next_status_ns: int
     _is_extended_canvass: bool
@@ -124,6 +136,29 @@ class FollowerColumn(ABC):
         self._replication = Replication(RecordingId(message.leader_recording_id), stop_position, term_id)
         self._enter(
             ElectionState.FOLLOWER_LOG_REPLICATION, Reason(K.TERM_MISSING, term_id=term_id, position=stop_position)
+        )
+
+    def on_behind_oldest_segment(self, event: BehindOldestSegment) -> None:
+        """The leader does not have what is missing here any more. Only an operator can help; ask again now and then.
+
+        Meanwhile this member canvasses: it may still vote.
+        """
+        ctx = self._ctx
+        if self.state not in FOLLOWER_STATES or self._leader is None:
+            return
+        self._helpless = Helpless(self._leader.member_id, ctx.leadership_term_id, ctx.now_ns + _HELPLESS_PAUSE_NS)
+        self.restart(
+            Reason(K.BEHIND_OLDEST_SEGMENT, position=event.position, oldest_position=event.oldest_position),
+        )
+
+    def _waits_for_help(self, message: NewLeadershipTerm) -> bool:
+        """Whether this leader was of no help a short while ago."""
+        helpless = self._helpless
+        return (
+            helpless is not None
+            and self._ctx.now_ns < helpless.until_ns
+            and (helpless.leader_member_id, helpless.leadership_term_id)
+            == (message.leader_member_id, message.leadership_term_id)
         )
 
     def on_stop_catchup(self, message: StopCatchup) -> None:

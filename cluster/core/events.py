@@ -57,6 +57,14 @@ class ReplicationDone:
 
 
 @dataclass(slots=True)
+class BehindOldestSegment:
+    """This log ends at `position`, and the leader has nothing older than `oldest_position` any more."""
+
+    position: int
+    oldest_position: int
+
+
+@dataclass(slots=True)
 class ActivityFailed:
     """Something that an election state waited for failed; `reason` says what and why."""
 

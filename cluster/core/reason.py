@@ -30,6 +30,10 @@ class ReasonKind(Enum):
     NEXT_TERM_UNKNOWN = "leader {leader_member_id} cannot say which term follows {log_term_id}"
     NO_FOLLOWER_QUORUM = "no quorum of followers came"
     NO_PROGRESS = "{state} made no progress"
+    BEHIND_OLDEST_SEGMENT = (
+        "log ends at {position}, before the leader's oldest position {oldest_position}: stop this member, copy the "
+        "directory of another stopped member or restore a newer snapshot into it"
+    )
     ACTIVITY_FAILED = "{detail}"
 
     # --- why the election goes from one state to another

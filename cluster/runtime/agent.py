@@ -28,6 +28,7 @@ from ..core import effects as fx
 from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
 from ..core.log_publisher import LogPublisher
+from ..core.reason import ReasonKind
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .activities import ActivityScope
@@ -362,7 +363,9 @@ class ConsensusModuleAgent:
 
 
 def _log_state_changed(effect: fx.StateChanged) -> None:
-    logger.info(
+    is_for_an_operator = effect.reason.kind is ReasonKind.BEHIND_OLDEST_SEGMENT
+    log = logger.warning if is_for_an_operator else logger.info
+    log(
         "election.state_changed",
         old=effect.old.name,
         new=effect.new.name,

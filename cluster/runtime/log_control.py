@@ -7,13 +7,15 @@ takes long runs in an activity that belongs to the election or term that asked f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from archive import Archive, Recording
+from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
+from archive.client import ArchiveClient
 from archive.replay import ReplaySession
 from archive.replication import replicate
 from service_api import ClusterError
@@ -207,6 +209,10 @@ class LogControl:
                 _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             try:
                 as_stream_transport(writer.transport)
+                oldest_position = self._archive.descriptor(self._recording.recording_id).start_position
+                if effect.position < oldest_position:
+                    await self._refuse_catchup(writer, effect, oldest_position)
+                    return
                 writer.write(self._setup(effect.position, effect.log_session_id).encode())
                 session = ReplaySession(
                     self._archive,
@@ -224,6 +230,22 @@ class LogControl:
         logger.warning("catchup_replay.ended", peer_member_id=effect.member_id, position=effect.position, reason=reason)
         if self._catchup_replays.get(effect.member_id) is asyncio.current_task():
             del self._catchup_replays[effect.member_id]
+
+    async def _refuse_catchup(
+        self, writer: asyncio.StreamWriter, effect: fx.StartCatchupReplay, oldest_position: int
+    ) -> None:
+        """Tell a follower where this log begins: it asked for what is older. Nothing follows the setup frame."""
+        logger.warning(
+            "catchup_replay.refused",
+            peer_member_id=effect.member_id,
+            position=effect.position,
+            oldest_position=oldest_position,
+        )
+        writer.write(self._setup(oldest_position, effect.log_session_id).encode())
+        writer.write_eof()
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                await writer.drain()
 
     # --- following
 
@@ -257,11 +279,25 @@ class LogControl:
                 stop_position=effect.stop_position,
             )
         except (ClusterError, OSError) as error:
+            position, oldest_position = self._recording.append_position, 0
+            if isinstance(error, ArchiveError) and error.code is not ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE:
+                oldest_position = await self._oldest_position(peer, effect.leader_recording_id)
+            if oldest_position > position:
+                self._post(ev.BehindOldestSegment(position, oldest_position))
+                return
             self._post(ev.ActivityFailed(f"log replication from member {effect.leader_member_id} failed: {error}"))
             return
         self._ctx.log_buffer.reset(position)
         self._replication = None
         self._post(ev.ReplicationDone(position))
+
+    async def _oldest_position(self, peer: Endpoint, recording_id: int) -> int:
+        """Ask another member's archive where its log begins; 0 if it does not answer."""
+        try:
+            async with ArchiveClient.connect(peer.host, peer.port) as client:
+                return (await client.list_recording(recording_id)).start_position
+        except (ClusterError, OSError):
+            return 0
 
     def _on_live_image(self, log_session_id: int) -> None:
         image = self._live.image(log_session_id)
@@ -279,6 +315,12 @@ class LogControl:
             return
         self._wanted_catchup_session_id = None
         if self._refuse_setup(image):
+            return
+        assert image.setup is not None
+        append_position = self._ctx.log_buffer.append_position
+        if image.setup.position > append_position:
+            image.abort("begins too late")
+            self._post(ev.BehindOldestSegment(append_position, image.setup.position))
             return
         self._catchup.open(image, self._receiver(), join_position=None)
         self._post(ev.CatchupImageAvailable(log_session_id))

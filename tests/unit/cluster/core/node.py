@@ -150,6 +150,8 @@ class Node:
         self.incarnation = 0
         self.skew_ms = cluster.random.randint(-100, 100)
         self.failure: BaseException | None = None
+        self.oldest_position = 0
+        """Where this member's archive begins: a purge has removed what is older."""
 
     def __repr__(self) -> str:
         return f"<Node {self.member_id} alive={self.is_alive} {self.module!r}>"
@@ -470,6 +472,9 @@ class Node:
         if not self.cluster.is_connected(self.member_id, source.member_id):
             self.post(ev.ActivityFailed("log replication failed: archive is gone"))
             return
+        if len(log) < source.oldest_position:
+            self.post(ev.BehindOldestSegment(len(log), source.oldest_position))
+            return
         log += whole_frames(source.disk.log, len(log), min(effect.stop_position, len(log) + 700))
         if len(log) < effect.stop_position:
             self.post(ev.Recorded(len(log)))
@@ -526,7 +531,14 @@ class Node:
 
     def _start_catchup_replay(self, effect: fx.StartCatchupReplay) -> None:
         self._stop_catchup_replay(fx.StopCatchupReplay(effect.member_id))
-        stream = Stream(self.cluster, self, self.cluster.nodes[effect.member_id], effect.log_session_id)
+        follower = self.cluster.nodes[effect.member_id]
+        if effect.position < self.oldest_position:
+            self.cluster.after(
+                self.cluster.delay(),
+                lambda: follower.post(ev.BehindOldestSegment(effect.position, self.oldest_position)),
+            )
+            return
+        stream = Stream(self.cluster, self, follower, effect.log_session_id)
         stream.position = effect.position
         self._catchup_out[effect.member_id] = stream
         self._pump(stream, self.incarnation, self._generation)

@@ -68,22 +68,26 @@ class Member:
     def events(self, kind: type[_T]) -> list[_T]:
         return [event for event in self.posted if isinstance(event, kind)]
 
-    def connect(self, subscription: LogSubscription, **layout: int) -> tuple[LogImage, FakeTransport]:
+    def connect(
+        self, subscription: LogSubscription, *, position: int = 0, **layout: int
+    ) -> tuple[LogImage, FakeTransport]:
         """Let the leader's link come in."""
         image, transport = subscription._make_image(), FakeTransport()
         image.connection_made(transport)
         values = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
-        setup = SetupFrame.at_position(0, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)
+        setup = SetupFrame.at_position(position, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)
         receive(image, setup.encode())
         return image, transport
 
 
 @asynccontextmanager
-async def member(peer: MemberLogEndpoints | None = None) -> AsyncIterator[Member]:
-    """One member's log, empty, with member 1 as its only peer."""
+async def member(peer: MemberLogEndpoints | None = None, *, start_position: int = 0) -> AsyncIterator[Member]:
+    """One member's log, empty, with member 1 as its only peer. What was before `start_position` has been purged."""
     disk = MemoryFileSystem()
     archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
-    recording = await archive.start_recording(stream_id=100, session_id=-1, channel="c", source_identity="s")
+    recording = await archive.start_recording(
+        stream_id=100, session_id=-1, start_position=start_position, channel="c", source_identity="s"
+    )
     directory = Path("/cluster")
     disk.make_directory(directory)
     recording_log_file = RecordingLogFile.open(directory, file_system=disk)
@@ -109,7 +113,7 @@ async def member(peer: MemberLogEndpoints | None = None) -> AsyncIterator[Member
             random=lambda: 0.5,
             recording_log=recording_log_file.recording_log,
             log_recording_id=RecordingId(recording.recording_id),
-            log_buffer=LogBuffer(position=0, retained_bytes=1 << 20),
+            log_buffer=LogBuffer(position=start_position, retained_bytes=1 << 20),
             members={MemberId(0): ClusterMember(MemberId(0)), ONE: ClusterMember(ONE)},
             append_position=0,
         )
@@ -273,6 +277,25 @@ async def test_copied_term_is_told_once_it_is_durable() -> None:
             await server.aclose()
 
 
+async def test_copy_of_what_the_leader_has_purged_is_told_with_where_its_log_begins() -> None:
+    async with member(start_position=64 * 100) as source:
+        source.append(400)
+        source.control.flush()
+        server = ArchiveServer(source.archive)
+        await server.start("127.0.0.1", 0)
+        try:
+            endpoint = Endpoint("127.0.0.1", server.port)
+            async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
+                me.append(10)
+                me.control.flush()
+                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
+                await until(lambda: me.posted)
+
+                assert me.posted == [ev.BehindOldestSegment(640, 64 * 100)]
+        finally:
+            await server.aclose()
+
+
 async def test_copy_that_cannot_be_made_is_told() -> None:
     async with member() as me:
         me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 640))
@@ -398,6 +421,19 @@ async def test_catchup_that_ends_before_the_live_log_is_joined_is_a_failure() ->
         ]
 
 
+async def test_catchup_that_begins_after_the_end_of_this_log_is_told() -> None:
+    """The leader has purged what lies between."""
+    async with member() as me:
+        log = me.append(10)
+        me.control.flush()
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+
+        _, transport = me.connect(me.control._catchup, position=6400)
+
+        assert me.posted == [ev.BehindOldestSegment(len(log), 6400)]
+        assert transport.is_aborted
+
+
 async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> None:
     """The live log brings everything from the join on.
 
@@ -494,6 +530,20 @@ async def test_catchup_replay_brings_the_log_and_follows_its_end_until_it_is_sto
 
         assert SetupFrame.decode(sink.data).position == 640
         assert bytes(sink.data[64:]) == log[640:]
+
+
+async def test_follower_that_asks_for_what_was_purged_is_told_where_the_log_begins() -> None:
+    async with member(start_position=6400) as me:
+        me.append(300)
+        me.control.flush()
+        sink = Sink()
+        async with listening(sink) as endpoint:
+            me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 640, SESSION))
+            async with asyncio.timeout(20):
+                await sink.is_over.wait()
+
+        assert len(sink.data) == 64
+        assert SetupFrame.decode(sink.data).position == 6400
 
 
 @pytest.mark.parametrize("endpoint", ["nowhere", "127.0.0.1:1", "127.0.0.1:99999", f"{'x' * 70}.example:1", "\ud800:1"])
