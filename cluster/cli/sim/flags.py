@@ -1,0 +1,100 @@
+"""The flags of `quorate sim`: their types and help, and how their texts are read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cluster.simulation.faults import KIND_NAMES
+from service_api.errors import ConfigurationError
+
+ALL_KINDS: Final = "all"
+
+
+class OutputFormat(StrEnum):
+    """How the command prints what came of the seeds."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+SeedsFlag = Annotated[
+    str, typer.Option("--seeds", metavar="A:B", help="From A to before B; one number; A: with --until-failure.")
+]
+MembersFlag = Annotated[
+    int | None,
+    typer.Option(min=1, max=9, help="How many members. [default: drawn per seed, mostly 3]", show_default=False),
+]
+JobsFlag = Annotated[
+    int | None, typer.Option(min=1, help="Seeds at a time. [default: one per core]", show_default=False)
+]
+UntilFailureFlag = Annotated[bool, typer.Option("--until-failure", help="Stop at the first seed that fails.")]
+WithoutFlag = Annotated[
+    str, typer.Option(metavar="KIND,KIND", help="Leave kinds of faults out; `all` for all.", show_default=False)
+]
+OnlyFlag = Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave all other kinds out.", show_default=False)]
+ClientsFlag = Annotated[int, typer.Option(min=0, help="How many clients.")]
+LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults strike, in heartbeat timeouts.")]
+OperationsFlag = Annotated[
+    int | None, typer.Option(min=0, help="Most operations of a client. [default: no limit]", show_default=False)
+]
+ServiceFlag = Annotated[str | None, typer.Option(metavar="MODULE:CLASS", help="Run this service.", show_default=False)]
+ServiceDirFlag = Annotated[Path, typer.Option(metavar="DIR", help="Where its module lies.")]
+TraceFlag = Annotated[bool, typer.Option("--trace", help="Print a line per event of one seed.")]
+TraceFileFlag = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the trace here instead.", show_default=False)
+]
+CheckDeterminismFlag = Annotated[
+    bool, typer.Option("--check-determinism", help="Run each seed twice and compare the traces.")
+]
+NoShrinkFlag = Annotated[bool, typer.Option("--no-shrink", help="Leave failures as they are.")]
+VerboseFlag = Annotated[bool, typer.Option("-v", "--verbose", help="A line per seed, with its trace hash.")]
+OutputFlag = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+
+
+def parse_seeds(text: str) -> tuple[int, int | None]:
+    """Read `A:B`, `A:` or `A`; the end is None if there is none.
+
+    Raises:
+        ConfigurationError: the user's: no such range, or an empty one.
+    """
+    begin_text, colon, end_text = text.partition(":")
+    try:
+        begin = int(begin_text)
+        end = (int(end_text) if end_text else None) if colon else begin + 1
+    except ValueError:
+        raise ConfigurationError(f"bad seeds: seeds={text!r} expected A:B, A: or a number (--seeds)") from None
+    if begin < 0 or (end is not None and end <= begin):
+        raise ConfigurationError(f"no seeds: seeds={text!r} expected 0 <= A < B (--seeds)")
+    return begin, end
+
+
+def parse_kinds(text: str, flag: str) -> frozenset[str]:
+    """Read names of kinds of faults, with commas between; `all` is every one.
+
+    Raises:
+        ConfigurationError: the user's: there is no such kind.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == [ALL_KINDS]:
+        return frozenset(KIND_NAMES)
+    unknown = [name for name in names if name not in KIND_NAMES]
+    if unknown:
+        raise ConfigurationError(f"no such kind of fault: {','.join(unknown)} expected {','.join(KIND_NAMES)} ({flag})")
+    return frozenset(names)
+
+
+def kinds_left_out(without: str, only: str) -> frozenset[str]:
+    """Give the kinds of faults that are left out by either flag.
+
+    Raises:
+        ConfigurationError: the user's: both flags, or a kind that there is not.
+    """
+    if without and only:
+        raise ConfigurationError("either kinds to leave out or kinds to keep: --without and --only")
+    if only:
+        return frozenset(KIND_NAMES) - parse_kinds(only, "--only")
+    return parse_kinds(without, "--without")

@@ -1,0 +1,44 @@
+"""What is done with one seed, in a form that can be sent to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.service_loading import load_service_class
+from cluster.simulation.campaign import check_determinism
+from cluster.simulation.run import Options, Outcome, simulate
+
+
+@dataclass(slots=True, frozen=True)
+class SeedJob:
+    """Runs seeds of one service; None is the service that comes with the simulator."""
+
+    service: str | None = None
+    service_dir: Path = Path()
+    is_run_twice: bool = False
+    """Whether each seed is run twice and the traces are compared."""
+
+    def __call__(self, seed: int, options: Options) -> Outcome:
+        """Run one seed to its end."""
+        if self.is_run_twice:
+            return check_determinism(seed, options, self.run)
+        return self.run(seed, options)
+
+    def run(self, seed: int, options: Options, *, write_line: Callable[[str], None] | None = None) -> Outcome:
+        """Run one seed once."""
+        if self.service is None:
+            return simulate(seed, options, write_line=write_line)
+        return simulate(
+            seed, options, make_service=load_service_class(self.service, self.service_dir), write_line=write_line
+        )
+
+    def arguments(self) -> list[str]:
+        """Give the command-line flags that mean the same."""
+        flags = []
+        if self.service is not None:
+            flags += ["--service", self.service, "--service-dir", str(self.service_dir)]
+        if self.is_run_twice:
+            flags += ["--check-determinism"]
+        return flags
