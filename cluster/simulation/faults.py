@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from archive.errors import CorruptionError
 from service_api import ClusterError
 from service_api.types import MemberId
 
@@ -23,6 +22,7 @@ from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import LinkQuality
 from .referee import Referee, expect
+from .trace import Trace
 
 _MS: Final = 1_000_000
 
@@ -48,6 +48,8 @@ KINDS: Final = (
     Kind("kill_leader", 0.5, 6.0),
     Kind("power_loss", 0.6, 5.0),
     Kind("power_loss_all", 0.3, 15.0),
+    Kind("stop", 0.4, 6.0),
+    Kind("stop_all", 0.2, 15.0),
     Kind("pause", 0.5, 5.0),
     Kind("clock_jump", 0.4, 4.0),
     Kind("disk_slow", 0.4, 6.0),
@@ -73,12 +75,13 @@ class Nemesis:
         self,
         cluster: SimulatedCluster,
         referee: Referee,
+        trace: Trace,
         *,
         without: frozenset[str],
         kill_client: Callable[[Random], bool],
     ) -> None:
         self.fired: dict[str, int] = dict.fromkeys(KIND_NAMES, 0)
-        self._cluster, self._referee, self._kill_client = cluster, referee, kill_client
+        self._cluster, self._referee, self._trace, self._kill_client = cluster, referee, trace, kill_client
         self._network, self._scheduler = cluster.network, cluster.scheduler
         self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * _MS
         self._is_over = False
@@ -124,6 +127,7 @@ class Nemesis:
             return
         if getattr(self, f"_{kind.name}")(random):
             self.fired[kind.name] += 1
+            self._trace.on_fault(kind.name)
         self._plan(kind, random)
 
     def _after(self, delay_ns: int, action: Callable[..., object], *args: object) -> None:
@@ -220,8 +224,26 @@ class Nemesis:
     def _kill_member(self, member: Member, random: Random) -> bool:
         if not member.is_running:
             return False
+        if self._excused.get(member.member_id) == "stop":
+            del self._excused[member.member_id]
         self._cluster.kill(member.member_id)
         self._restart_later(member, random)
+        return True
+
+    def _stop(self, random: Random) -> bool:
+        """SIGTERM: the member stops in order."""
+        return self._stop_member(self._member(random))
+
+    def _stop_all(self, random: Random) -> bool:
+        """All at once, as an operator would restart a cluster."""
+        return any([self._stop_member(member) for member in self._cluster.members.values()])
+
+    def _stop_member(self, member: Member) -> bool:
+        loop, node = member.machine.loop, member.node
+        if loop is None or node is None or member.member_id in self._excused:
+            return False
+        self._excused[member.member_id] = "stop"
+        loop.call_soon(node.stop)
         return True
 
     def _power_loss(self, random: Random) -> bool:
@@ -413,15 +435,15 @@ class Nemesis:
         """A member stopped by itself: with a reason that was given to it, or it is a bug."""
         excuse = self._excused.get(member.member_id)
         expect(
-            excuse is not None and isinstance(error, ClusterError | OSError),
+            error is None if excuse == "stop" else excuse is not None and isinstance(error, ClusterError | OSError),
             "no member stops by itself without a cause",
             member=member.member_id,
             error=repr(error),
             at_s=self._scheduler.now_ns / 1e9,
         )
-        if excuse == "flip" and isinstance(error, CorruptionError | ClusterError):
+        if excuse == "flip":
             self._wipe_directory(member)
-        elif excuse != "flip":
+        else:
             self._excused.pop(member.member_id, None)
             member.machine.on_disk_operation = _no_fault
             self._free_disk(member)
@@ -429,21 +451,55 @@ class Nemesis:
 
     # --- the end
 
-    def end(self) -> None:
-        """Stop striking, mend everything, start everybody; damaged directories are replaced."""
+    def end(self) -> list[Member]:
+        """Stop striking and mend a majority for good; give its members. The others are left for dead.
+
+        Damaged directories are replaced. A member that lost its files cannot vote before it has caught up, so the
+        majority is one of sound members.
+        """
         self._is_over = True
+        random = Random(f"{self._cluster.seed} core")
+        core = self._draw_core(random)
         self._network.unblock_all()
         self._mend_delay()
         for member in self._cluster.members.values():
-            machine = member.machine
-            machine.on_disk_operation = _no_fault
-            machine.disk.capacity_bytes = None
-            machine.timing.stall_until_ns = 0
-            if self._excused.get(member.member_id) == "flip":
+            self._mend_machine(member)
+            if member in core:
+                self._cluster.resume(member.member_id)
+                self._cluster.start(member.member_id)
+            else:
+                self._abandon(member, random)
+        self._excused.clear()  # from here on nobody has a cause to stop
+        self._trace.on_fault(f"healed, core={[member.member_id for member in core]}")
+        return core
+
+    def _draw_core(self, random: Random) -> list[Member]:
+        members = [*self._cluster.members.values()]
+        sound = [member for member in members if member.member_id not in self._referee.damaged]
+        majority = len(members) // 2 + 1
+        spare = random.sample(sound, random.randint(0, len(sound) - majority)) if random.random() < 0.5 else []
+        return [member for member in members if member not in spare]
+
+    def _mend_machine(self, member: Member) -> None:
+        machine = member.machine
+        machine.on_disk_operation = _no_fault
+        machine.disk.capacity_bytes = None
+        machine.timing.stall_until_ns = 0
+        if self._excused.get(member.member_id) == "flip":
+            self._cluster.kill(member.member_id)
+            self._wipe_directory(member)
+
+    def _abandon(self, member: Member, random: Random) -> None:
+        """Let a member be dead, stand still, or be cut off, for good."""
+        match random.randrange(3):
+            case 0:
                 self._cluster.kill(member.member_id)
-                self._wipe_directory(member)
-            self._cluster.resume(member.member_id)
-            self._cluster.start(member.member_id)
+            case 1:
+                self._cluster.pause(member.member_id)
+            case _:
+                for name in self._addresses():
+                    self._network.block(name, member.machine.address)
+                    self._network.block(member.machine.address, name)
 
 
 def _no_fault(name: str, path: object, length: int) -> None:

@@ -145,7 +145,7 @@ class SimulatedLoop(AbstractEventLoop):
             coroutine = task.get_coro()
             for _ in range(_CLOSE_LIMIT):
                 try:
-                    coroutine.close()  # type: ignore[union-attr]  # every task here was made from a coroutine
+                    coroutine.close()
                     break
                 except BaseException:
                     continue  # whatever it says, it is dead
@@ -222,9 +222,7 @@ class SimulatedLoop(AbstractEventLoop):
         task.add_done_callback(self._tasks.pop)
         return task
 
-    def run_in_executor(
-        self, executor: Any, func: Callable[[Unpack[_Ts]], _T], *args: Unpack[_Ts]
-    ) -> Future[_T]:
+    def run_in_executor(self, executor: Any, func: Callable[[Unpack[_Ts]], _T], *args: Unpack[_Ts]) -> Future[_T]:
         """Run a blocking job: it is done, in one piece, when the disk has had its time."""
         future: Future[_T] = self.create_future()
         self.call_job(lambda: func(*args), lambda result, error: _resolve(future, result, error))

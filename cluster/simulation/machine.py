@@ -86,7 +86,7 @@ class Machine:
         """Start a process; the machine must have power and run none."""
         assert self.loop is None
         self.incarnation += 1
-        loop = self.loop = SimulatedLoop(
+        loop = self.loop = SimulatedLoop(  # type: ignore[abstract]  # what the product uses of a loop
             self._scheduler,
             self._network,
             address=self.address,

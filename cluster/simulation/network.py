@@ -84,7 +84,8 @@ class Network:
         """
         if host != loop.address or (host, port) in self._listeners:
             raise OSError(98, f"address in use or not ours: {host}:{port} machine={loop.address}")
-        server = self._listeners[host, port] = _Server(self, loop, factory, (host, port))
+        server = _Server(self, loop, factory, (host, port))  # type: ignore[abstract]  # what the product uses of it
+        self._listeners[host, port] = server
         return server
 
     async def connect(
@@ -127,9 +128,7 @@ class Network:
 
     def is_blocked(self, source: str, target: str) -> bool:
         """Whether nothing gets from one machine to another just now."""
-        return (
-            (source, target) in self._blocked or target in self._without_power or source in self._without_power
-        )
+        return (source, target) in self._blocked or target in self._without_power or source in self._without_power
 
     def block(self, source: str, target: str) -> None:
         """Let nothing through in this direction, until as many `unblock` as `block` were called."""
@@ -296,7 +295,8 @@ class SimulatedTransport(asyncio.Transport):
 
     def begin(self, factory: Callable[[], BaseProtocol]) -> BaseProtocol:
         """Make the protocol and tell it that the connection is there."""
-        protocol = self._protocol = factory()
+        protocol: Any = factory()  # one of asyncio's three kinds
+        self._protocol = protocol
         if self._is_lost:
             return cast(BaseProtocol, protocol)
         protocol.connection_made(self)
@@ -508,9 +508,9 @@ class SimulatedTransport(asyncio.Transport):
                 self._unread.appendleft(bytes(view[offset:]))
                 self._in_flight_credit(len(segment) - offset)
                 return
-            buffer = protocol.get_buffer(-1)
+            buffer = memoryview(protocol.get_buffer(-1))
             taken = min(len(buffer), len(segment) - offset)
-            buffer[:taken] = view[offset : offset + taken]  # type: ignore[index]  # a writable buffer
+            buffer[:taken] = view[offset : offset + taken]
             protocol.buffer_updated(taken)
             offset += taken
 

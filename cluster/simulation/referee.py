@@ -24,6 +24,7 @@ from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import SimulatedTransport
 from .observed_service import ObservedService
+from .trace import Trace
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
@@ -81,6 +82,7 @@ class Referee:
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self._cluster: SimulatedCluster | None = None
+        self._trace: Trace | None = None
         self._make_service = make_service
         self._views: dict[MemberId, _View] = {}
         self._votes: dict[tuple[MemberId, int], int] = {}
@@ -101,9 +103,10 @@ class Referee:
             lambda position, timestamp, what: self._on_delivered(member, position, timestamp, what),
         )
 
-    def watch(self, cluster: SimulatedCluster) -> None:
+    def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
         """Look at everything that happens in this cluster."""
         self._cluster = cluster
+        self._trace = trace
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment
 
@@ -132,6 +135,8 @@ class Referee:
             view.is_leader = is_leader
             if is_leader:
                 self._on_leader(member)
+        assert self._trace is not None
+        self._trace.on_member(member)
 
     def _on_commit(self, member: Member, since: int, position: int) -> None:
         expect(position > since, "a commit position never goes back", member=member.member_id, was=since, is_=position)
@@ -237,7 +242,11 @@ class Referee:
         )
         voted = self._votes.setdefault((member.member_id, term_id), candidate_id)
         expect(
-            voted == candidate_id, "one vote per term", member=member.member_id, term=term_id, votes=(voted, candidate_id)
+            voted == candidate_id,
+            "one vote per term",
+            member=member.member_id,
+            term=term_id,
+            votes=(voted, candidate_id),
         )
 
     def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:

@@ -31,9 +31,9 @@ class Trace:
         """Give the hash of everything so far."""
         return self._hash.hexdigest()
 
-    def on_fault(self, name: str, detail: str) -> None:
-        """Note that a fault strikes, or is mended."""
-        self._add(f"fault     {name} {detail}")
+    def on_fault(self, what: str) -> None:
+        """Note that a fault strikes, or that all are mended."""
+        self._add(f"fault     {what}")
 
     def on_member(self, member: Member) -> None:
         """Note a member's state, if it is another than before."""
