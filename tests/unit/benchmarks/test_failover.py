@@ -111,9 +111,7 @@ async def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> No
         sys.executable, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     log = MemberLog(tmp_path / "data" / "direct" / "member-0.log")
-    await wait_until(
-        lambda: log.path.exists() and bool(log.events("session.opened")), timeout_s=60, what="a session of the client"
-    )
+    await wait_until(lambda: log.path.exists() and log.leadership() is not None, timeout_s=60, what="a leader")
 
     process.send_signal(signal.SIGINT)
     async with asyncio.timeout(60):
