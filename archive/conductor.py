@@ -18,7 +18,7 @@ from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from .file_system import FileSystem, OsFileSystem, read_fully
 from .frame_check import FrameRules
-from .recording import Recording, RecordingContext
+from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
 from .repair import RepairResult, repair_tail
 from .segment_files import Segment, SegmentFiles, storage_error
 from .worker import ThreadWorker, WorkerFactory
@@ -66,6 +66,7 @@ class Archive:
         file_system: FileSystem,
         make_worker: WorkerFactory,
         monotonic_ns: Callable[[], int],
+        is_power_loss_possible: bool,
     ) -> None:
         self.directory: Final = directory
         self.config: Final = config
@@ -73,6 +74,7 @@ class Archive:
         self._file_system = file_system
         self._make_worker = make_worker
         self._monotonic_ns = monotonic_ns
+        self._torn_limit_bytes = UNSYNCED_LIMIT_BYTES if is_power_loss_possible else 0
         self._catalog = Catalog(file_system, directory, sync_level=config.file_sync_level)
         self._active: dict[int, Recording] = {}
         self._changes = asyncio.Lock()
@@ -92,8 +94,12 @@ class Archive:
         file_system: FileSystem | None = None,
         make_worker: WorkerFactory = ThreadWorker,
         monotonic_ns: Callable[[], int] = time.perf_counter_ns,
+        is_power_loss_possible: bool = False,
     ) -> Self:
         """Open the archive in `directory`, creating it if need be, and repair the tails of a crash.
+
+        `is_power_loss_possible` says that the machine may have gone down since the archive was last open, and not just
+        the process: the last batch may then be torn in any order (see `archive.repair`).
 
         Raises:
             CorruptionError: something is wrong that is not a torn tail; nothing was changed.
@@ -106,6 +112,7 @@ class Archive:
             file_system=OsFileSystem() if file_system is None else file_system,
             make_worker=make_worker,
             monotonic_ns=monotonic_ns,
+            is_power_loss_possible=is_power_loss_possible,
         )
         await archive._blocking(archive._open)
         return archive
@@ -336,7 +343,9 @@ class Archive:
         self._catalog.open()
         for descriptor in self._catalog.descriptors():
             if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
-                result: RepairResult = repair_tail(self._files(descriptor), descriptor)
+                result: RepairResult = repair_tail(
+                    self._files(descriptor), descriptor, torn_limit_bytes=self._torn_limit_bytes
+                )
                 self._catalog.update(
                     replace(descriptor, stop_position=result.stop_position, stop_timestamp_ms=self._clock_ms())
                 )

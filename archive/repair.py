@@ -1,8 +1,19 @@
 """Finding where a recording ends after a crash, telling a torn tail from corruption.
 
-A crash may leave the last frames half written; they were never acknowledged and are cut. A frame that does
-not check out with right frames *behind* it is something else: it may have been acknowledged, so nothing is
-touched and the archive refuses to start, naming the recording, the position and the reason.
+A crash may leave the last frames half written; they were never acknowledged and are cut. Anything else that does not
+check out may have been acknowledged: nothing is touched and the archive refuses to start, naming the recording, the
+position and the reason.
+
+What a tear may look like depends on what ended. When only the process did, the kernel kept every write, and writes go
+forward: a wrong frame with a right one *behind* it is corruption. When the machine did, any subset of the sectors of
+the last batch may have survived. That batch begins at or before the first wrong frame and is at most `torn_limit_bytes`
+long (`archive.recording`): so a wrong frame is a tear when everything behind it that is not zero lies within that
+limit, and corruption when a right frame follows and something lies beyond. After a mere process crash the limit has to
+be 0: else a damaged frame among the last 4 MiB would be cut off with all that follows it.
+
+What cannot be decided: a bit that flipped inside the last batch before a power loss looks like a sector that was not
+written. If that batch had been acknowledged just before, this member loses the end of its log without a word, as if it
+had lied about its last syncs. The other members still have it.
 
 Only the highest segment can be torn (see `archive.recording`), so only that is read; where it holds nothing
 at all, as after an unsynced roll, the one before it is read too. Without checksums only structure can be
@@ -48,8 +59,11 @@ class _Walk:
     last_frame_position: int | None
 
 
-def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor) -> RepairResult:
+def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> RepairResult:
     """Find the stop position of a recording without one, and make sure nothing but zeros follows it.
+
+    Everything below the stop position, and the zeros behind it, are durable when this returns. `torn_limit_bytes` is
+    how far behind a wrong frame a power loss may have left right ones; 0 when the machine did not go down.
 
     Raises:
         CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
@@ -60,10 +74,11 @@ def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor) -> RepairR
     if not bases:
         return RepairResult(descriptor.start_position, "no segment file", cut=False)
     _check_segments_adjoin(bases, descriptor)
-    walk = _walk_segment(files, descriptor, bases[-1])
+    walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes)
     stop_position, base = walk.end_position, bases[-1]
     if walk.last_frame_position is None and len(bases) > 1:
-        before = _walk_segment(files, descriptor, bases[-2])
+        # It was durable before the one after it got its name: no power loss has torn it.
+        before = _walk_segment(files, descriptor, bases[-2], 0)
         if before.end_position != base:
             walk, stop_position, base = before, before.end_position, bases[-2]
     cut = files.clean_after(base, stop_position)
@@ -83,13 +98,15 @@ def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) ->
         expected += descriptor.segment_file_length
 
 
-def _walk_segment(files: SegmentFiles, descriptor: RecordingDescriptor, base_position: int) -> _Walk:
+def _walk_segment(
+    files: SegmentFiles, descriptor: RecordingDescriptor, base_position: int, torn_limit_bytes: int
+) -> _Walk:
     """Walk the frames of one segment to where they end, and judge what is behind that place."""
     name = descriptor.segment_file_name(base_position)
     handle = files.file_system.open_file(files.directory / name, writable=False)
     try:
         length = min(files.file_system.file_length(handle), descriptor.segment_file_length)
-        return _SegmentWalker(files, descriptor, handle, base_position, length).walk()
+        return _SegmentWalker(files, descriptor, handle, base_position, length).walk(torn_limit_bytes)
     finally:
         files.file_system.close_file(handle)
 
@@ -114,11 +131,11 @@ class _SegmentWalker:
         self._block = b""
         self._block_offset = 0
 
-    def walk(self) -> _Walk:
+    def walk(self, torn_limit_bytes: int) -> _Walk:
         """Follow the frames until one does not check out.
 
         Raises:
-            CorruptionError: right frames follow the wrong one, or the last one is undecidable.
+            CorruptionError: right frames follow the wrong one and it is no tear, or the last one is undecidable.
         """
         offset = max(0, self._descriptor.start_position - self._base_position)
         last: int | None = None
@@ -134,7 +151,8 @@ class _SegmentWalker:
             fault, frame_end = self._examine(offset)
             if fault is not None:
                 reason = fault
-                self._refuse_if_frames_follow(offset, fault)
+                if torn_limit_bytes == 0 or self._is_anything_written_from(offset + torn_limit_bytes):
+                    self._refuse_if_frames_follow(offset, fault)
                 break
             last = offset
             offset = frame_end
@@ -172,6 +190,15 @@ class _SegmentWalker:
             self._block = read_fully(self._file_system, self._handle, wanted, offset)
             self._block_offset, start = offset, 0
         return self._block, start
+
+    def _is_anything_written_from(self, offset: int) -> bool:
+        """Whether there is a byte other than zero at `offset` or behind it."""
+        while offset < self._length:
+            data = read_fully(self._file_system, self._handle, min(_BLOCK_BYTES, self._length - offset), offset)
+            if data.count(0) != len(data):
+                return True
+            offset += len(data)
+        return False
 
     def _refuse_if_frames_follow(self, offset: int, fault: str) -> None:
         """Raise when a right frame lies behind the wrong one at `offset`: then this is not a torn tail."""

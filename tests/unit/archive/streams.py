@@ -175,6 +175,7 @@ async def launch(
     config: ArchiveConfig | None = None,
     make_worker: WorkerFactory | None = None,
     monotonic_ns: Callable[[], int] = lambda: 0,
+    is_power_loss_possible: bool = False,
 ) -> Archive:
     """An archive with small terms, in memory unless told otherwise."""
     if file_system is None:
@@ -188,6 +189,7 @@ async def launch(
         file_system=file_system,
         make_worker=make_worker,
         monotonic_ns=monotonic_ns,
+        is_power_loss_possible=is_power_loss_possible,
     )
 
 
