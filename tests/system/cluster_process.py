@@ -215,6 +215,16 @@ class SystemCluster:
             what=lambda: f"one leader: {[(m, m.leadership()) for m in self.members.values()]}",
         )
 
+    async def kill_and_serve(self, requester: Requester, *member_ids: int) -> Leadership:
+        """Kill members, the leader among them, and wait until the next one has answered; a load must be running."""
+        old = await self.wait_for_leader()
+        assert old.leader_member_id in member_ids
+        for member_id in member_ids:
+            self.members[member_id].kill()
+        new = await self.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await requester.wait_answered(requester.submitted_count + 300)
+        return new
+
     async def wait_for_log_end(self, member_id: int, position: int, *, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until a member's log has come to a position."""
         directory = self.directory_of(member_id)
@@ -313,6 +323,11 @@ class SystemCluster:
             error.add_note(f"--- {member!r} {member.process.log_path}\n{member.process.log_tail(LOG_TAIL_LINES)}")
         for member in self.members.values():
             member.kill()
+
+
+def election_count(members: Iterable[Member]) -> int:
+    """How many elections these members have begun."""
+    return sum(len(member.events("election.started")) for member in members)
 
 
 def verify_archive(directory: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cluster_process import Leadership, SystemCluster
+from tests.system.cluster_process import Leadership, SystemCluster, election_count
 from tests.system.directory_checker import check_directory, log_end_position
 from tests.system.waiting import wait_until
 
@@ -43,22 +43,26 @@ async def test_the_session_goes_on_at_the_new_leader_when_the_leader_is_killed(d
     cluster.check_answers(requester)
 
 
-async def test_a_killed_leader_rejoins_as_a_follower_with_the_same_log(data_dir: Path) -> None:
+@pytest.mark.parametrize("directory", ["kept", "lost"])
+async def test_a_killed_leader_rejoins_as_a_follower_and_disturbs_nobody(data_dir: Path, directory: str) -> None:
     """Raft §5.3: what only the dead leader had is cut off or overwritten; what it missed it catches up with."""
     async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
         old = await cluster.wait_for_leader()
         requester.start_load()
         await requester.wait_answered(300)
-        cluster.members[old.leader_member_id].kill()
-        await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
-        await requester.wait_answered(requester.submitted_count + 300)
+        new = await cluster.kill_and_serve(requester, old.leader_member_id)
+        others = cluster.running
+        elections = election_count(others)
+        if directory == "lost":
+            shutil.rmtree(cluster.directory_of(old.leader_member_id))
 
-        cluster.start(old.leader_member_id)
-        new = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
+        await cluster.start(old.leader_member_id).wait_for_event("election.closed")
+        await requester.wait_answered(requester.submitted_count + 100)
         await requester.stop_load()
         await cluster.wait_for_equal_logs()
 
-        assert new.leader_member_id != old.leader_member_id
+        assert election_count(others) == elections
+        assert await cluster.wait_for_leader() == new
     cluster.check_answers(requester)
 
 

@@ -1,4 +1,4 @@
-"""Members that were away and come back while the others serve: stopped, cut off, drained, or with nothing left.
+"""Members that were away and come back while the others serve: stopped, cut off, dropped for not reading, two of five.
 
 The rules of `SystemCluster` say the most: at the end every service state is the fold of its member's log, so an old
 leader that delivered what never committed is found; and every answer is in the log with the hash of all before it, so
@@ -7,12 +7,11 @@ one that it gave on its own is found too.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.system.cluster_process import Leadership, Member, SystemCluster
+from tests.system.cluster_process import Member, SystemCluster, election_count
 from tests.system.directory_checker import log_end_position
 
 pytestmark = pytest.mark.slow
@@ -39,10 +38,6 @@ def bring_back(cluster: SystemCluster, member: Member) -> None:
         member.resume()
     else:
         cluster.heal()
-
-
-def election_count(members: list[Member]) -> int:
-    return sum(len(member.events("election.started")) for member in members)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -127,30 +122,6 @@ async def test_a_follower_whose_link_was_dropped_rejoins_without_disturbing_the_
     cluster.check_answers(requester)
 
 
-async def test_a_killed_leader_that_lost_its_directory_rejoins_while_the_others_serve(data_dir: Path) -> None:
-    """Seed 001, catch-up from nothing: terms and entries come from the leader's archive; nobody votes for it."""
-    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
-        old = await cluster.wait_for_leader()
-        requester.start_load()
-        await requester.wait_answered(300)
-        cluster.members[old.leader_member_id].kill()
-        new = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
-        await requester.wait_answered(requester.submitted_count + 300)
-        others = cluster.running
-        elections = election_count(others)
-        shutil.rmtree(cluster.directory_of(old.leader_member_id))
-
-        returned = cluster.start(old.leader_member_id)
-        await returned.wait_for_event("election.closed")
-        await requester.wait_answered(requester.submitted_count + 100)
-        await requester.stop_load()
-        await cluster.wait_for_equal_logs()
-
-        assert election_count(others) == elections
-        assert await cluster.wait_for_leader() == new
-    cluster.check_answers(requester)
-
-
 async def test_five_members_serve_when_the_leader_and_another_are_killed_and_take_them_back(data_dir: Path) -> None:
     """Raft §5.2: three of five are a majority."""
     async with SystemCluster(data_dir, member_count=5) as cluster, cluster.requester() as requester:
@@ -159,12 +130,9 @@ async def test_five_members_serve_when_the_leader_and_another_are_killed_and_tak
         await requester.wait_answered(300)
         victims = [old.leader_member_id, next(i for i in cluster.members if i != old.leader_member_id)]
 
-        for member_id in victims:
-            cluster.members[member_id].kill()
-        new: Leadership = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
-        await requester.wait_answered(requester.submitted_count + 300)
-        elections = election_count(cluster.running)
+        new = await cluster.kill_and_serve(requester, *victims)
         others = cluster.running
+        elections = election_count(others)
         for member_id in victims:
             await cluster.start(member_id).wait_for_event("election.closed")
         await requester.wait_answered(requester.submitted_count + 100)
