@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -96,9 +95,7 @@ class SimulatedCluster:
         self._disks = Random(f"{seed} disks")
         names = ",".join(f"{number}=member-{number}:{_BASE_PORT}" for number in range(settings.member_count))
         self._members_text = names
-        self.members = {
-            MemberId(number): self._make_member(number) for number in range(settings.member_count)
-        }
+        self.members = {MemberId(number): self._make_member(number) for number in range(settings.member_count)}
         self.clients: dict[str, Machine] = {}
 
     def __repr__(self) -> str:
@@ -246,7 +243,6 @@ class SimulatedCluster:
         with _unheard():
             for machine in machines:
                 machine.bury()
-            gc.collect()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import math
 from asyncio import AbstractEventLoop, AbstractServer, Future, Handle, Task, TimerHandle
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from .scheduler import Scheduler
 
@@ -170,7 +170,7 @@ class SimulatedLoop(AbstractEventLoop):
         return self.is_dead
 
     def call_soon(
-        self, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: contextvars.Context | None = None
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> Handle:
         """Run a callback after what is ready now."""
         handle = Handle(callback, args, self, context)
@@ -182,8 +182,8 @@ class SimulatedLoop(AbstractEventLoop):
     def call_later(
         self,
         delay: float,
-        callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> TimerHandle:
         """Run a callback after `delay` seconds of this machine's clock."""
@@ -192,8 +192,8 @@ class SimulatedLoop(AbstractEventLoop):
     def call_at(
         self,
         when: float,
-        callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> TimerHandle:
         """Run a callback when this machine's clock shows `when` seconds."""
@@ -222,7 +222,7 @@ class SimulatedLoop(AbstractEventLoop):
         task.add_done_callback(self._tasks.pop)
         return task
 
-    def run_in_executor(self, executor: Any, func: Callable[[Unpack[_Ts]], _T], *args: Unpack[_Ts]) -> Future[_T]:
+    def run_in_executor(self, executor: Any, func: Callable[[*_Ts], _T], *args: *_Ts) -> Future[_T]:
         """Run a blocking job: it is done, in one piece, when the disk has had its time."""
         future: Future[_T] = self.create_future()
         self.call_job(lambda: func(*args), lambda result, error: _resolve(future, result, error))

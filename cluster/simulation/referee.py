@@ -9,6 +9,7 @@ Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,10 +87,14 @@ class Referee:
         self._make_service = make_service
         self._views: dict[MemberId, _View] = {}
         self._votes: dict[tuple[MemberId, int], int] = {}
+        self._paths: dict[tuple[int, int], Path] = {}
+        """Segment files by recording and base position; making a path takes longer than reading from it."""
+        self._addresses: dict[str, tuple[Member, int]] = {}
+        """Members and their consensus ports by address."""
         self._newest_time = 0
         self._newest_position = 0
         self._broken: RuleBroken | None = None
-        """Found inside a callback of the product's, which would take it for a fault of its own; told at the next look."""
+        """Found inside a callback of the product, which would take it for a fault of its own; told at the next look."""
 
     def __repr__(self) -> str:
         return f"<Referee committed={len(self.committed)} delivered={len(self.delivered)}>"
@@ -101,12 +106,16 @@ class Referee:
         return ObservedService(
             self._make_service(),
             lambda position, timestamp, what: self._on_delivered(member, position, timestamp, what),
+            lambda position, error: self._on_service_error(member, position, error),
         )
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
         """Look at everything that happens in this cluster."""
         self._cluster = cluster
         self._trace = trace
+        for member in cluster.members.values():
+            port = int(member.config.me.consensus.rpartition(":")[2])
+            self._addresses[member.machine.address] = member, port
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment
 
@@ -195,13 +204,14 @@ class Referee:
 
     def _on_segment(self, transport: SimulatedTransport, data: bytes | bytearray) -> None:
         """Look at what members say to each other: votes and positions must be on their disks by now."""
-        if len(data) < _TEMPLATE_ID_OFFSET + 2 or not transport.peer_address[0].startswith("member-"):
+        if len(data) < _TEMPLATE_ID_OFFSET + 2 or transport.peer_address[0] not in self._addresses:
             return
         if int.from_bytes(data[_TEMPLATE_ID_OFFSET : _TEMPLATE_ID_OFFSET + 2], "little") not in _WATCHED_TEMPLATE_IDS:
             return
-        member = self._member_at(transport.address[0])
-        if member is None or transport.peer_address[1] != self._consensus_port(transport.peer_address[0]):
+        sender, receiver = self._addresses.get(transport.address[0]), self._addresses[transport.peer_address[0]]
+        if sender is None or transport.peer_address[1] != receiver[1]:
             return
+        member = sender[0]
         message = decode_message(bytes(data), _FRAME_HEADER_BYTES, registry=_WATCHED)
         try:
             self._on_said(member, message)
@@ -284,6 +294,18 @@ class Referee:
         except RuleBroken as broken:
             self._broken = self._broken or broken
 
+    def _on_service_error(self, member: Member, position: int, error: Exception) -> None:
+        """Runs inside a service's callback. A cluster goes on when a service raises; a service under test is at fault."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        self._broken = self._broken or RuleBroken(
+            "no callback of a service raises",
+            member=member.member_id,
+            position=position,
+            error=error,
+            file=where.filename,
+            line=where.lineno,
+        )
+
     def _is_committing(self, member: Member, position: int) -> bool:
         """Whether this very callback is the first to hear of the commit: then it is checked right here."""
         if member.node is None:
@@ -345,7 +367,10 @@ class Referee:
         while position < end:
             base = position - position % segment_length
             length = min(end, base + segment_length) - position
-            parts.append(read(DIRECTORY / "archive" / f"{recording_id}-{base}.rec", length, position - base))
+            path = self._paths.get((recording_id, base))
+            if path is None:
+                path = self._paths[recording_id, base] = DIRECTORY / "archive" / f"{recording_id}-{base}.rec"
+            parts.append(read(path, length, position - base))
             if len(parts[-1]) < length:
                 break
             position += length
@@ -359,15 +384,3 @@ class Referee:
         message = decode_message(data, registry=registry_of(CandidateTerm))
         assert isinstance(message, CandidateTerm)
         return message.candidate_term_id
-
-    def _member_at(self, address: str) -> Member | None:
-        assert self._cluster is not None
-        for member in self._cluster.members.values():
-            if member.machine.address == address:
-                return member
-        return None
-
-    def _consensus_port(self, address: str) -> int:
-        member = self._member_at(address)
-        assert member is not None
-        return int(member.config.me.consensus.rpartition(":")[2])

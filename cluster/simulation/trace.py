@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
+from ..node import Node
 from .cluster import Member, SimulatedCluster
 
 _ARRIVAL: Final = struct.Struct("<QIi")
@@ -33,7 +34,8 @@ class Trace:
 
     def on_fault(self, what: str) -> None:
         """Note that a fault strikes, or that all are mended."""
-        self._add(f"fault     {what}")
+        self._hash.update(what.encode())
+        self._write(f"fault     {what}")
 
     def on_member(self, member: Member) -> None:
         """Note a member's state, if it is another than before."""
@@ -43,33 +45,36 @@ class Trace:
         module = node.module
         ctx, election = module.ctx, module.election
         state = (
-            "TERM" if election is None else election.state.name,
-            ctx.role,
+            member.member_id,
+            None if election is None else election.state.name,
+            ctx.role.value,
             ctx.leadership_term_id,
             ctx.candidate_term_id,
             ctx.append_position,
             ctx.commit_position,
             node.delivered_position,
         )
-        if self._states.get(member.member_id) != state:
-            self._states[member.member_id] = state
-            self._add(self._describe(member, state))
-
-    def _describe(self, member: Member, state: tuple[object, ...]) -> str:
-        name, role, term_id, candidate_term_id, append_position, commit_position, delivered_position = state
-        leader = self._cluster.members[member.member_id].node
-        leader_id = None if leader is None else leader.module.ctx.leader_member_id
-        return (
-            f"member {member.member_id}  {getattr(role, 'name', role):9} {name:23} term={term_id} "
-            f"candidate={candidate_term_id} leader={'-' if leader_id is None else leader_id} append={append_position} "
-            f"commit={commit_position} delivered={delivered_position}"
-        )
+        if self._states.get(member.member_id) == state:
+            return
+        self._states[member.member_id] = state
+        self._hash.update(repr(state).encode())
+        if self._write_line is not None:
+            self._write(_describe(member.member_id, node))
 
     def _on_arrival(self, end_number: int, length: int) -> None:
         self._hash.update(_ARRIVAL.pack(self._cluster.now_ns, end_number, length))
 
-    def _add(self, text: str) -> None:
-        line = f"{self._cluster.now_ns / 1e9:12.6f}  {text}"
-        self._hash.update(line.encode())
+    def _write(self, text: str) -> None:
         if self._write_line is not None:
-            self._write_line(line)
+            self._write_line(f"{self._cluster.now_ns / 1e9:12.6f}  {text}")
+
+
+def _describe(member_id: int, node: Node) -> str:
+    """Write out a member's whole consensus state."""
+    ctx, election = node.module.ctx, node.module.election
+    leader_id = "-" if ctx.leader_member_id is None else ctx.leader_member_id
+    return (
+        f"member {member_id}  {ctx.role.name:9} {'TERM' if election is None else election.state.name:23} "
+        f"term={ctx.leadership_term_id} candidate={ctx.candidate_term_id} leader={leader_id} "
+        f"append={ctx.append_position} commit={ctx.commit_position} delivered={node.delivered_position}"
+    )
