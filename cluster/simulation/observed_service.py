@@ -16,9 +16,11 @@ Observer = Callable[[int, int, tuple[object, ...]], None]
 class ObservedService(ClusteredService):
     """Hands every callback on, and tells an observer of each log entry after the service has processed it."""
 
-    def __init__(self, service: ClusteredService, observe: Observer) -> None:
+    def __init__(
+        self, service: ClusteredService, observe: Observer, on_error: Callable[[int, Exception], None] | None = None
+    ) -> None:
         self.service = service
-        self._observe = observe
+        self._observe, self._on_error = observe, on_error
         self._cluster: Cluster | None = None
         self._state_hash: Callable[[], object] = getattr(service, "state_hash", lambda: None)
 
@@ -29,23 +31,39 @@ class ObservedService(ClusteredService):
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """Hand on, and tell."""
-        self.service.on_session_open(session, timestamp)
+        try:
+            self.service.on_session_open(session, timestamp)
+        except Exception as error:
+            self._raised(error)
+            raise
         self._tell(timestamp, "open", session.id)
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Hand on, and tell."""
         data = bytes(payload)
-        self.service.on_session_message(session, timestamp, payload)
+        try:
+            self.service.on_session_message(session, timestamp, payload)
+        except Exception as error:
+            self._raised(error)
+            raise
         self._tell(timestamp, "message", session.id, data)
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Hand on, and tell."""
-        self.service.on_session_close(session, timestamp, close_reason)
+        try:
+            self.service.on_session_close(session, timestamp, close_reason)
+        except Exception as error:
+            self._raised(error)
+            raise
         self._tell(timestamp, "close", session.id, close_reason)
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """Hand on, and tell."""
-        self.service.on_timer_event(correlation_id, timestamp)
+        try:
+            self.service.on_timer_event(correlation_id, timestamp)
+        except Exception as error:
+            self._raised(error)
+            raise
         self._tell(timestamp, "timer", correlation_id)
 
     def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
@@ -69,16 +87,20 @@ class ObservedService(ClusteredService):
         app_version: int,
     ) -> None:
         """Hand on, and tell."""
-        self.service.on_new_leadership_term_event(
-            leadership_term_id=leadership_term_id,
-            log_position=log_position,
-            timestamp=timestamp,
-            term_base_log_position=term_base_log_position,
-            leader_member_id=leader_member_id,
-            log_session_id=log_session_id,
-            time_unit=time_unit,
-            app_version=app_version,
-        )
+        try:
+            self.service.on_new_leadership_term_event(
+                leadership_term_id=leadership_term_id,
+                log_position=log_position,
+                timestamp=timestamp,
+                term_base_log_position=term_base_log_position,
+                leader_member_id=leader_member_id,
+                log_session_id=log_session_id,
+                time_unit=time_unit,
+                app_version=app_version,
+            )
+        except Exception as error:
+            self._raised(error)
+            raise
         self._tell(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
 
     def on_terminate(self, cluster: Cluster) -> None:
@@ -88,3 +110,9 @@ class ObservedService(ClusteredService):
     def _tell(self, timestamp: int, *what: object) -> None:
         assert self._cluster is not None
         self._observe(self._cluster.log_position, timestamp, (*what, self._state_hash()))
+
+    def _raised(self, error: Exception) -> None:
+        """Say that the service raised; the container logs it and goes on."""
+        assert self._cluster is not None
+        if self._on_error is not None:
+            self._on_error(self._cluster.log_position, error)

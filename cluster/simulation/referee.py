@@ -295,7 +295,7 @@ class Referee:
             self._broken = self._broken or broken
 
     def _on_service_error(self, member: Member, position: int, error: Exception) -> None:
-        """Runs inside a service's callback. A cluster goes on when a service raises; a service under test is at fault."""
+        """Runs inside a service's callback. A cluster goes on when one raises, but a service under test should not."""
         where = traceback.extract_tb(error.__traceback__)[-1]
         self._broken = self._broken or RuleBroken(
             "no callback of a service raises",

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import cluster
-from cluster.simulation.campaign import Totals, replay_arguments
+from cluster.simulation.campaign import DETERMINISM_RULE, Totals, replay_arguments
 from cluster.simulation.faults import KIND_NAMES
 from cluster.simulation.run import Options, Outcome
 from cluster.simulation.shrink import Shrunk
@@ -65,7 +65,9 @@ class Report:
     def command(self, failed: Outcome) -> str:
         """Give the command that runs a failure again, the smallest one."""
         smallest = self.smallest(failed)
-        return shlex.join(replay_arguments(smallest.seed, smallest.options, extra=self.job.arguments()))
+        is_run_twice = smallest.failure is not None and smallest.failure.rule == DETERMINISM_RULE
+        extra = self.job.arguments(is_run_twice=is_run_twice)
+        return shlex.join(replay_arguments(smallest.seed, smallest.options, extra=extra))
 
 
 def find_commit() -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cluster.service_loading import load_service_class
 from cluster.simulation.campaign import check_determinism
 from cluster.simulation.run import Options, Outcome, simulate
+from cluster.simulation.service_workload import ServiceWorkload, draw_request_of
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,15 +32,15 @@ class SeedJob:
         """Run one seed once."""
         if self.service is None:
             return simulate(seed, options, write_line=write_line)
-        return simulate(
-            seed, options, make_service=load_service_class(self.service, self.service_dir), write_line=write_line
-        )
+        service_class = load_service_class(self.service, self.service_dir)
+        make_workload = partial(ServiceWorkload, draw_request=draw_request_of(service_class))
+        return simulate(seed, options, make_service=service_class, make_workload=make_workload, write_line=write_line)
 
-    def arguments(self) -> list[str]:
-        """Give the command-line flags that mean the same."""
+    def arguments(self, *, is_run_twice: bool) -> list[str]:
+        """Give the command-line flags that mean the same; running it twice only helps against another trace."""
         flags = []
         if self.service is not None:
             flags += ["--service", self.service, "--service-dir", str(self.service_dir)]
-        if self.is_run_twice:
+        if is_run_twice:
             flags += ["--check-determinism"]
         return flags

@@ -60,6 +60,6 @@ class SimView:
         totals = report.totals
         seeds = f"{totals.seed_count:,}" + ("" if self._seed_count is None else f"/{self._seed_count:,}")
         return (
-            f"{seeds}, {totals.simulated_s / 3600:,.2f} simulated h, {report.rate:,.1f} s/s, "
+            f"{seeds}, {totals.simulated_s / 3600:,.3f} simulated h, {report.rate:,.1f} s/s, "
             f"{len(totals.failures):,} failed"
         )
