@@ -381,6 +381,21 @@ def test_a_timer_writes_between_its_request_and_the_first_sight_of_it() -> None:
     assert verdict_of(*operations) is Verdict.LINEARIZABLE
 
 
+def test_a_timer_cannot_have_written_before_an_answer_that_does_not_show_it() -> None:
+    history = History()
+    setter = history.invoke(1, 0, WRITE_LATER, 7, now_ns=10)
+    history.acknowledge(setter, Outcome(True, ()), log_position=32, now_ns=20)
+    for begin_ns, values in ((30, ()), (60, ()), (90, (7,))):
+        get = history.invoke(1, 0, GET, None, now_ns=begin_ns)
+        for value in values:
+            history.sight(0, value, log_position=96, now_ns=begin_ns + 5)
+        history.acknowledge(get, Outcome(True, values), log_position=32 + begin_ns // 30 * 32, now_ns=begin_ns + 5)
+
+    write = explained(history)[-1]
+
+    assert (write.kind, write.invoked_ns, write.returned_ns) == (FIRE, 60, 95)
+
+
 def test_a_timer_that_wrote_before_it_was_set_is_a_fault() -> None:
     history = History()
     setter = history.invoke(1, 0, WRITE_LATER, 7, now_ns=10)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from benchmarks.processes import find_base_ports
 from client import ClientConfig
 from cluster.config import NodeConfig, parse_members
 from cluster.node import Node
@@ -50,25 +50,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def free_base_port() -> int:
-    """A port that is free just now, as are those after it that a member uses."""
-    while True:
-        with ExitStack() as held:
-            first = held.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            base_port: int = first.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                for port in range(base_port + 1, base_port + 6):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                return base_port
-
-
 @asynccontextmanager
 async def member(directory: Path) -> AsyncIterator[tuple[list[str], Registers]]:
     """Run the only member of a cluster in this process."""
     config = NodeConfig(
         member_id=0,
-        members=parse_members(f"0=127.0.0.1:{free_base_port()}"),
+        members=parse_members(f"0=127.0.0.1:{find_base_ports(1)[0]}"),
         directory=directory,
         service="cluster.simulation.registers:Registers",
         file_sync_level=0,
