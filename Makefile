@@ -7,7 +7,7 @@ PACKAGES := service_api archive client cluster
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check sim format bench clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,16 @@ check: $(STAMP)  ## Format, lint, types, import rules and the fast tests.
 	@echo "==> types"; $(BIN)/mypy
 	@echo "==> import rules"; $(BIN)/lint-imports
 	@echo "==> fast tests"; $(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+
+# A fresh range of seeds each time; `make sim FROM=0` takes a certain one.
+SEEDS ?= 2000
+FROM ?= $(shell date +%s)000
+
+sim: $(STAMP)  ## Simulate SEEDS=2000 fresh seeds on all cores, then find every planted bug.
+	@echo "==> $(SEEDS) seeds from $(FROM)"
+	@$(BIN)/quorate sim --seeds $(FROM):$$(($(FROM) + $(SEEDS))) $(ARGS)
+	@echo "==> planted bugs"
+	@$(BIN)/python -m tests.simulation.plants --seeds $(SEEDS)
 
 format: $(STAMP)  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)

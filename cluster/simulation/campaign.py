@@ -7,7 +7,7 @@ line, the caller itself in tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from .faults import KIND_NAMES
@@ -116,4 +116,17 @@ def check_determinism(seed: int, options: Options, simulate: Simulate) -> Outcom
 
 def replay_arguments(seed: int, options: Options, *, extra: Iterable[str] = ()) -> list[str]:
     """Give the words of the command that runs a seed with these options again."""
-    return ["quorate", "sim", "--seeds", f"{seed}:{seed + 1}", *options.arguments(), *extra]
+    flags = replace(options, without=frozenset()).arguments()
+    return ["quorate", "sim", "--seeds", f"{seed}:{seed + 1}", *flags, *_kind_flags(options.without), *extra]
+
+
+def _kind_flags(without: frozenset[str]) -> list[str]:
+    """Name the kinds that are left out or those that are not, whichever are fewer."""
+    kept = [name for name in KIND_NAMES if name not in without]
+    if not without:
+        return []
+    if not kept:
+        return ["--without", "all"]
+    if len(kept) < len(without):
+        return ["--only", ",".join(kept)]
+    return ["--without", ",".join(sorted(without))]

@@ -14,6 +14,7 @@ import pytest
 from cluster.cli.sim.workers import DEATH_RULE, ENDLESS_RULE, ERROR_RULE, WorkerPool
 from cluster.runtime.system_clock import SystemClock
 from cluster.simulation.campaign import DETERMINISM_RULE, Totals, check_determinism, replay_arguments, run_campaign
+from cluster.simulation.faults import KIND_NAMES
 from cluster.simulation.run import Failure, Options, Outcome
 
 
@@ -124,6 +125,21 @@ def test_the_replay_command_names_the_seed_and_the_options() -> None:
     assert replay_arguments(17, options, extra=["--check-determinism"]) == [
         *("quorate", "sim", "--seeds", "17:18", "--members", "3", "--without", "kill,reset", "--check-determinism")
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "flags"),
+    [
+        (set(KIND_NAMES), []),
+        ({"wipe", "kill"}, ["--only", "kill,wipe"]),
+        (set(), ["--without", "all"]),
+        (set(KIND_NAMES) - {"reset"}, ["--without", "reset"]),
+    ],
+)
+def test_the_replay_command_names_kinds_the_short_way(left: set[str], flags: list[str]) -> None:
+    options = Options(without=frozenset(KIND_NAMES) - left)
+
+    assert replay_arguments(17, options) == ["quorate", "sim", "--seeds", "17:18", *flags]
 
 
 # --- processes
