@@ -5,7 +5,13 @@ a timestamp, which makes a crashed node wait; we hold an exclusive `flock` for t
 instead, which the system drops the moment the process dies, however it dies.
 
     0       8-byte SBE header and `MarkFileHeader`, in an area of 8192 bytes
+    4096    of that area, ours: the boot id of the machine, ASCII, zeros up to 128 bytes; Aeron's header ends before
     8192    error log of 1 MiB, zero
+
+The boot id tells a restart of the process from one of the machine: only the latter can have lost what was not synced.
+It is written by `confirm_boot`, when everything in the directory was repaired, and not by `open`: a start that fails
+before must leave the next one in doubt, however often it is tried. Nothing here is synced: whatever a power loss leaves
+of it is not the id of the boot that follows.
 
 Source: Aeron `ClusterMarkFile`. Every function here may block.
 """
@@ -31,6 +37,9 @@ MARK_FILE_HEADER_LENGTH: Final = 8192
 MARK_FILE_ERROR_LOG_LENGTH: Final = 1 << 20
 MARK_FILE_VERSION: Final = 0x0000_0300
 """0.3.0 as major << 16 | minor << 8 | patch."""
+
+BOOT_ID_POSITION: Final = 4096
+BOOT_ID_LENGTH: Final = 128
 
 _ARCHIVE_STREAM_ID: Final = 10
 _SERVICE_STREAM_ID: Final = 104
@@ -60,10 +69,22 @@ def try_flock(handle: int) -> bool:
 class ClusterMarkFile:
     """The mark file of one member, locked until `close` or the end of the process."""
 
-    __slots__ = ("_file_system", "_handle", "_path", "header")
+    __slots__ = ("_boot_id", "_file_system", "_handle", "_path", "header", "is_same_boot")
 
-    def __init__(self, path: Path, handle: int, header: MarkFileHeader, *, file_system: FileSystem) -> None:
+    def __init__(
+        self,
+        path: Path,
+        handle: int,
+        header: MarkFileHeader,
+        *,
+        boot_id: str,
+        is_same_boot: bool,
+        file_system: FileSystem,
+    ) -> None:
         self.header = header
+        self.is_same_boot = is_same_boot
+        """Whether the machine surely did not go down since `confirm_boot` was last called here; False when in doubt."""
+        self._boot_id = boot_id
         self._path = path
         self._handle = handle
         self._file_system = file_system
@@ -79,11 +100,13 @@ class ClusterMarkFile:
         member_id: int,
         now_ms: int,
         cluster_id: int = 0,
+        boot_id: str = "",
         file_system: FileSystem | None = None,
         try_lock: Callable[[int], bool] = try_flock,
     ) -> Self:
         """Lock the directory and say who runs there; the file is made if it is missing.
 
+        `boot_id` is a text that differs whenever the machine was started anew, empty when that cannot be told.
         `try_lock` takes the handle of the open file; a simulated disk brings its own.
 
         Raises:
@@ -98,16 +121,22 @@ class ClusterMarkFile:
                 raise DirectoryInUseError(directory, _owner_pid(disk, handle))
             header = _header_of(directory, member_id=member_id, cluster_id=cluster_id, now_ms=now_ms)
             data = header.encode()
-            if len(data) > MARK_FILE_HEADER_LENGTH:
-                raise ClusterError(f"mark file header too long: length={len(data)} limit={MARK_FILE_HEADER_LENGTH}")
-            write_fully(disk, handle, data.ljust(MARK_FILE_HEADER_LENGTH, b"\0"), 0)
+            if len(data) > BOOT_ID_POSITION:
+                raise ClusterError(f"mark file header too long: length={len(data)} limit={BOOT_ID_POSITION}")
+            known = _encode_boot_id(boot_id)
+            is_same_boot = any(known) and read_fully(disk, handle, BOOT_ID_LENGTH, BOOT_ID_POSITION) == known
+            write_fully(disk, handle, data.ljust(BOOT_ID_POSITION, b"\0"), 0)
             file_length = MARK_FILE_HEADER_LENGTH + MARK_FILE_ERROR_LOG_LENGTH
             if disk.file_length(handle) != file_length:
                 disk.set_length(handle, file_length)
         except BaseException:
             disk.close_file(handle)
             raise
-        return cls(path, handle, header, file_system=disk)
+        return cls(path, handle, header, boot_id=boot_id, is_same_boot=is_same_boot, file_system=disk)
+
+    def confirm_boot(self) -> None:
+        """Say that every file of the directory was repaired since the machine was started."""
+        write_fully(self._file_system, self._handle, _encode_boot_id(self._boot_id), BOOT_ID_POSITION)
 
     def update_activity(self, now_ms: int) -> None:
         """Say that the member is alive; due about once a second."""
@@ -148,6 +177,12 @@ def _open_or_create(disk: FileSystem, path: Path) -> int:
         return disk.open_file(path, create=True)
     except FileExistsError:  # another process made it in between; the lock decides
         return disk.open_file(path)
+
+
+def _encode_boot_id(boot_id: str) -> bytes:
+    """Build what stands for a boot; one that does not fit stands for none."""
+    data = boot_id.encode("ascii", "replace")
+    return (data if len(data) <= BOOT_ID_LENGTH else b"").ljust(BOOT_ID_LENGTH, b"\0")
 
 
 def _owner_pid(disk: FileSystem, handle: int) -> int | None:

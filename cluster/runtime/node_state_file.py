@@ -8,7 +8,13 @@ wastes the term.
     0      4    version of the file, 0.3.0
     4      4    padding
     8      40   CandidateTerm with its 16-byte header: written in place, inside one disk sector
-    48     16   NodeStateFooter; the rest of the 1 MiB is zero
+    48     16   NodeStateFooter: Aeron reads no further
+    64     16   ours: the text QUORATE, 5 zero bytes, CRC-32 of all before it (unsigned); the rest of the 1 MiB is zero
+
+Everything lies in one disk sector and is written at once, so a power loss leaves the old or the new of it. Without the
+checksum a flipped bit could lower the candidate term, and this member could vote twice. A file that Aeron wrote has
+zeros there and is accepted: in that one only what cannot be is found, and the first candidate term written here adds
+the checksum. Aeron's tools read a file with it; should an Aeron node write to it, it is taken for damaged here.
 
 Source: Aeron `NodeStateFile`. Every function here may block.
 """
@@ -17,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import zlib
 from pathlib import Path
 from typing import Final, Self
 
@@ -36,6 +43,8 @@ _HEADER: Final = struct.Struct("<ii")
 _FRAME_LENGTH: Final = struct.Struct("<i")
 _FRAME_LENGTH_OFFSET: Final = 8
 _RECORD_HEADER_LENGTH: Final = 16
+_CHECKSUM: Final = struct.Struct("<8s4xI")
+_CHECKSUM_MAGIC: Final = b"QUORATE\0"
 
 
 class NodeStateFile:
@@ -43,6 +52,7 @@ class NodeStateFile:
 
     __slots__ = (
         "_candidate",
+        "_content",
         "_failure",
         "_file_sync_level",
         "_file_system",
@@ -56,6 +66,7 @@ class NodeStateFile:
         path: Path,
         handle: int,
         candidate: CandidateTerm,
+        content: bytes,
         position: int,
         *,
         file_sync_level: int,
@@ -64,7 +75,8 @@ class NodeStateFile:
         self._path = path
         self._handle = handle
         self._candidate = candidate
-        self._position = position  # of the candidate term's record in the file
+        self._content = content  # of the file, up to and with the footer
+        self._position = position  # of the candidate term's record in it
         self._file_sync_level = file_sync_level
         self._file_system = file_system
         self._failure: OSError | None = None
@@ -93,15 +105,17 @@ class NodeStateFile:
                 disk.sync_file(handle)
                 disk.sync_directory(directory)
             data = read_fully(disk, handle, disk.file_length(handle), 0)
-            candidate, position = _parse(data)
+            candidate, position, length = _parse(data)
+            _check(data, length)
         except RemoteProtocolError as error:
             disk.close_file(handle)
-            advice = "restore it from a copy; a member without it may vote twice in one term"
+            advice = "restore the newest copy of this directory: a member that forgot a vote may vote twice in one term"
             raise ClusterError(f"damaged node state: path={path}: {error}; {advice}") from error
         except BaseException:
             disk.close_file(handle)
             raise
-        return cls(path, handle, candidate, position, file_sync_level=file_sync_level, file_system=disk)
+        content = data[:length]
+        return cls(path, handle, candidate, content, position, file_sync_level=file_sync_level, file_system=disk)
 
     @property
     def candidate_term_id(self) -> TermId:
@@ -134,13 +148,15 @@ class NodeStateFile:
         candidate = CandidateTerm(
             candidate_term_id=TermId(candidate_term_id), timestamp=timestamp_ms, log_position=log_position
         )
+        record = candidate.encode()
+        content = self._content[: self._position] + record + self._content[self._position + len(record) :]
         try:
-            write_fully(self._file_system, self._handle, candidate.encode(), self._position)
+            write_fully(self._file_system, self._handle, content + _checksum(content), 0)
             _sync(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
             self._failure = error
             raise
-        self._candidate = candidate
+        self._candidate, self._content = candidate, content
         return candidate.candidate_term_id
 
     def close(self) -> None:
@@ -152,6 +168,7 @@ def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
     """Make a file without a candidate term."""
     candidate = CandidateTerm(candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION)
     data = _HEADER.pack(NODE_STATE_VERSION, 0) + candidate.encode() + NodeStateFooter().encode()
+    data += _checksum(data)
     working_path = path.with_name(path.name + ".new")
     with contextlib.suppress(FileNotFoundError):
         disk.remove(working_path)
@@ -167,8 +184,20 @@ def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
         disk.sync_directory(path.parent)
 
 
-def _parse(data: bytes) -> tuple[CandidateTerm, int]:
-    """Walk the records up to the footer; give the candidate term and where its record begins."""
+def _checksum(content: bytes) -> bytes:
+    return _CHECKSUM.pack(_CHECKSUM_MAGIC, zlib.crc32(content))
+
+
+def _check(data: bytes, length: int) -> None:
+    """Check the first `length` bytes against the checksum behind them; zeros there are Aeron's."""
+    found = data[length : length + _CHECKSUM.size]
+    expected = _checksum(data[:length])
+    if found.strip(b"\0") and found != expected:
+        raise RemoteProtocolError(f"checksum wrong: checksum={found.hex()} expected={expected.hex()}")
+
+
+def _parse(data: bytes) -> tuple[CandidateTerm, int, int]:
+    """Walk the records up to the footer; give the candidate term, where its record begins, where the footer ends."""
     if len(data) < _HEADER.size:
         raise RemoteProtocolError(f"file_length={len(data)} expected at least {_HEADER.size}")
     version, _ = _HEADER.unpack_from(data)
@@ -190,7 +219,7 @@ def _parse(data: bytes) -> tuple[CandidateTerm, int]:
         position += (frame_length + 7) & -8
     if found is None:
         raise RemoteProtocolError("no candidate term before the footer")
-    return found
+    return *found, position + _RECORD_HEADER_LENGTH
 
 
 def _sync(disk: FileSystem, handle: int, file_sync_level: int) -> None:

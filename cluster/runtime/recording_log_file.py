@@ -1,20 +1,37 @@
 """The file `recording.log`: applies the changes that `cluster.core.recording_log` decided, in order, durably.
 
+After a power loss any subset of the unsynced sectors may be there. An entry of 64 bytes lies in one sector, so it is
+old or new; and where a change touches more than one sector, each is synced before the next is written. So the file
+holds a beginning of the changes, as after a kill between two writes.
+
+The last 16 bytes of a slot, which Aeron leaves zero and does not read, hold the text QUORATE, 5 zero bytes, and the
+CRC-32 of the slot before them (unsigned). A slot with zeros there, as Aeron writes it, is accepted: in it only what
+cannot be is found. So is the entry of a standby snapshot whose endpoint leaves no room. What no checksum of a slot
+finds: that the last slots are missing or all zero.
+
 Every function here may block. A failed write or sync is final: what is on the disk is no longer known, so the
 file refuses everything after it and the node stops.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 from typing import Final, Self
 
 from archive.file_system import FileSystem, OsFileSystem, read_fully, write_fully
 from service_api.errors import ClusterError, RemoteProtocolError
 
-from ..core.recording_log import RecordingLog
+from ..core.recording_log import ENTRY_ALIGNMENT, EntryType, RecordingLog
 
 RECORDING_LOG_FILE_NAME: Final = "recording.log"
+
+_SECTOR_LENGTH: Final = 512
+_CHECKSUM: Final = struct.Struct("<8s4xI")
+_CHECKSUM_MAGIC: Final = b"QUORATE\0"
+_TYPE_AND_ENDPOINT_LENGTH: Final = struct.Struct("<ii")
+_TYPE_OFFSET: Final = 44
 
 
 class RecordingLogFile:
@@ -67,12 +84,14 @@ class RecordingLogFile:
                 disk.sync_directory(directory)
             data = read_fully(disk, handle, disk.file_length(handle), 0)
             recording_log = RecordingLog.parse(data)
+            _check_slots(data, recording_log)
             if len(data) > recording_log.end_position:
                 disk.set_length(handle, recording_log.end_position)
                 _sync(disk, handle, file_sync_level)
         except RemoteProtocolError as error:
             disk.close_file(handle)
-            raise ClusterError(f"path={path}: {error}") from error
+            advice = "restore this member's directory from a copy, or remove it to let the member catch up"
+            raise ClusterError(f"damaged recording log: path={path}: {error}; {advice}") from error
         except BaseException:
             disk.close_file(handle)
             raise
@@ -91,8 +110,12 @@ class RecordingLogFile:
         if not writes:
             return
         try:
+            sector: int | None = None
             for write in writes:
-                write_fully(self._file_system, self._handle, write.data, write.file_position)
+                if sector not in (None, write.file_position // _SECTOR_LENGTH):
+                    _sync(self._file_system, self._handle, self._file_sync_level)
+                write_fully(self._file_system, self._handle, _with_checksum(write.data), write.file_position)
+                sector = (write.file_position + len(write.data) - 1) // _SECTOR_LENGTH
             _sync(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
             self._failure = error
@@ -101,6 +124,39 @@ class RecordingLogFile:
     def close(self) -> None:
         """Give the file back. What was not persisted is not written."""
         self._file_system.close_file(self._handle)
+
+
+def _with_checksum(slot: bytes) -> bytes:
+    """Fill in the checksum where the slot has room for it."""
+    checked_length = len(slot) - _CHECKSUM.size
+    if _content_length(slot) > checked_length:
+        return slot
+    return slot[:checked_length] + _CHECKSUM.pack(_CHECKSUM_MAGIC, zlib.crc32(slot[:checked_length]))
+
+
+def _content_length(slot: bytes) -> int:
+    """Tell how many bytes of a slot its entry takes: all but a standby snapshot's take 48."""
+    entry_type, endpoint_length = _TYPE_AND_ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET)
+    is_standby = entry_type & 0x7FFF_FFFF == EntryType.STANDBY_SNAPSHOT  # the highest bit says invalid
+    return _TYPE_OFFSET + 8 + endpoint_length if is_standby else _TYPE_OFFSET + 4
+
+
+def _check_slots(data: bytes, recording_log: RecordingLog) -> None:
+    """Check every slot that has a checksum against it, also those of removed entries.
+
+    Raises:
+        RemoteProtocolError: a slot is not what was written.
+    """
+    lengths = {entry.file_position: entry.length for entry in recording_log.entries}
+    position = entry_index = 0
+    while position < recording_log.end_position:
+        length = lengths.get(position, ENTRY_ALIGNMENT)
+        slot = data[position : position + length].ljust(length, b"\0")
+        has_checksum = any(slot[max(_content_length(slot), length - _CHECKSUM.size) :])
+        if has_checksum and slot != _with_checksum(slot):
+            raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} checksum wrong")
+        position += length
+        entry_index += 1
 
 
 def _sync(file_system: FileSystem, handle: int, file_sync_level: int) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import struct
 import subprocess
 import sys
 import tarfile
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from archive.file_system import OsFileSystem
+from archive.memory_file_system import MemoryFileSystem
 from cluster.core.recording_log import RecordingLog
 from cluster.messages.mark import ClusterComponentType
 from cluster.runtime.mark_file import MARK_FILE_NAME, ClusterMarkFile, DirectoryInUseError, read_mark_file
@@ -149,6 +152,66 @@ def test_damaged_recording_log_is_refused_by_name(tmp_path: Path) -> None:
         RecordingLogFile.open(tmp_path)
 
 
+def test_every_flipped_bit_in_a_recording_log_is_refused() -> None:
+    """Aeron has no checksum there: in the padding of each slot lies ours, also of removed ones."""
+    disk, path = MemoryFileSystem(), Path("/") / RECORDING_LOG_FILE_NAME
+    file = RecordingLogFile.open(Path("/"), file_system=disk)
+    for term_id in range(3):
+        append_term(file, term_id, term_id * 640)
+    last = file.recording_log.last_term()
+    assert last is not None
+    file.recording_log.remove_entry(last)
+    file.persist()
+    file.close()
+    data = disk.content(path)
+    assert len(data) == 192
+
+    for bit in range(len(data) * 8):
+        disk.damage(path, bit // 8, bytes([data[bit // 8] ^ 1 << bit % 8]))
+        with pytest.raises(ClusterError, match=r"damaged recording log: path=.*let the member catch up"):
+            RecordingLogFile.open(Path("/"), file_system=disk)
+        disk.damage(path, bit // 8, data[bit // 8 : bit // 8 + 1])
+
+
+def test_entry_of_a_standby_snapshot_is_protected_where_its_endpoint_leaves_room(tmp_path: Path) -> None:
+    file = RecordingLogFile.open(tmp_path)
+    for length in range(120):
+        file.recording_log.append_standby_snapshot(
+            recording_id=length,
+            leadership_term_id=0,
+            term_base_log_position=0,
+            log_position=640,
+            timestamp=1,
+            service_id=-1,
+            archive_endpoint="x" * length,
+        )
+    file.persist()
+    file.close()
+
+    again = RecordingLogFile.open(tmp_path)
+    again.close()
+
+    assert again.recording_log.entries == file.recording_log.entries
+    data = bytearray((tmp_path / RECORDING_LOG_FILE_NAME).read_bytes())
+    assert data.count(b"QUORATE") == sum((52 + length) % 64 <= 48 and (52 + length) % 64 > 0 for length in range(120))
+
+
+def test_change_that_touches_several_sectors_is_synced_sector_by_sector(tmp_path: Path) -> None:
+    """So that a power loss leaves no hole: 8 entries a sector."""
+    disk = NotingFileSystem()
+    file = RecordingLogFile.open(tmp_path, file_system=disk)
+    for term_id in range(8):
+        append_term(file, term_id, term_id * 640)
+    file.persist()
+    disk.calls.clear()
+
+    append_term(file, 8, 5120)
+    file.persist()
+
+    assert disk.calls == ["write 448+64", "fdatasync", "write 512+64", "fdatasync"]
+    file.close()
+
+
 def test_recording_log_refuses_everything_after_a_failed_sync(tmp_path: Path) -> None:
     disk = NotingFileSystem()
     file = RecordingLogFile.open(tmp_path, file_system=disk)
@@ -166,47 +229,43 @@ def test_recording_log_refuses_everything_after_a_failed_sync(tmp_path: Path) ->
 # node-state.dat
 
 
-def test_new_node_state_file_is_aerons_to_the_byte(tmp_path: Path) -> None:
+def without_checksum(directory: Path) -> bytes:
+    """The file as Aeron would have written it."""
+    data = (directory / NODE_STATE_FILE_NAME).read_bytes()
+    magic, crc = struct.unpack_from("<8s4xI", data, 64)
+    assert magic == b"QUORATE\0"
+    assert crc == zlib.crc32(data[:64])
+    return data[:64] + bytes(16) + data[80:]
+
+
+def test_checksum_is_added_to_a_node_state_of_aerons(tmp_path: Path) -> None:
+    data = member_of("state-files.tar.gz", "state-files/node-state-proposed/node-state.dat")
+    (tmp_path / NODE_STATE_FILE_NAME).write_bytes(data)
     file = NodeStateFile.open(tmp_path)
 
-    assert (tmp_path / NODE_STATE_FILE_NAME).read_bytes() == member_of(
-        "state-files.tar.gz", "state-files/node-state-new/node-state.dat"
-    )
-    assert (file.candidate_term_id, file.log_position, file.timestamp_ms) == (-1, -1, -1)
-    assert os.listdir(tmp_path) == [NODE_STATE_FILE_NAME]
+    file.propose_max_candidate_term_id(10, 3200, 1700000000003)
     file.close()
 
-
-def test_proposed_candidate_term_is_aerons_to_the_byte_and_never_falls(tmp_path: Path) -> None:
-    file = NodeStateFile.open(tmp_path)
-
-    assert file.propose_max_candidate_term_id(9, 3200, 1700000000002) == 9
-    assert file.propose_max_candidate_term_id(9, 0, 0) == 9
-    assert file.propose_max_candidate_term_id(8, 0, 0) == 9
-    file.close()
-
-    assert (tmp_path / NODE_STATE_FILE_NAME).read_bytes() == member_of(
-        "state-files.tar.gz", "state-files/node-state-proposed/node-state.dat"
-    )
+    assert without_checksum(tmp_path)[:8] == data[:8]
+    assert without_checksum(tmp_path)[48:] == data[48:]
     again = NodeStateFile.open(tmp_path)
-    assert (again.candidate_term_id, again.log_position, again.timestamp_ms) == (9, 3200, 1700000000002)
+    assert again.candidate_term_id == 10
     again.close()
 
 
-@pytest.mark.parametrize("name", ["node-state-new", "node-state-proposed", "node-state-updated"])
-def test_real_node_state_is_read(name: str, tmp_path: Path) -> None:
-    expected = truth("truth-state-files.json.gz")[name]["node_state"]
-    data = member_of("state-files.tar.gz", f"state-files/{name}/node-state.dat")
-    (tmp_path / NODE_STATE_FILE_NAME).write_bytes(data)
-
-    file = NodeStateFile.open(tmp_path)
-
-    assert (file.candidate_term_id, file.log_position, file.timestamp_ms) == (
-        expected["candidateTermId"],
-        expected["logPosition"],
-        expected["timestamp"],
-    )
+def test_every_flipped_bit_in_a_node_state_is_refused() -> None:
+    """Aeron has no checksum there: a lower candidate term would let this member vote twice."""
+    disk, path = MemoryFileSystem(), Path("/") / NODE_STATE_FILE_NAME
+    file = NodeStateFile.open(Path("/"), file_system=disk)
+    file.propose_max_candidate_term_id(9, 3200, 1700000000002)
     file.close()
+    data = disk.content(path)
+
+    for bit in range(80 * 8):
+        disk.damage(path, bit // 8, bytes([data[bit // 8] ^ 1 << bit % 8]))
+        with pytest.raises(ClusterError, match=r"damaged node state: path=.*restore the newest copy"):
+            NodeStateFile.open(Path("/"), file_system=disk)
+        disk.damage(path, bit // 8, data[bit // 8 : bit // 8 + 1])
 
 
 def test_candidate_term_is_durable_before_it_is_believed(tmp_path: Path) -> None:
@@ -216,7 +275,7 @@ def test_candidate_term_is_durable_before_it_is_believed(tmp_path: Path) -> None
 
     file.propose_max_candidate_term_id(3, 0, 1)
 
-    assert disk.calls == ["write 8+40", "fdatasync"]
+    assert disk.calls == ["write 0+80", "fdatasync"]
     disk.fails = True
     with pytest.raises(OSError, match="disk failed"):
         file.propose_max_candidate_term_id(4, 0, 1)
@@ -343,6 +402,43 @@ def test_lock_is_dropped_when_its_process_is_killed(tmp_path: Path) -> None:
     mark = ClusterMarkFile.open(tmp_path, member_id=0, now_ms=3)
 
     assert mark.header.pid == os.getpid()
+    mark.close()
+
+
+def test_boot_is_the_same_only_when_it_was_confirmed_under_the_same_id(tmp_path: Path) -> None:
+    """A start that fails before everything was repaired leaves the next one in doubt."""
+
+    def is_same_boot(boot_id: str, *, confirms: bool) -> bool:
+        mark = ClusterMarkFile.open(tmp_path, member_id=2, now_ms=1, boot_id=boot_id)
+        if confirms:
+            mark.confirm_boot()
+        mark.close()
+        return mark.is_same_boot
+
+    assert not is_same_boot("boot-1", confirms=False)
+    assert not is_same_boot("boot-1", confirms=True)
+    assert is_same_boot("boot-1", confirms=False)
+    assert is_same_boot("boot-1", confirms=True)
+    assert not is_same_boot("boot-2", confirms=False)
+    assert not is_same_boot("boot-2", confirms=True)
+    assert is_same_boot("boot-2", confirms=True)
+    assert not is_same_boot("boot-1", confirms=False)
+    assert not is_same_boot("", confirms=True)
+    assert not is_same_boot("", confirms=True)
+    assert not is_same_boot("boot-2", confirms=False)
+    assert not is_same_boot("b" * 129, confirms=True)
+    assert not is_same_boot("b" * 129, confirms=True)
+
+
+def test_boot_id_lies_where_aerons_header_does_not_reach(tmp_path: Path) -> None:
+    mark = ClusterMarkFile.open(tmp_path, member_id=2, now_ms=1, boot_id="0b7c-boot")
+
+    mark.confirm_boot()
+
+    data = (tmp_path / MARK_FILE_NAME).read_bytes()
+    assert data[4096:8192].rstrip(b"\0") == b"0b7c-boot"
+    assert read_mark_file(tmp_path / MARK_FILE_NAME).member_id == 2
+    assert len(data) == 1_056_768
     mark.close()
 
 
