@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.__main__ import main
 from benchmarks.failover_load import FailoverLoad
 from benchmarks.load import SEQUENCE, LoadError
 from benchmarks.member_log import MemberLog
@@ -69,6 +70,19 @@ async def test_traffic_is_steady_and_a_reply_that_comes_twice_ends_the_run() -> 
 def test_parameters_that_make_no_run_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(values))):
         FailoverParameters(**values)
+
+
+def test_an_unknown_kind_is_one_line_and_exit_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "failover", "--kinds", "kill9,fire"])
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+
+    with pytest.raises(SystemExit) as raised:
+        main()
+
+    assert raised.value.code == 2
+    assert capsys.readouterr().err == "benchmarks: kinds='fire' expected some of kill9,sigstop,cut_link\n"
 
 
 def pids_below(directory: Path) -> list[int]:
