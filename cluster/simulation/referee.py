@@ -19,9 +19,11 @@ from service_api import ClusteredService
 from service_api.types import MemberId
 from service_api.wire.message import Message, decode_message, registry_of
 
+from ..core.recording_log import RecordingLog
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
+from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import SimulatedTransport
 from .observed_service import ObservedService
@@ -55,6 +57,9 @@ class _View:
 
     commit_position: int = 0
     reported_position: int = 0
+    append_position: int = 0
+    marked_term_id: int = -1
+    """The newest term in which it has reported a position."""
     is_leader: bool = False
 
 
@@ -86,6 +91,8 @@ class Referee:
         self._trace: Trace | None = None
         self._make_service = make_service
         self._views: dict[MemberId, _View] = {}
+        self._held: dict[MemberId, tuple[object, int]] = {}
+        """How much of the committed log each member was seen to have, and on which disk."""
         self._votes: dict[tuple[MemberId, int], int] = {}
         self._paths: dict[tuple[int, int], Path] = {}
         """Segment files by recording and base position; making a path takes longer than reading from it."""
@@ -122,7 +129,10 @@ class Referee:
     def _on_node(self, member: Member) -> None:
         loop = member.machine.loop
         assert loop is not None
-        view = self._views[member.member_id] = _View()
+        assert member.node is not None
+        append_position = member.node.module.ctx.append_position
+        self._expect_kept(member, append_position)
+        view = self._views[member.member_id] = _View(append_position=append_position)
         loop.observer = lambda: self.look(member, view)
 
     # --- looking
@@ -135,6 +145,11 @@ class Referee:
         if node is None:
             return
         module = node.module
+        append_position = module.ctx.append_position
+        if append_position != view.append_position:
+            if append_position < view.append_position:
+                self._expect_kept(member, append_position)
+            view.append_position = append_position
         commit_position = module.ctx.commit_position
         if commit_position != view.commit_position:
             self._on_commit(member, view.commit_position, commit_position)
@@ -160,6 +175,23 @@ class Referee:
             )
         if position > common:
             self._on_first_commit(member, common, position)
+        self._hold(member, position)
+
+    def _hold(self, member: Member, position: int) -> None:
+        disk = member.machine.disk
+        known_disk, known_position = self._held.get(member.member_id, (disk, 0))
+        self._held[member.member_id] = disk, position if known_disk is not disk else max(position, known_position)
+
+    def _expect_kept(self, member: Member, append_position: int) -> None:
+        """A member starts or has cut its log: what is committed and was on this disk is still there."""
+        disk, position = self._held.get(member.member_id, (None, 0))
+        expect(
+            append_position >= position or disk is not member.machine.disk,
+            "what is committed and was held stays on that disk",
+            member=member.member_id,
+            held=position,
+            append_position=append_position,
+        )
 
     def _on_first_commit(self, member: Member, since: int, position: int) -> None:
         """Nobody has called this committed before: a majority must have it on disk."""
@@ -172,15 +204,17 @@ class Referee:
         )
         assert self._cluster is not None
         members = self._cluster.members.values()
-        holders = [other.member_id for other in members if self._durable_log(other, since, position) == data]
+        holders = [other for other in members if self._durable_log(other, since, position) == data]
         expect(
             2 * len(holders) > len(members),
             "what is committed is durable on a majority",
             by=member.member_id,
             since=since,
             position=position,
-            holders=holders,
+            holders=[other.member_id for other in holders],
         )
+        for holder in holders:
+            self._hold(holder, position)
         self.committed += data
         self.counts.committed_bytes = len(self.committed)
 
@@ -225,11 +259,14 @@ class Referee:
             case Vote() if message.vote:
                 self._on_vote(member, message.candidate_term_id, message.candidate_member_id)
             case AppendPosition():
-                self._on_reported(member, message.log_position)
+                self._on_reported(member, message.leadership_term_id, message.log_position)
 
-    def _on_reported(self, member: Member, position: int) -> None:
-        """A member says that it has recorded its log up to here."""
+    def _on_reported(self, member: Member, term_id: int, position: int) -> None:
+        """A member says that it has recorded its log up to here, and is in this term."""
         view = self._views[member.member_id]
+        if term_id > view.marked_term_id:
+            self._expect_marked(member, term_id)
+            view.marked_term_id = term_id
         begin, view.reported_position = min(view.reported_position, position), position
         durable = self._durable_log(member, begin, position)
         expect(
@@ -238,6 +275,18 @@ class Referee:
             member=member.member_id,
             since=begin,
             position=position,
+        )
+
+    def _expect_marked(self, member: Member, term_id: int) -> None:
+        """The first report in a term counts as a mark of it: no older log may win any more."""
+        path = DIRECTORY / "cluster" / RECORDING_LOG_FILE_NAME
+        last = RecordingLog.parse(member.machine.disk.durable_read(path, 1 << 30, 0)).last_term()
+        expect(
+            last is not None and last.leadership_term_id >= term_id,
+            "a term is marked durably before a position in it is reported",
+            member=member.member_id,
+            term=term_id,
+            marked=last,
         )
 
     def _on_vote(self, member: Member, term_id: int, candidate_id: int) -> None:
