@@ -17,6 +17,9 @@ Where it is stricter than Aeron (each has a test that fails without it):
 - *Who has lost its memory does not vote.* A member has the franchise while it has a candidate term on disk. One whose
   directory was removed may have acknowledged what it no longer holds, so it helps nobody to lead before it has caught
   up with a leader completely. Only where every log is empty may it vote and stand: so a cluster forms itself.
+- *No term is spent in vain*, so that a member on half a link unsettles nobody. Who canvassed long ago counts no more;
+  each ballot that fails makes the next nomination wait longer. A single no is a veto in the first ballot only: it may
+  come from a member that nobody else can hear.
 - *A closed link is news*: members whose process is gone are not waited for, except at the first canvass after a
   start.
 
@@ -52,6 +55,7 @@ from .events import (
 from .members import (
     ClusterMember,
     compare_log,
+    is_active,
     is_empty_log,
     is_quorum_candidate,
     is_quorum_leader,
@@ -86,6 +90,7 @@ class Election(FollowerColumn):
         self._helpless: Helpless | None = None
         self._nomination_refused: Reason | None = None
         self._failure_count = 0
+        self._failed_ballot_count = 0
         self._not_before_ns = ctx.now_ns
         self._deadline_ns = ctx.now_ns
         self._next_status_ns = ctx.now_ns
@@ -125,6 +130,7 @@ class Election(FollowerColumn):
         is_news = member.log_position == NULL_POSITION
         member.log_leadership_term_id = message.log_leadership_term_id
         member.log_position = message.log_position
+        member.time_of_last_canvass_ns = ctx.now_ns
         member.has_franchise = message.leadership_term_id > NULL_TERM_ID
         self._note_log(message.log_leadership_term_id, message.log_position)
         if is_news and state in (ElectionState.CANVASS, ElectionState.NOMINATE):
@@ -257,6 +263,7 @@ class Election(FollowerColumn):
     def on_link_changed(self, event: LinkChanged) -> None:
         """A member's process came or went."""
         if event.is_up:
+            self._failed_ballot_count = min(self._failed_ballot_count, 1)
             return
         if self._leader is not None and self._leader.member_id == event.member_id:
             self.restart(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
@@ -381,6 +388,7 @@ class Election(FollowerColumn):
 
     def _poll_canvass(self) -> None:
         ctx = self._ctx
+        self._forget_silent()
         members = list(ctx.members.values())
         if not ctx.has_franchise and ctx.is_cluster_formed:
             self._refuse_nomination(Reason(K.NO_FRANCHISE))
@@ -396,12 +404,15 @@ class Election(FollowerColumn):
     def _enter_nominate(self) -> None:
         ctx = self._ctx
         self._is_extended_canvass = False
-        self._deadline_ns = ctx.now_ns + int(ctx.random() * ctx.config.election_timeout_ns / 2)
+        delay_limit_ns = ctx.config.election_timeout_ns // 2 << min(max(self._failed_ballot_count - 2, 0), 5)
+        self._deadline_ns = ctx.now_ns + int(ctx.random() * delay_limit_ns)
 
     def _poll_nominate(self) -> None:
         ctx = self._ctx
         if not ctx.has_franchise and ctx.is_cluster_formed:
             self.restart(Reason(K.NO_FRANCHISE))
+        elif ctx.now_ns >= self._deadline_ns and not is_quorum_candidate(list(ctx.members.values()), ctx.me):
+            self.restart(Reason(K.CANVASS_OUTDATED))
         elif ctx.now_ns >= self._deadline_ns:
             ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
             self._enter(ElectionState.CANDIDATE_BALLOT, Reason(K.NOMINATION, term_id=ctx.candidate_term_id))
@@ -426,9 +437,12 @@ class Election(FollowerColumn):
         if is_unanimous_leader(members, ctx.candidate_term_id, self._excused()):
             self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.UNANIMOUS_VOTE))
         elif ctx.now_ns >= self._deadline_ns:
-            if is_quorum_leader(members, ctx.candidate_term_id):
-                self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.QUORUM_VOTE))
+            is_first = self._failed_ballot_count == 0
+            if is_quorum_leader(members, ctx.candidate_term_id, is_no_a_veto=is_first):
+                reason = Reason(K.QUORUM_VOTE if is_first else K.QUORUM_VOTE_AGAIN)
+                self._enter(ElectionState.LEADER_LOG_REPLICATION, reason)
             else:
+                self._failed_ballot_count += 1
                 self._enter(ElectionState.CANVASS, Reason(K.BALLOT_NOT_WON, term_id=ctx.candidate_term_id))
         elif ctx.now_ns >= self._next_status_ns:
             self._request_votes()
@@ -437,7 +451,7 @@ class Election(FollowerColumn):
         self._ctx.become(Role.FOLLOWER)
         self._is_extended_canvass = False
         self._deadline_ns = self._ctx.now_ns + self._ctx.config.election_timeout_ns
-        self._next_status_ns = NEVER_NS  # a voter has nothing to repeat
+        self._next_status_ns = self._deadline_ns  # a voter has nothing to repeat, but may find itself too late
 
     def _poll_follower_ballot(self) -> None:
         if self._ctx.now_ns >= self._deadline_ns:
@@ -454,7 +468,6 @@ class Election(FollowerColumn):
             member.forget_term()
         ctx.begin_log_term(ctx.leadership_term_id, ctx.append_position)
         ctx.emit(fx.OpenLogPublication(ctx.leadership_term_id, ctx.log_session_id))
-        self._deadline_ns = ctx.now_ns + 2 * ctx.config.leader_heartbeat_timeout_ns
         self._announce()
         self._poll_leader_log_replication()
 
@@ -462,9 +475,7 @@ class Election(FollowerColumn):
         ctx = self._ctx
         if self._quorum_position() >= ctx.append_position:
             self._enter(ElectionState.LEADER_REPLAY, Reason(K.QUORUM_HOLDS_LOG, position=ctx.append_position))
-        elif ctx.now_ns >= self._deadline_ns and not self._is_quorum_reachable():
-            self.restart(Reason(K.NO_FOLLOWER_QUORUM), is_failure=True)
-        else:
+        elif not self._give_up_without_quorum():
             self._announce_when_due()
 
     def _enter_leader_replay(self) -> None:
@@ -474,7 +485,20 @@ class Election(FollowerColumn):
         ctx.emit(fx.StartReplay(ctx.append_position))
 
     def _poll_leader_replay(self) -> None:
-        self._announce_when_due()
+        if not self._give_up_without_quorum():
+            self._announce_when_due()
+
+    def _give_up_without_quorum(self) -> bool:
+        """Step down when a majority has not been heard for a heartbeat timeout, however well they may hear this one."""
+        ctx = self._ctx
+        timeout_ns = ctx.config.leader_heartbeat_timeout_ns
+        if ctx.now_ns - self.state_entered_ns < 2 * timeout_ns:
+            return False
+        active_count = 1 + sum(is_active(member, ctx.now_ns, timeout_ns) for member in ctx.others)
+        if active_count >= quorum_threshold(len(ctx.members)):
+            return False
+        self.restart(Reason(K.NO_FOLLOWER_QUORUM), is_failure=True)
+        return True
 
     def _enter_leader_init(self) -> None:
         self._enter(ElectionState.LEADER_READY, Reason(K.LOG_OPEN))
@@ -619,10 +643,6 @@ class Election(FollowerColumn):
             heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
         )
 
-    def _is_quorum_reachable(self) -> bool:
-        reachable = [member for member in self._ctx.members.values() if member.is_reachable]
-        return len(reachable) * 2 > len(self._ctx.members)
-
     def _excused(self) -> set[MemberId]:
         """Whom not to wait for: who cannot be reached, except at the first canvass after a start, or may not vote."""
         me, is_waiting_for_all = self._ctx.me, self._is_extended_canvass
@@ -631,6 +651,13 @@ class Election(FollowerColumn):
             for member in self._ctx.others
             if not (member.is_reachable or is_waiting_for_all) or not may_vote_for(member, me)
         }
+
+    def _forget_silent(self) -> None:
+        """Drop what a member said that canvasses no more: it may follow a leader by now that this one cannot hear."""
+        ctx = self._ctx
+        for member in ctx.others:
+            if ctx.now_ns - member.time_of_last_canvass_ns > ctx.config.leader_heartbeat_timeout_ns:
+                member.forget_election()
 
     def _refresh_own_view(self) -> None:
         ctx = self._ctx

@@ -54,6 +54,8 @@ class LeaderTerm:
             mtu_length_bytes=ctx.config.mtu_length_bytes,
             checksums=ctx.config.checksums,
         )
+        self._steps_down_from_ns = ctx.now_ns + ctx.config.leader_heartbeat_timeout_ns
+        """Until then a canvass of a higher term is not heeded: a member that comes and goes may not end every term."""
         for member in ctx.members.values():
             member.time_of_last_append_ns = ctx.now_ns
         self._append_new_leadership_term_event()
@@ -152,6 +154,8 @@ class LeaderTerm:
         member.log_position = message.log_position
         highest = max(message.leadership_term_id, message.log_leadership_term_id)
         if highest > ctx.leadership_term_id:
+            if ctx.now_ns < self._steps_down_from_ns:
+                return None
             return Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest)
         ctx.emit(fx.StopCatchupReplay(member.member_id))
         dialogue.send_new_leadership_term(ctx, member, is_startup=False)

@@ -25,6 +25,7 @@ class ClusterMember:
     log_position: int = NULL_POSITION
     """Where its log ended by its last canvass or vote; -1 until it spoke in this election."""
 
+    time_of_last_canvass_ns: int = 0
     has_franchise: bool = True
     """Whether its last canvass named a term; one that names none never voted, or has lost its directory."""
 
@@ -147,10 +148,10 @@ def is_unanimous_leader(
     return len(asked) >= quorum_threshold(len(members)) and all(_votes(asked, candidate_term_id))
 
 
-def is_quorum_leader(members: Collection[ClusterMember], candidate_term_id: int) -> bool:
-    """Tell whether a majority voted yes in this term and not one member voted no."""
+def is_quorum_leader(members: Collection[ClusterMember], candidate_term_id: int, *, is_no_a_veto: bool) -> bool:
+    """Tell whether a majority voted yes in this term, and with a veto not one member no."""
     votes = [member.vote for member in members if member.candidate_term_id == candidate_term_id]
-    return False not in votes and votes.count(True) >= quorum_threshold(len(members))
+    return not (is_no_a_veto and False in votes) and votes.count(True) >= quorum_threshold(len(members))
 
 
 def _votes(members: Iterable[ClusterMember], candidate_term_id: int) -> list[bool]:

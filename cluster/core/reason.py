@@ -29,6 +29,7 @@ class ReasonKind(Enum):
     )
     NEXT_TERM_UNKNOWN = "leader {leader_member_id} cannot say which term follows {log_term_id}"
     NO_FOLLOWER_QUORUM = "no quorum of followers came"
+    CANVASS_OUTDATED = "no quorum would vote for this member any more"
     NO_PROGRESS = "{state} made no progress"
     BEHIND_OLDEST_SEGMENT = (
         "log ends at {position}, before the leader's oldest position {oldest_position}: stop this member, copy the "
@@ -44,6 +45,7 @@ class ReasonKind(Enum):
     NOMINATION = "nomination for term {term_id}"
     UNANIMOUS_VOTE = "every member that can be reached voted yes"
     QUORUM_VOTE = "a quorum voted yes and nobody no"
+    QUORUM_VOTE_AGAIN = "a quorum voted yes, and this is not the first ballot"
     BALLOT_NOT_WON = "ballot of term {term_id} was not won"
     VOTED = "voted for member {member_id}"
     NO_LEADER_OF_BALLOT = "no leader came of the ballot"

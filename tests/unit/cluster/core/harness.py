@@ -113,6 +113,8 @@ class Cluster:
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
         self._sequence = 0
         self._broken: set[frozenset[int]] = set()
+        self._muted: dict[tuple[int, int], None] = {}
+        """From whom to whom nothing gets through, though links stay up."""
         self._last_arrival_ns: dict[tuple[int, int], int] = {}
         self.nodes = {MemberId(member_id): Node(self, member_id) for member_id in range(member_count)}
         self.clients: dict[int, Client] = {}
@@ -190,13 +192,26 @@ class Cluster:
     def is_connected(self, a: int, b: int) -> bool:
         """Whether two members' processes are there and the network lets them talk."""
         both = self.nodes[MemberId(a)].is_alive and self.nodes[MemberId(b)].is_alive
-        return both and frozenset((a, b)) not in self._broken
+        return both and frozenset((a, b)) not in self._broken and not {(a, b), (b, a)} & self._muted.keys()
+
+    def mute(self, source: int, target: int) -> None:
+        """Let nothing through one way; nobody is told. A stream of either direction needs both: it stops, silently."""
+        if source != target:
+            self._muted[source, target] = None
+            for node, other in ((self.nodes[MemberId(source)], target), (self.nodes[MemberId(target)], source)):
+                if node.is_alive:
+                    node.stall_streams(MemberId(other))
+
+    def term_id(self) -> int:
+        """The highest term that any member's disk knows of."""
+        return max(node.disk.candidate_term_id for node in self.nodes.values())
 
     def send(self, source: Node, target_id: MemberId, message: Message) -> None:
         """Carry a consensus message: in order, late, or not at all."""
-        if not self.is_connected(source.member_id, target_id) or self.random.random() < self.drop_rate:
-            return
         key = (source.member_id, target_id)
+        is_there = self.nodes[target_id].is_alive and frozenset(key) not in self._broken and key not in self._muted
+        if not is_there or self.random.random() < self.drop_rate:
+            return
         arrival_ns = max(self.now_ns + self.delay(), self._last_arrival_ns.get(key, 0))
         self._last_arrival_ns[key] = arrival_ns
         incarnation = self.nodes[target_id].incarnation
@@ -204,7 +219,7 @@ class Cluster:
 
     def _arrive(self, key: tuple[int, int], incarnation: int, message: Message) -> None:
         target = self.nodes[MemberId(key[1])]
-        if frozenset(key) not in self._broken and target.incarnation == incarnation:
+        if frozenset(key) not in self._broken and key not in self._muted and target.incarnation == incarnation:
             target.post(message)
 
     def partition(self, a: int, b: int, *, is_news: bool = True) -> None:
@@ -226,12 +241,20 @@ class Cluster:
             self.partition(member_id, other, is_news=is_news)
 
     def heal(self) -> None:
-        """Mend the network."""
-        for pair in sorted(map(sorted, self._broken)):
-            self._broken.discard(frozenset(pair))
-            if self.is_connected(*pair):
-                self._tell_link(pair[0], pair[1], is_up=True)
-                self._tell_link(pair[1], pair[0], is_up=True)
+        """Mend the network; connections that stood still are found to be dead."""
+        for source, target in self._muted:
+            for end in (source, target):
+                self.nodes[MemberId(end)].break_streams(MemberId(source + target - end))
+        self._muted.clear()
+        for a, b in sorted(map(sorted, self._broken)):
+            self.mend(a, b)
+
+    def mend(self, a: int, b: int) -> None:
+        """Let two members find one another again."""
+        self._broken.discard(frozenset((a, b)))
+        if self.is_connected(a, b):
+            self._tell_link(a, b, is_up=True)
+            self._tell_link(b, a, is_up=True)
 
     def _tell_links(self, node: Node, *, is_up: bool) -> None:
         for other in self.nodes:
@@ -325,6 +348,7 @@ class Cluster:
         is_settled = self.run_until(self._is_settled, limit_ns=limit_ns)
         expect(is_settled, "a whole cluster comes to rest", cluster=self, failures=self.failures)
         self.run(600 * MS)
+        self.run_until(self._is_settled, limit_ns=limit_ns)  # a session may just have timed out
         self.expect_equal()
         self.expect_nothing_left_to_do()
 

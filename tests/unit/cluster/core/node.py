@@ -93,6 +93,7 @@ class Stream:
     def __init__(self, cluster: Cluster, source: Node, target: Node, log_session_id: int) -> None:
         self.cluster, self.source, self.target, self.log_session_id = cluster, source, target, log_session_id
         self.is_open = True
+        self.is_stalled = False
         self.position = 0
         self._buffer = bytearray()
         self._last_ns = 0
@@ -124,7 +125,7 @@ class Stream:
             self.cluster.after(self.cluster.delay(), lambda: self.target.tell_closed(self, reason))
 
     def _arrive(self, data: bytes) -> None:
-        if not self.is_open or not self.target.is_reading(self):
+        if not self.is_open or self.is_stalled or not self.target.is_reading(self):
             return
         self._buffer += data
         if self.target.is_paused:
@@ -229,9 +230,17 @@ class Node:
 
     def break_streams(self, other: MemberId) -> None:
         """The network between this member and another is gone."""
+        if not self.is_alive:
+            return
         for stream in self._streams():
             if other in (stream.source.member_id, stream.target.member_id):
                 stream.close("link broke")
+
+    def stall_streams(self, other: MemberId) -> None:
+        """Nothing gets through to another member or from it, and nobody is told."""
+        for stream in self._streams():
+            if other in (stream.source.member_id, stream.target.member_id):
+                stream.is_stalled = True
 
     # --- turns
 

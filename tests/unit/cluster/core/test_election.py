@@ -167,10 +167,32 @@ def test_canvass_of_a_starting_node_waits_for_all_then_for_a_majority() -> None:
     solo.feed(solo.canvass(1, 0, 64), ev.LinkChanged(MemberId(2), is_up=False))
 
     solo.wait(CANVASS_TIMEOUT - MS)
+    solo.feed(solo.canvass(1, 0, 64))
     assert solo.is_in(S.CANVASS)
     solo.wait(2 * MS)
 
     assert solo.is_in(S.NOMINATE, S.CANDIDATE_BALLOT)
+
+
+def test_member_that_canvassed_long_ago_counts_no_more() -> None:
+    """It may follow by now a leader that this member cannot hear: to stand would only disturb them."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.canvass(1, 0, 64), ev.LinkChanged(MemberId(2), is_up=False))
+
+    solo.wait(2 * CANVASS_TIMEOUT)
+
+    assert solo.is_in(S.CANVASS)
+
+
+def test_nomination_is_given_up_when_others_turn_out_to_hold_more() -> None:
+    """A term is not spent on a ballot that cannot be won."""
+    solo = Solo(terms=[(0, 0, 64)], chance=0.99).reach_nominate()
+
+    effects = solo.feed(solo.canvass(1, 0, 96), solo.canvass(2, 0, 96))
+    effects += solo.wait(ELECTION_TIMEOUT)
+
+    assert path(effects)[:1] == ["INIT"]
+    assert of(effects, fx.PersistCandidateTerm) == []
 
 
 def test_canvass_goes_on_without_a_majority() -> None:
@@ -324,6 +346,34 @@ def test_one_no_is_a_veto() -> None:
 
     assert path(effects)[:1] == ["CANVASS"]
     assert solo.ctx.role is Role.FOLLOWER
+
+
+def test_no_counts_as_one_vote_from_the_second_ballot_on() -> None:
+    """It may come from a member with a newer log that a minority hears: then there would never be a leader."""
+    solo = Solo().reach_candidate_ballot()
+    solo.feed(solo.vote(1, vote=True), solo.vote(2, vote=False))
+    solo.wait(ELECTION_TIMEOUT)
+    solo.reach_candidate_ballot()
+
+    solo.feed(solo.vote(1, vote=True), solo.vote(2, vote=False))
+    effects = solo.wait(ELECTION_TIMEOUT)
+
+    assert path(effects)[:1] == ["LEADER_LOG_REPLICATION"]
+
+
+def test_nominations_come_later_and_later_while_ballots_fail() -> None:
+    """Else a candidate that nobody hears raises its term twice a second."""
+    solo = Solo(chance=0.5)
+    waits = []
+    for _ in range(9):
+        solo.reach_nominate()
+        began_ns = solo.now_ns
+        while not solo.is_in(S.CANDIDATE_BALLOT):
+            solo.wait(MS)
+        waits.append((solo.now_ns - began_ns) // MS)
+        solo.wait(ELECTION_TIMEOUT)
+
+    assert waits == [13, 13, 13, 25, 50, 100, 200, 400, 400]
 
 
 def test_ballot_without_a_majority_ends_in_a_canvass() -> None:
@@ -650,6 +700,19 @@ def test_winner_that_nobody_can_hear_gives_up() -> None:
     """A quorum is out of reach for two heartbeat timeouts: begin again rather than wait for ever."""
     solo = Solo(terms=[(0, 0, 64)]).reach_leader_log_replication()
     solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LinkChanged(MemberId(2), is_up=False))
+
+    effects = solo.wait(500 * MS)
+
+    assert path(effects)[:1] == ["INIT"]
+
+
+@pytest.mark.parametrize("state", ["LEADER_LOG_REPLICATION", "LEADER_REPLAY"])
+def test_winner_that_hears_nobody_gives_up_though_links_are_up(state: str) -> None:
+    """It is heard, and those who hear it follow it: nobody else would lead."""
+    solo = Solo(terms=[(0, 0, 64)]).reach_leader_log_replication()
+    if state == "LEADER_REPLAY":
+        solo.feed(solo.append_position(1, 64))
+    assert solo.state.name == state
 
     effects = solo.wait(500 * MS)
 

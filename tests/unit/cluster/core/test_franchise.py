@@ -201,7 +201,9 @@ def test_nomination_does_not_wait_for_a_newcomer_nor_count_it() -> None:
     newcomers = [solo.canvass(member_id, -1, 0) for member_id in (1, 2, 3)]
 
     solo.feed(*newcomers, solo.canvass(4, 0, 64))
-    solo.wait(2_000 * MS)
+    solo.wait(590 * MS)
+    solo.feed(*newcomers, solo.canvass(4, 0, 64))
+    solo.wait(100 * MS)
     assert solo.is_in(S.CANVASS)
     (refused,) = of(solo.effects, fx.NominationRefused)
     assert refused.reason == Reason(

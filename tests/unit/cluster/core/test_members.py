@@ -255,13 +255,21 @@ def test_leader_is_unanimous_without_the_excused_if_the_rest_is_a_majority() -> 
 )
 def test_quorum_leader_needs_a_majority_and_not_one_no(votes: tuple[bool | None, ...], expected: bool) -> None:
     """ClusterMemberTest.isQuorumLeader…: one NO is a veto, aeron.md §10 hazard 7."""
-    assert is_quorum_leader([voter(index, vote) for index, vote in enumerate(votes)], 5) is expected
+    assert is_quorum_leader([voter(index, vote) for index, vote in enumerate(votes)], 5, is_no_a_veto=True) is expected
+
+
+def test_no_is_not_a_veto_for_ever() -> None:
+    """It may come from a member that nobody else can hear. Raft knows no veto."""
+    voters = [voter(index, vote) for index, vote in enumerate((True, True, False))]
+
+    assert is_quorum_leader(voters, 5, is_no_a_veto=False)
+    assert not is_quorum_leader(voters[:1] + voters[2:] + [voter(3, None)], 5, is_no_a_veto=False)
 
 
 def test_votes_of_another_term_neither_help_nor_veto() -> None:
     """ClusterMemberTest.isQuorumLeaderReturnsFalseWhenQuorumIsNotReached."""
-    assert not is_quorum_leader([voter(0, True), voter(1, True, term_id=4), voter(2, None)], 5)
-    assert is_quorum_leader([voter(0, True), voter(1, True), voter(2, False, term_id=4)], 5)
+    assert not is_quorum_leader([voter(0, True), voter(1, True, term_id=4), voter(2, None)], 5, is_no_a_veto=True)
+    assert is_quorum_leader([voter(0, True), voter(1, True), voter(2, False, term_id=4)], 5, is_no_a_veto=True)
 
 
 def test_a_member_forgets_what_belongs_to_an_older_election_or_term() -> None:
