@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -50,6 +50,7 @@ from .flags import (
 )
 from .report import Report, as_json, describe_outcome, find_commit, print_report
 from .seed_job import SeedJob
+from .trace_output import TraceOutput
 from .view import SimView
 from .workers import WorkerPool, run_guarded
 
@@ -210,26 +211,22 @@ def _shrink_failures(report: Report, view: SimView, pool: WorkerPool, clock: Sys
 def _trace(seed: int, options: Options, job: SeedJob, file: Path | None) -> int:
     """Run one seed in this process and write every line of its trace; the result is the exit status."""
     with contextlib.ExitStack() as stack:
-        out: TextIO = sys.stdout
+        output = TraceOutput(sys.stdout)
         if file is not None:
             try:
-                out = stack.enter_context(file.open("w", encoding="utf-8"))
+                output = TraceOutput(stack.enter_context(file.open("w", encoding="utf-8")))
             except OSError as error:
                 raise ConfigurationError(f"trace cannot be written: file={file} reason={error.strerror}") from error
+        stack.enter_context(output.with_member_logs())
+
+        def simulate(seed: int, options: Options) -> Outcome:
+            return job.run(seed, options, write_line=output.write_line)
+
         try:
-            outcome = run_guarded(
-                lambda seed, options: job.run(seed, options, write_line=lambda line: _write(out, line)), seed, options
-            )
+            outcome = run_guarded(simulate, seed, options)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-        except BrokenPipeError:
-            sys.stderr.close()  # the reader of a pipe has seen enough (`| head`)
-            return 0
     typer.echo(describe_outcome(outcome), err=True)
     if outcome.failure is not None:
         typer.echo(f"quorate: {outcome.failure.message}", err=True)
     return 0 if outcome.failure is None else EXIT_FAILED
-
-
-def _write(out: TextIO, line: str) -> None:
-    out.write(line + "\n")

@@ -161,13 +161,16 @@ def _verdict(report: Report) -> Text:
     failed_count, seed_count = len(report.totals.failures), report.totals.seed_count
     begin = "interrupted: " if report.is_interrupted else ""
     if failed_count:
-        return Text(f"{begin}{failed_count:,} of {seed_count:,} seeds failed", style="bold red")
-    return Text(f"{begin}{seed_count:,} seeds, no failure", style="yellow" if report.is_interrupted else "bold green")
+        return Text(f"{begin}{failed_count:,} of {seed_count:,} seed{_s(seed_count)} failed", style="bold red")
+    return Text(
+        f"{begin}{seed_count:,} seed{_s(seed_count)}, no failure",
+        style="yellow" if report.is_interrupted else "bold green",
+    )
 
 
 def _counts(report: Report) -> Table:
     totals = report.totals
-    processes = f"{report.job_count} process{'' if report.job_count == 1 else 'es'}"
+    processes = f"{report.job_count} process" + ("" if report.job_count == 1 else "es")
     table = _new_table()
     table.add_column(justify="left")
     table.add_column(justify="right")
@@ -233,6 +236,10 @@ def _wrapped(text: str) -> list[str]:
     for line in text.splitlines():
         broken += wrap(line, 110, initial_indent="    ", subsequent_indent="    ", break_long_words=True) or [""]
     return broken
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _new_table() -> Table:

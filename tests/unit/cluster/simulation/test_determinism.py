@@ -1,0 +1,65 @@
+"""The same seed gives the same run, to the event: twice in a process, and in processes that hash otherwise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.simulation.run import Options, simulate
+
+ROOT = Path(__file__).resolve().parents[4]
+OPTIONS = Options(member_count=3, safety_timeouts=5)
+SEEDS = (0, 3)
+
+PROGRAM = """
+import gc, sys
+from cluster.simulation.run import Options, simulate
+gc.set_threshold(int(sys.argv[1]))
+print(simulate(int(sys.argv[2]), Options(member_count=3, safety_timeouts=5)).trace_hash)
+"""
+
+
+def trace_hash_elsewhere(seed: int, *, hash_seed: str, gc_threshold: int) -> str:
+    """The trace hash of a fresh interpreter, which hashes text otherwise and collects garbage at other moments."""
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(gc_threshold), str(seed)],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_seed_gives_the_same_trace_here_and_elsewhere(seed: int) -> None:
+    here = simulate(seed, OPTIONS)
+    again = simulate(seed, OPTIONS)
+
+    assert here.event_count > 1_000
+    assert again.trace_hash == here.trace_hash
+    assert again.event_count == here.event_count
+    assert trace_hash_elsewhere(seed, hash_seed="1", gc_threshold=700) == here.trace_hash
+    assert trace_hash_elsewhere(seed, hash_seed="2", gc_threshold=200) == here.trace_hash
+
+
+def test_another_seed_gives_another_trace() -> None:
+    hashes = {simulate(seed, Options(safety_timeouts=1)).trace_hash for seed in range(3)}
+
+    assert len(hashes) == 3
+
+
+def test_writing_the_lines_of_a_trace_does_not_change_it() -> None:
+    lines: list[str] = []
+
+    silent = simulate(1, Options(safety_timeouts=1))
+    written = simulate(1, Options(safety_timeouts=1), write_line=lines.append)
+
+    assert lines
+    assert written.trace_hash == silent.trace_hash
