@@ -19,6 +19,7 @@ TASK_OWNERS = {
     "archive/conductor.py": "awaits the executor's future itself, shielded, so that file work is never abandoned",
     "archive/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
     "client/connection.py": "owns its dials; closing cancels and joins them",
+    "cluster/simulation/machine.py": "the main task of a simulated process, which dies with the process, unjoined",
 }
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""
 
