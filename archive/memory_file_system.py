@@ -326,6 +326,17 @@ class MemoryFileSystem:
                     changed[at : at + end - begin] = data[begin - offset : end - offset]
                     file.undo[sector] = bytes(changed)
 
+    def drop_unsynced(self, path: Path) -> None:
+        """Give up what was written to a file since its last sync: what a kernel may do when a sync fails.
+
+        From here on reads see what is durable, and a sync succeeds.
+        """
+        with self._lock:
+            file = self._existing(path)
+            self._used_bytes -= len(file.data)
+            file.lose_power(lambda: False)
+            self._used_bytes += len(file.data)
+
     def _drop_handles(self) -> None:
         for file in self._handles.values():
             file.lock_handle = None

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from archive.memory_file_system import MemoryFileSystem
 from service_api import ClusterError
 from service_api.types import MemberId
 
@@ -48,6 +49,7 @@ KINDS: Final = (
     Kind("kill_leader", 0.5, 6.0),
     Kind("power_loss", 0.6, 5.0),
     Kind("power_loss_all", 0.3, 15.0),
+    Kind("end_midway", 0.5, 5.0),
     Kind("stop", 0.4, 6.0),
     Kind("stop_all", 0.2, 15.0),
     Kind("pause", 0.5, 5.0),
@@ -60,6 +62,7 @@ KINDS: Final = (
     Kind("flip_node_state", 0.2, 15.0),
     Kind("disk_error", 0.3, 8.0),
     Kind("disk_full", 0.2, 12.0),
+    Kind("short_write", 0.3, 5.0),
     Kind("wipe", 0.3, 12.0),
     Kind("client_kill", 0.3, 6.0),
 )
@@ -236,7 +239,8 @@ class Nemesis:
 
     def _stop_all(self, random: Random) -> bool:
         """All at once, as an operator would restart a cluster."""
-        return any([self._stop_member(member) for member in self._cluster.members.values()])
+        stopped = [self._stop_member(member) for member in self._cluster.members.values()]
+        return any(stopped)
 
     def _stop_member(self, member: Member) -> bool:
         loop, node = member.machine.loop, member.node
@@ -265,8 +269,32 @@ class Nemesis:
     def _cut_power(self, member: Member, random: Random) -> None:
         rate = random.choice((0.0, 0.5, 0.5, 1.0))
         keep = self._keep_random
+        if self._excused.get(member.member_id) == "stop":
+            del self._excused[member.member_id]
         self._cluster.lose_power(member.member_id, lambda: keep.random() < rate)
         self._restart_later(member, random)
+
+    def _end_midway(self, random: Random) -> bool:
+        """The machine or the process stops between two operations of the disk, in the middle of a job or not."""
+        member = self._member(random)
+        machine = member.machine
+        remaining, is_power = random.randrange(1, 30), random.random() < 0.7
+        if not member.is_running or member.member_id in self._excused or member.member_id in self._referee.damaged:
+            return False
+
+        def stop(name: str, path: object, length: int) -> None:
+            nonlocal remaining
+            remaining -= 1
+            if remaining == 0 and member.is_running:
+                machine.on_disk_operation = _off
+                if is_power:
+                    self._cut_power(member, random)
+                else:
+                    self._kill_member(member, random)
+                _off(name, path, length)
+
+        machine.on_disk_operation = stop
+        return True
 
     def _pause(self, random: Random) -> bool:
         member = self._member(random)
@@ -281,6 +309,8 @@ class Nemesis:
 
     def _restart(self, member: Member) -> None:
         if not self._is_over and not member.is_running:
+            if member.machine.on_disk_operation is _off:
+                member.machine.on_disk_operation = _no_fault
             self._cluster.start(member.member_id)
 
     def _client_kill(self, random: Random) -> bool:
@@ -321,6 +351,9 @@ class Nemesis:
             remaining -= 1
             if remaining == 0:
                 member.machine.on_disk_operation = _no_fault
+                if name == "sync":
+                    assert isinstance(path, Path)
+                    member.machine.disk.drop_unsynced(path)
                 raise OSError(errno.EIO, "simulated disk error", str(path))
 
         if not member.is_running or member.member_id in self._excused:
@@ -339,6 +372,16 @@ class Nemesis:
         self._after(self._duration_ns(random, 1.0), self._free_disk, member)
         return True
 
+    def _short_write(self, random: Random) -> bool:
+        """The disk takes less than it is given, for a while."""
+        disk = self._member(random).machine.disk
+        disk.write_limit_bytes = random.choice((40, 100, 700))
+        self._after(self._duration_ns(random, 0.5), self._mend_writes, disk)
+        return True
+
+    def _mend_writes(self, disk: MemoryFileSystem) -> None:
+        disk.write_limit_bytes = None
+
     def _free_disk(self, member: Member) -> None:
         member.machine.disk.capacity_bytes = None
 
@@ -356,8 +399,15 @@ class Nemesis:
         ends = [end for end in self._referee.delivered if end < len(self._referee.committed) - 8_192]
         if len(ends) < 3 or not self._may_damage(member) or not self._referee.has_committed(member):
             return False
-        begin = ends[random.randrange(len(ends) - 1)]
         segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
+        newest_base = len(self._referee.committed) // segment_length * segment_length
+        newest = [end for end in ends[:-1] if end > newest_base]
+        if newest and random.random() < 0.5:
+            # Where the next start looks for the end of the log: it must not take this for the end.
+            ends = newest
+            if member.is_running:
+                self._kill_member(member, random)
+        begin = ends[random.randrange(len(ends) - bool(len(ends) > 1))]
         offset = begin + random.randrange(64)
         if begin // term_length != (begin + 96) // term_length:
             return False  # padding may follow, which nobody reads
@@ -483,7 +533,7 @@ class Nemesis:
     def _mend_machine(self, member: Member) -> None:
         machine = member.machine
         machine.on_disk_operation = _no_fault
-        machine.disk.capacity_bytes = None
+        machine.disk.capacity_bytes = machine.disk.write_limit_bytes = None
         machine.timing.stall_until_ns = 0
         if self._excused.get(member.member_id) == "flip":
             self._cluster.kill(member.member_id)
@@ -500,6 +550,11 @@ class Nemesis:
                 for name in self._addresses():
                     self._network.block(name, member.machine.address)
                     self._network.block(member.machine.address, name)
+
+
+def _off(name: str, path: object, length: int) -> None:
+    """The process is gone: what it still tries to do must not reach the disk."""
+    raise OSError(errno.EIO, "the process has ended", str(path))
 
 
 def _no_fault(name: str, path: object, length: int) -> None:

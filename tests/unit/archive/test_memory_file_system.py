@@ -252,3 +252,14 @@ def test_writes_from_several_threads_all_arrive() -> None:
         thread.join()
 
     assert disk.durable_read(FILE, EVERYTHING, 0) == b"".join(bytes([n + 1]) * 51200 for n in range(4))
+
+
+def test_what_a_failed_sync_gave_up_is_not_made_durable_by_the_next_one() -> None:
+    disk, handle = make(b"old" * 400)
+    disk.pwrite(handle, b"new" * 500, 0)
+
+    disk.drop_unsynced(FILE)
+    disk.sync_file(handle)
+
+    assert disk.content(FILE) == disk.durable_read(FILE, EVERYTHING, 0) == b"old" * 400
+    assert disk.used_bytes == 1200
