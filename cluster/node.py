@@ -142,9 +142,11 @@ class Node:
                 file_system=host.file_system,
                 make_worker=host.make_worker,
                 monotonic_ns=host.clock.monotonic_ns,
+                is_power_loss_possible=not files.mark.is_same_boot,
             )
             try:
                 recording = await _open_log(archive, files.recording_log.recording_log)
+                files.mark.confirm_boot()
                 yield cls(config, service, archive, recording, files, host)
             finally:
                 await archive.aclose()
@@ -262,6 +264,7 @@ def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
                 now_ms=host.clock.epoch_time(),
                 file_system=disk,
                 try_lock=host.try_lock,
+                boot_id=host.boot_id,
             )
             stack.callback(mark.close)
             node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)
