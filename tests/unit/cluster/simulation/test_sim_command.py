@@ -116,16 +116,6 @@ def test_a_failure_ends_in_a_command_that_replays_it(
     assert "1 of 1 seed failed" in printed
 
 
-def test_a_service_of_ones_own_is_sent_its_own_requests(
-    services: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = run("--seeds", "0:1", *SHORT, *services[:-1], f"{services[-1]}:Counter", "-o", "json")
-
-    report = json.loads(capsys.readouterr().out)
-    assert status == 0
-    assert report["acknowledged_count"] > 0
-
-
 def test_a_service_that_raises_is_at_fault(services: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--length", "4", "--no-shrink", *services[:-1], f"{services[-1]}:Picky", "-o", "json")
     status = run("--seeds", "0:1", *arguments)
@@ -250,3 +240,27 @@ def test_help_does_not_import_the_simulator() -> None:
     )
 
     assert result.stdout.strip() == "[]"
+
+
+# --- the page about it
+
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "simulation.md"
+
+
+def test_the_page_names_every_kind_of_fault() -> None:
+    rows = [line.split("|")[1].strip().strip("`") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+
+    assert rows == [*KIND_NAMES]
+
+
+def test_the_service_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "counter_of_the_page.py").write_text(PAGE.read_text().partition("```python\n")[2].partition("```")[0])
+
+    status = run(
+        *("--seeds", "0:1", *SHORT, "--service-dir", str(tmp_path), "--service", "counter_of_the_page:Counter", "-o"),
+        "json",
+    )
+
+    assert status == 0
+    assert json.loads(capsys.readouterr().out)["acknowledged_count"] > 0
