@@ -15,7 +15,7 @@ from service_api.wire.frame import HEADER_LENGTH
 
 from .catalog import Catalog
 from .descriptor import RecordingDescriptor, RecordingState
-from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
+from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
 from .file_system import FileSystem, OsFileSystem, read_fully
 from .frame_check import FrameRules
 from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
@@ -74,6 +74,8 @@ class Archive:
         self._file_system = file_system
         self._make_worker = make_worker
         self._monotonic_ns = monotonic_ns
+        self.on_corruption: Callable[[CorruptionError], None] | None = None
+        """Called by `read`, before it raises, for whoever is to stop when what was recorded is not there any more."""
         self._torn_limit_bytes = UNSYNCED_LIMIT_BYTES if is_power_loss_possible else 0
         self._catalog = Catalog(file_system, directory, sync_level=config.file_sync_level)
         self._active: dict[int, Recording] = {}
@@ -277,12 +279,15 @@ class Archive:
     def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
         """Read whole durable frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
 
-        Never past `stop_position`, nor past the end of a segment; b"" at the end. A blocking read of what is
-        mostly in the page cache.
+        Never past `stop_position`, nor past the end of a segment; b"" at the end. Every frame is checked, with its
+        checksum where the recording has them: what does not check out never leaves the archive. A blocking read of what
+        is mostly in the page cache.
 
         Raises:
-            ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have.
-            CorruptionError: there is no whole frame at `position`.
+            ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have, or of
+                which the segments were removed.
+            CorruptionError: there is no right frame at `position`; `on_corruption` has been told. Right frames before
+                a wrong one are returned.
         """
         descriptor = self.descriptor(recording_id)
         active = self._active.get(recording_id)
@@ -296,25 +301,13 @@ class Archive:
             )
         if position == stop_position:
             return b""
-        base_position = descriptor.segment_base_position(position)
-        handle = self._read_handle(descriptor, base_position, active)
-        available = min(stop_position, base_position + descriptor.segment_file_length) - position
-        offset = position - base_position
-        wanted = max(HEADER_LENGTH, min(limit_bytes, available))
-        data = read_fully(self._file_system, handle, wanted, offset)
-        whole = len(data) if len(data) == available else _whole_frames_length(data)
-        if not whole:
-            frame_length = int.from_bytes(data[:4], "little", signed=True)
-            aligned = (frame_length + 31) & -32
-            if frame_length < HEADER_LENGTH or aligned > available:
-                raise CorruptionError(
-                    f"no whole frame: frame_length={frame_length} available={available}",
-                    recording_id=recording_id,
-                    position=position,
-                )
-            data = read_fully(self._file_system, handle, aligned, offset)
-            whole = len(data)
-        return data if whole == len(data) else data[:whole]
+        try:
+            return self._read_frames(descriptor, active, position, limit_bytes, stop_position)
+        except CorruptionError as error:
+            _log.error("recording.damaged", recording_id=recording_id, position=position, reason=str(error))
+            if self.on_corruption is not None:
+                self.on_corruption(error)
+            raise
 
     async def aclose(self) -> None:
         """Stop every active recording and close the files. A recording that has failed keeps no stop
@@ -336,6 +329,37 @@ class Archive:
         self._active.clear()
         self._forget_read_handles(None)
         self._catalog.close()
+
+    def _read_frames(
+        self,
+        descriptor: RecordingDescriptor,
+        active: Recording | None,
+        position: int,
+        limit_bytes: int,
+        stop_position: int,
+    ) -> bytes:
+        """Read the right frames from `position` on: as many as fit, but one at least."""
+        base_position = descriptor.segment_base_position(position)
+        handle = self._read_handle(descriptor, position, active)
+        available = min(stop_position, base_position + descriptor.segment_file_length) - position
+        offset = position - base_position
+        rules = FrameRules.of(descriptor)
+        data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
+        whole = _right_frames_length(rules, data, position)
+        if not whole:
+            frame_length = int.from_bytes(data[:4], "little", signed=True)
+            if len(data) < (frame_length + 31) & -32 <= available:
+                data = read_fully(self._file_system, handle, (frame_length + 31) & -32, offset)
+                whole = _right_frames_length(rules, data, position)
+        if not whole:
+            fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
+            raise CorruptionError(
+                f"recorded frame does not check out: {fault}; run `quorate archive verify`, then restore this "
+                "directory from a copy, or remove it to let the member catch up",
+                recording_id=descriptor.recording_id,
+                position=position,
+            )
+        return data if whole == len(data) else data[:whole]
 
     def _open(self) -> None:
         """Load the catalog and repair what a crash left. Blocks."""
@@ -425,8 +449,9 @@ class Archive:
     def _files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
         return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
 
-    def _read_handle(self, descriptor: RecordingDescriptor, base_position: int, active: Recording | None) -> int:
-        """Return an open handle of a segment: the writer's own, or else one of a few kept open."""
+    def _read_handle(self, descriptor: RecordingDescriptor, position: int, active: Recording | None) -> int:
+        """Return an open handle of the segment of `position`: the writer's own, or else one of a few kept open."""
+        base_position = descriptor.segment_base_position(position)
         if active is not None:
             handle = active.handle_at(base_position)
             if handle is not None:
@@ -438,6 +463,7 @@ class Archive:
             try:
                 handle = self._file_system.open_file(path, writable=False)
             except FileNotFoundError as error:
+                self._refuse_if_below_oldest(descriptor, position)
                 raise CorruptionError(
                     f"segment file missing: expected={path.name}",
                     recording_id=descriptor.recording_id,
@@ -448,6 +474,12 @@ class Archive:
                 self._file_system.close_file(self._read_handles.pop(oldest))
         self._read_handles[key] = handle
         return handle
+
+    def _refuse_if_below_oldest(self, descriptor: RecordingDescriptor, position: int) -> None:
+        """Raise when the segment of `position` is not just missing, but older than all that are here."""
+        bases = self._files(descriptor).base_positions()
+        if bases and position < bases[0]:
+            raise behind_oldest(descriptor.recording_id, position=position, oldest_position=bases[0])
 
     def _forget_read_handles(self, recording_id: int | None) -> None:
         """Close the handles kept for a recording, or for all."""
@@ -492,13 +524,12 @@ def _stop_position(descriptor: RecordingDescriptor) -> int:
     return descriptor.stop_position
 
 
-def _whole_frames_length(data: bytes) -> int:
-    """How many bytes of `data` are whole frames."""
-    offset = 0
-    while offset + HEADER_LENGTH <= len(data):
-        frame_length = int.from_bytes(data[offset : offset + 4], "little", signed=True)
-        end = offset + ((frame_length + 31) & -32)
-        if frame_length < HEADER_LENGTH or end > len(data):
+def _right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
+    """How many bytes of `data`, which begins at `position`, are whole frames that check out."""
+    end = 0
+    while end < len(data):
+        following, _ = rules.skip_right_frames(data, end, position + end, len(data))
+        if following == end:
             break
-        offset = end
-    return offset
+        end = following
+    return end

@@ -73,3 +73,14 @@ class CorruptionError(ArchiveError):
 
     def __init__(self, message: str, *, recording_id: int | None = None, position: int | None = None) -> None:
         super().__init__(message, code=ArchiveErrorCode.CORRUPT, recording_id=recording_id, position=position)
+
+
+def behind_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:
+    """Say that what was asked for is older than everything that is kept here, and what to do about it."""
+    return ArchiveError(
+        f"the follower is behind the oldest segment of this archive: asked={position} "
+        f"oldest_position={oldest_position}; copy a newer directory to it, or restore a snapshot there",
+        code=ArchiveErrorCode.INVALID_POSITION,
+        recording_id=recording_id,
+        position=position,
+    )

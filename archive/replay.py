@@ -1,6 +1,7 @@
 """Replaying a range of a recording into a sink, following the live end while the recording grows.
 
-Whole frames, exactly as recorded, in chunks that never cross a segment. Only durable bytes are replayed. The
+Whole frames, exactly as recorded, in chunks that never cross a segment. Only durable bytes are replayed, and only
+frames that check out: the replay ends with a CorruptionError in front of the first that does not. The
 sink's `drain` is the flow control: a slow reader slows its own replay and nothing else.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from .conductor import Archive
-from .errors import ArchiveError, ArchiveErrorCode
+from .errors import ArchiveError, ArchiveErrorCode, behind_oldest
 
 CHUNK_LENGTH_BYTES: Final = 64 << 10
 LIMIT_POLL_INTERVAL_S: Final = 0.01
@@ -48,7 +49,9 @@ class ReplaySession:
         descriptor = archive.descriptor(recording_id)
         end_position = archive.recorded_position(recording_id)
         beyond_end = position > end_position and archive.active_recording(recording_id) is None
-        if position < descriptor.start_position or position % 32 or beyond_end:
+        if position < descriptor.start_position:
+            raise behind_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
+        if position % 32 or beyond_end:
             raise ArchiveError(
                 f"cannot replay: start_position={descriptor.start_position} end_position={end_position}",
                 code=ArchiveErrorCode.INVALID_POSITION,
@@ -76,6 +79,7 @@ class ReplaySession:
 
         Raises:
             ArchiveError: the recording failed, or cannot be read. What the sink raises is passed on.
+            CorruptionError: the frame at `position` is not what was recorded; everything before it was sent.
         """
         while True:
             end_position = self._available_position()

@@ -83,7 +83,8 @@ class ArchiveServer:
         """Control session and replay session ids: never the same twice in one server."""
         self._connection_limit = connection_limit
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In order of connection: a set would be run through in the order of addresses in memory."""
 
     def __repr__(self) -> str:
         return f"<ArchiveServer connections={len(self._tasks)}/{self._connection_limit}>"
@@ -110,7 +111,7 @@ class ArchiveServer:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(list(self._tasks))
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -121,14 +122,14 @@ class ArchiveServer:
             _log.warning("archive_connection.refused", connection_limit=self._connection_limit)
             writer.transport.abort()
             return
-        self._tasks.add(task)
+        self._tasks[task] = None
         try:
             await ControlSession(self, reader, writer).run()
         except asyncio.CancelledError:
             # Only `aclose` cancels; the task must end without an exception for the stream's own callback.
             pass
         finally:
-            self._tasks.discard(task)
+            del self._tasks[task]
             writer.transport.abort()
 
 

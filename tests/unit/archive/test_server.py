@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from archive import Archive, ArchiveError, ArchiveErrorCode, Recording, messages
+from archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording, messages
 from archive.client import ArchiveClient
 from archive.control import CONTROL_STREAM_ID, PROTOCOL_VERSION, RESPONSE_STREAM_ID, encode_request
 from archive.memory_file_system import MemoryFileSystem
@@ -161,18 +161,115 @@ async def test_replication_goes_on_from_where_the_recording_ends() -> None:
     assert read_all(target) == written
 
 
-async def test_damaged_frame_is_not_replicated() -> None:
+async def test_damaged_frame_never_leaves_the_archive() -> None:
     disk = MemoryFileSystem()
     source, target = await launch(disk), await launch()
     theirs, ours = await start(source), await start(target)
     written = append(theirs, StreamBuilder(), [100] * 20)  # 160 bytes a frame
     disk.damage(DIRECTORY / "0-0.rec", 10 * 160 + 40, b"\x01\x02")
+    found: list[CorruptionError] = []
+    source.on_corruption = found.append
 
     async with serving(source) as server:
-        with pytest.raises(RemoteProtocolError, match="position=1600: checksum wrong"):
+        with pytest.raises(ArchiveError, match=r"archive answered: .*checksum wrong.*position=1600") as caught:
             await replicate(host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=len(written))
 
-    assert written.startswith(read_all(target))
+    assert caught.value.code is ArchiveErrorCode.CORRUPT
+    assert not isinstance(caught.value, CorruptionError)  # the other archive is damaged, not this one
+    assert [(error.recording_id, error.position) for error in found] == [(0, 1600)]
+    await ours.stop()
+    assert read_all(target) == written[:1600]
+
+
+async def test_frame_that_was_damaged_on_the_way_is_not_recorded() -> None:
+    """A source without checksums checks no payload; the destination does."""
+    source, target = await launch(config=small_config(checksums=False)), await launch()
+    theirs, ours = await start(source), await start(target)
+    frames = bytearray(b"".join(chunk for chunk in StreamBuilder().message(100)))
+    frames[40] ^= 1
+    theirs.append(bytes(frames))
+    theirs.flush()
+
+    async with serving(source) as server:
+        with pytest.raises(RemoteProtocolError, match="position=0: checksum wrong"):
+            await replicate(host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=160)
+
+    assert ours.append_position == 0
+
+
+class Sink:
+    """Keeps what a replay sends."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("bit", [3, 4 * 8, 8 * 8 + 1, 12 * 8, 16 * 8 + 7, 20 * 8, 32 * 8, 131 * 8 + 7])
+async def test_replay_sends_right_frames_only(bit: int) -> None:
+    """Bits of the length, version, term offset, checksum, stream id, term id and payload of a frame in the second term."""
+    disk = MemoryFileSystem()
+    archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
+    written = append(await start(archive), StreamBuilder(), [100] * 700)
+    position = TERM_LENGTH + 190 * 160
+    at = position + bit // 8
+    disk.damage(DIRECTORY / "0-0.rec", at, bytes([written[at] ^ 1 << bit % 8]))
+    found: list[CorruptionError] = []
+    archive.on_corruption = found.append
+    sink = Sink()
+
+    with pytest.raises(CorruptionError, match=f"recording_id=0 position={position}") as caught:
+        await ReplaySession(archive, 0, position=160, stop_position=None, sink=sink).run()
+
+    assert found == [caught.value]
+    assert sink.data == written[160:position]
+
+
+async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> None:
+    disk = MemoryFileSystem()
+    archive = await launch(disk)
+    append(await start(archive), StreamBuilder(), [1000] * 200)
+    found: list[CorruptionError] = []
+    archive.on_corruption = found.append
+    disk.remove(DIRECTORY / "0-0.rec")
+    disk.remove(DIRECTORY / "0-65536.rec")
+
+    with pytest.raises(
+        ArchiveError, match=r"behind the oldest segment.* asked=64 oldest_position=131072; copy"
+    ) as caught:
+        await ReplaySession(archive, 0, position=64, stop_position=None, sink=Sink()).run()
+
+    assert caught.value.code is ArchiveErrorCode.INVALID_POSITION
+    assert found == []
+
+
+async def test_replay_from_before_the_start_says_where_the_archive_begins() -> None:
+    archive = await launch()
+    await archive.start_recording(
+        stream_id=100, session_id=7, start_position=640, channel="c", source_identity="s", preallocate=False
+    )
+
+    with pytest.raises(ArchiveError, match=r"asked=320 oldest_position=640; copy a newer directory .* snapshot"):
+        ReplaySession(archive, 0, position=320, stop_position=None, sink=Sink())
+
+
+async def test_segment_missing_in_the_middle_is_damage() -> None:
+    disk = MemoryFileSystem()
+    archive = await launch(disk)
+    append(await start(archive), StreamBuilder(), [1000] * 200)
+    found: list[CorruptionError] = []
+    archive.on_corruption = found.append
+    disk.remove(DIRECTORY / "0-65536.rec")
+
+    with pytest.raises(CorruptionError, match=r"segment file missing: expected=0-65536\.rec"):
+        await ReplaySession(archive, 0, position=0, stop_position=None, sink=Sink()).run()
+
+    assert len(found) == 1
 
 
 async def test_recordings_that_do_not_fit_together_are_refused() -> None:
