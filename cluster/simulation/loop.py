@@ -132,8 +132,9 @@ class SimulatedLoop(AbstractEventLoop):
         if self.is_dead or self.is_paused or self.scheduler.now_ns < self._busy_until_ns:
             return
         self.is_held = False
-        while self._backlog:
-            self.scheduler.soon(self._backlog.popleft())
+        # Before what has become ready since: bytes that came later must not overtake those that have waited.
+        self.scheduler.first(self._backlog)
+        self._backlog.clear()
 
     def bury(self) -> None:
         """Close what a dead process left behind; nothing in it can do anything any more.

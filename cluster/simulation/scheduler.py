@@ -10,7 +10,7 @@ import asyncio
 import heapq
 from asyncio import Handle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 START_NS: Final = 1_000_000_000
@@ -34,6 +34,10 @@ class Scheduler:
     def soon(self, handle: Handle) -> None:
         """Run a handle after everything that is ready now."""
         self._ready.append(handle)
+
+    def first(self, handles: Sequence[Handle]) -> None:
+        """Run handles, in this order, before everything that is ready now."""
+        self._ready.extendleft(reversed(handles))
 
     def at(self, time_ns: int, handle: Handle) -> None:
         """Run a handle at a virtual time; one in the past is run now."""
