@@ -27,7 +27,7 @@ REPORT_SCHEMA_VERSION: Final = 1
 _FAILURES_SHOWN: Final = 20
 _GIT_TIMEOUT_S: Final = 10.0
 _NANOSECONDS_PER_HOUR: Final = 3_600_000_000_000
-_FAULT_COLUMNS: Final = 4
+_FAULT_COLUMNS: Final = 3
 
 
 @dataclass(slots=True)
@@ -199,13 +199,14 @@ def _faults(report: Report) -> Group:
     cells: list[tuple[str, Text]] = []
     for name, count in report.totals.fired.items():
         if name in report.options.without:
-            cells.append((name, Text("left out", style="dim")))
+            cells.append((name, Text("-", style="dim")))
         else:
             cells.append((name, Text(f"{count:,}", style="" if count else "bold yellow")))
     while cells:
         row, cells = cells[:_FAULT_COLUMNS], cells[_FAULT_COLUMNS:]
         table.add_row(*(part for cell in row for part in cell))
-    return Group(Text("faults that struck, by kind", style="bold"), table)
+    note = "" if not report.options.without else "  (-: left out)"
+    return Group(Text.assemble(("faults that struck, by kind", "bold"), note), table)
 
 
 def _failure(report: Report, failed: Outcome) -> list[Any]:  # anything rich can draw

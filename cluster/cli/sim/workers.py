@@ -129,7 +129,13 @@ class WorkerPool:
             name=f"sim-{self._started_count}",
             daemon=True,
         )
-        process.start()
+        # Ctrl-C reaches the whole group. A process inherits what is blocked: it leaves the end to us from its first
+        # instruction on, and we hear of a Ctrl-C of this moment afterwards.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         worker = _Worker(process, ours, note_file)
         self._workers.append(worker)
@@ -176,7 +182,6 @@ def _read_note(note_file: Path) -> str:
 
 def _serve(connection: Connection, simulate: Simulate, note_file: Path, limit_s: float) -> None:
     """Run what comes until the other end is closed; the main function of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who started us ends us
     os.dup2(2, 1)  # what a service prints must not get among the figures
     with note_file.open("w", encoding="utf-8") as note, contextlib.suppress(EOFError, BrokenPipeError):
         faulthandler.enable(note)

@@ -140,10 +140,11 @@ def test_a_trace_is_the_same_text_each_time(capsys: pytest.CaptureFixture[str], 
 
 def test_ctrl_c_ends_with_the_counts_so_far() -> None:
     command = [sys.executable, "-m", "cluster", "sim", "--seeds", "0:100000", *SHORT, "--jobs", "1", "-v"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         first_line = process.stderr.readline()
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         output, rest = process.communicate(timeout=60)
 
     assert first_line.startswith("seed 0  trace=")
@@ -218,7 +219,8 @@ def test_a_report_shows_faults_that_never_struck_and_those_left_out() -> None:
     text = out.getvalue()
 
     assert "\x1b[1;33m" in text.partition("pause")[2].partition("clock_jump")[0]
-    assert "left out" in text.partition("wipe")[2]
+    assert text.partition("wipe")[2].split()[0].endswith("2m-\x1b[0m")
+    assert "(-: left out)" in text
 
 
 def test_the_json_of_a_report_has_the_rate_and_the_command() -> None:
