@@ -73,6 +73,7 @@ def test_others_go_on_undisturbed(is_empty: bool) -> None:
     behind = cluster.nodes[MemberId((leader.member_id + 1) % 3)]
     cluster.crash(behind.member_id)
     cluster.run(1_000 * MS)
+    cluster.clients.clear()
     for node in cluster.nodes.values():
         node.oldest_position = len(leader.disk.log) // 2 & -32
     assert len(behind.disk.log) < leader.oldest_position
