@@ -212,3 +212,42 @@ def test_redo_record_that_is_torn_changes_nothing() -> None:
     disk.damage(DIRECTORY / REDO_FILE_NAME, 50, b"\xff\xff")
 
     assert open_catalog(disk).descriptors() == [make_descriptor(0)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_catalog_survives_crashes_of_both_kinds_at_any_operation(seed: int) -> None:
+    """While it is made, changed and grown; what was read at a start counts as acknowledged from there on."""
+    generator = random.Random(seed)
+    disk, power = MemoryFileSystem(), PowerSupply()
+    disk.on_operation = power
+    acknowledged: list[RecordingDescriptor] = []
+    attempted: list[RecordingDescriptor] = []
+    for _ in range(8):
+        power.operations_left = generator.choice((-1, generator.randrange(50)))
+        try:
+            catalog = open_catalog(disk, sync_level=generator.choice((1, 2)))
+            found = catalog.descriptors()
+            assert found in (acknowledged, attempted)
+            acknowledged = attempted = found
+            for _ in range(generator.randrange(12)):
+                next_id = len(acknowledged)
+                if not acknowledged or generator.random() < 0.5:
+                    changed = make_descriptor(next_id, original_channel="x" * generator.choice((20, 300, 200_000)))
+                else:
+                    last = generator.choice(acknowledged)
+                    changed = replace(last, stop_position=generator.randrange(100) * 32, session_id=next_id)
+                attempted = [*acknowledged]
+                attempted[changed.recording_id : changed.recording_id + 1] = [changed]
+                (catalog.update if changed.recording_id < next_id else catalog.add)(changed)
+                acknowledged = attempted
+        except PowerLoss:
+            pass
+        if generator.random() < 0.3:
+            disk.crash_process()
+        else:
+            share = generator.choice((0.0, 0.3, 0.7, 1.0))
+            disk.crash(lambda share=share: generator.random() < share)  # type: ignore[misc]  # a default binds it
+    power.operations_left = -1
+
+    assert open_catalog(disk).descriptors() in (acknowledged, attempted)
