@@ -131,7 +131,10 @@ class Referee:
         assert loop is not None
         assert member.node is not None
         append_position = member.node.module.ctx.append_position
-        self._expect_kept(member, append_position)
+        try:
+            self._expect_kept(member, append_position)
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
         view = self._views[member.member_id] = _View(append_position=append_position)
         loop.observer = lambda: self.look(member, view)
 
