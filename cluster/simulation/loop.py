@@ -199,7 +199,10 @@ class SimulatedLoop(AbstractEventLoop):
     ) -> TimerHandle:
         """Run a callback when this machine's clock shows `when` seconds."""
         handle = TimerHandle(when, callback, args, self, context)
-        self.scheduler.at(self.clock.global_ns(math.ceil(when * 1e9)), handle)
+        local_ns = math.ceil(when * 1e9)
+        if local_ns / 1e9 < when:
+            local_ns += 1  # the product was rounded down: a loop that waits for `when` would wait without end
+        self.scheduler.at(self.clock.global_ns(local_ns), handle)
         return handle
 
     def create_future(self) -> Future[Any]:

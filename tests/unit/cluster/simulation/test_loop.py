@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -517,3 +518,31 @@ def test_a_task_that_never_began_is_buried_without_a_word() -> None:
         assert not it.machines["a"].is_running
         it.machines["a"].bury()
         gc.collect()
+
+
+def test_timer_never_fires_before_its_time_however_close_it_is() -> None:
+    """Found by simulation: a time one rounding step ahead was waited for again and again, while time stood still."""
+    waits: list[int] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for step in range(1, 2_000):
+            until = loop.time()
+            for _ in range(step % 7 + 1):
+                until = math.nextafter(until, math.inf)
+            count = 0
+            while loop.time() < until:
+                count += 1
+                assert count < 5
+                reached = loop.create_future()
+                loop.call_at(until, reached.set_result, None)
+                await reached
+            waits.append(count)
+            await asyncio.sleep(step * 1.37e-7)
+        await forever()
+
+    with world("a") as it:
+        it.start("a", main)
+        it.run(SECOND)
+
+    assert len(waits) == 1_999
