@@ -223,6 +223,7 @@ class FollowerColumn(ABC):
     def _enter_follower_replay(self) -> None:
         ctx = self._ctx
         self._report_append_position()
+        self._advance_commit()
         ctx.emit(fx.StartReplay(min(ctx.append_position, ctx.commit_position)))
 
     def _poll_follower_replay(self) -> None:

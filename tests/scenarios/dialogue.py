@@ -7,7 +7,7 @@ fields are those of the last time) is left out. Field names are those on the wir
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cluster.core import effects as fx
@@ -31,6 +31,9 @@ SETTINGS: dict[str, object] = {
 }
 """The times of the seed page's example; every message takes a millisecond."""
 
+_TERM_ENDS = (1312, 2848, 4064)
+"""Where the seed page's terms end, and so do frames in every log."""
+
 _INDENT = " " * 23
 
 _UNSAID = {"timestamp"}
@@ -44,6 +47,8 @@ class Dialogue(Cluster):
         super().__init__(0)
         self.settings.update(SETTINGS)
         self._chances = chances
+        self.is_told = True
+        """Whether what happens is written down."""
         self._lines = [title, "=" * len(title)]
         self._start_ns = self.now_ns
         self._said: dict[tuple[object, ...], list[str]] = {}
@@ -58,15 +63,15 @@ class Dialogue(Cluster):
     def tell(self, *sentences: str) -> None:
         """Write what the story is about to show."""
         self._flush()
-        self._lines += ["", *(f"# {sentence}" for sentence in sentences), ""]
+        self._lines += ["", *(f"# {sentence}".rstrip() for sentence in sentences), ""]
 
     def text(self) -> str:
         """Give the record."""
         self._flush()
         return "\n".join(self._lines) + "\n"
 
-    def prepare(self, member_id: int, position: int, *, candidate_term_id: int) -> None:
-        """Give a member that has not started a log that ends at a position of term 0."""
+    def prepare(self, member_id: int, position: int, *, terms: Sequence[tuple[int, int]] = ((0, 0),)) -> None:
+        """Give a member that has not started a log that ends at a position; `terms` are (term, base) in order."""
         disk = self.nodes[MemberId(member_id)].disk
         buffer = LogBuffer(position=0, retained_bytes=1 << 20)
         publisher = LogPublisher(
@@ -77,18 +82,24 @@ class Dialogue(Cluster):
             mtu_length_bytes=288,
             checksums=True,
         )
-        while (missing := position - buffer.append_position) > 0:
-            payload_length = 64 if missing == 96 else 32
-            publisher.append_message(bytes.fromhex("180001006f001000") + bytes(payload_length - 8))
+        for end_position in [*(end for end in _TERM_ENDS if end < position), position]:
+            while (missing := end_position - buffer.append_position) > 0:
+                payload_length = 64 if missing == 96 else 32
+                publisher.append_message(bytes.fromhex("180001006f001000") + bytes(payload_length - 8))
         disk.log += b"".join(buffer.take_pending())
         recording_log = RecordingLog()
-        recording_log.append_term(recording_id=0, leadership_term_id=0, term_base_log_position=0, timestamp=0)
+        for term_id, base in terms:
+            recording_log.append_term(
+                recording_id=0, leadership_term_id=term_id, term_base_log_position=base, timestamp=0
+            )
         disk.persist(recording_log)
-        disk.candidate_term_id = candidate_term_id
+        disk.candidate_term_id = terms[-1][0]
 
     # --- the record
 
     def _write(self, node: Node, effect: fx.Effect) -> None:
+        if not self.is_told:
+            return
         if isinstance(effect, fx.SendToMember):
             self._write_message(node, effect)
             return
@@ -166,8 +177,9 @@ _SENTENCES: dict[type, Callable[[Any, Node], str]] = {  # Any: each takes the ef
     fx.RoleChanged: lambda effect, _: f"is {effect.role.name} now",
     fx.OpenLogPublication: lambda effect, _: "opens its log to the followers",
     fx.StartReplay: lambda effect, _: f"processes its log up to {effect.to_position}",
-    fx.StartLogReplication: lambda effect, _: (
-        f"copies the log up to {effect.stop_position} from member {effect.leader_member_id}'s archive"
+    fx.StartLogReplication: lambda effect, node: (
+        f"asks the archive of member {effect.leader_member_id} for a replay of recording {effect.leader_recording_id}: "
+        f"position={node.ctx.append_position} length={effect.stop_position - node.ctx.append_position}"
     ),
     fx.StartCatchupReplay: lambda effect, _: f"replays its log from {effect.position} to member {effect.member_id}",
     fx.CloseCatchup: lambda effect, _: "drops the catch-up link",

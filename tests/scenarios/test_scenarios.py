@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.core import events as ev
+from cluster.core.election_state import ElectionState
 from service_api import Role
 from service_api.types import CorrelationId, MemberId
 from service_api.wire.session import SessionConnectRequest
@@ -24,7 +25,7 @@ def election_of_two() -> Dialogue:
     """Source: seed 001, "Example Election"."""
     story = Dialogue("An election of two members of three", {1: 0.25, 2: 0.75})
     for member_id in (1, 2):
-        story.prepare(member_id, 4064, candidate_term_id=0)
+        story.prepare(member_id, 4064)
 
     story.tell(
         "Members 1 and 2 start; member 0 is not running. Both logs end in term 0 at 4064: both are valid candidates.",
@@ -44,7 +45,7 @@ def fail_over() -> Dialogue:
     story = Dialogue("A fail-over with unequal logs", {0: 0.1, 1: 0.5, 2: 0.9})
     zero, one, two = story.nodes.values()
     for node in story.nodes.values():
-        story.prepare(node.member_id, 1312, candidate_term_id=0)
+        story.prepare(node.member_id, 1312)
 
     story.tell("All three start with the same log. Member 0's nomination deadline comes first.")
     story.start()
@@ -82,6 +83,74 @@ def fail_over() -> Dialogue:
     return story
 
 
+def behind_by_two_terms() -> Dialogue:
+    """Source: seed 001, "Replication and Catchup Details", with its numbers: 1312, 2848, 4064, 6496."""
+    story = Dialogue("Member 0 is behind by two terms", {0: 0.9, 1: 0.1, 2: 0.5})
+    zero, one, two = story.nodes.values()
+    story.prepare(0, 1312)
+    for member_id in (1, 2):
+        story.prepare(member_id, 4064, terms=((0, 0), (1, 2848)))
+    story.is_told = False
+    story.start(1, 2)
+    story.run_until(lambda: all(node.module.election is None for node in (one, two)), limit_ns=60_000 * MS)
+    connect(story, one)
+    send(story, one, 22)
+    append(story, one, b"m" * 64)
+    assert (one.ctx.leadership_term_id, one.ctx.append_position) == (2, 6496)
+    story.run(300 * MS)
+    story.is_told = True
+
+    story.tell(
+        "Member 0 left in term 0 at A = 1312. Without it, term 0 went on to B = 2848, term 1 to C = 4064, and member 1",
+        "leads term 2, which is at D = 6496 by now. D moves on while member 0 comes back.",
+        "",
+        "It starts, knows nothing of the others, and canvasses: I am in term 0, and my log ends in term 0 at A.",
+    )
+    story.start(0)
+    story.run_until(lambda: is_copying(zero), limit_ns=1_000 * MS)
+
+    story.tell("The rest of term 0, A to B, comes from the leader's archive, straight into the own one.")
+    append(story, one, b"m" * 32)
+    assert one.ctx.log_buffer.append_position == 6592
+    story.run_until(lambda: not is_copying(zero), limit_ns=1_000 * MS)
+    assert len(zero.disk.log) == 2848
+
+    story.tell("The second round: the log still ends in term 0, at B, so the leader says the same, and D has moved.")
+    story.run_until(lambda: is_copying(zero), limit_ns=1_000 * MS)
+    append(story, one, b"")
+    assert one.ctx.log_buffer.append_position == 6656
+    story.run_until(lambda: not is_copying(zero), limit_ns=1_000 * MS)
+    assert len(zero.disk.log) == 4064
+
+    story.tell(
+        "The third round: the log ends in term 1 at C. The next term is the leader's own, which is still open: member 0",
+        "processes what it has, asks for a catch-up from C, and joins the live log where the two meet.",
+    )
+    story.run_until(lambda: len(zero.disk.log) >= 5280, limit_ns=1_000 * MS)
+    append(story, one, b"m" * 32)
+    append(story, one, b"m" * 64)
+    assert one.ctx.log_buffer.append_position == 6880
+    story.run_until(lambda: zero.module.follower is not None, limit_ns=60_000 * MS)
+    story.run(300 * MS)
+
+    story.expect_equal()
+    assert len(zero.disk.log) == 6880
+    return story
+
+
+def is_copying(node: Node) -> bool:
+    """Whether a member copies a term from a leader's archive."""
+    election = node.module.election
+    return election is not None and election.state is ElectionState.FOLLOWER_LOG_REPLICATION
+
+
+def append(story: Dialogue, leader: Node, payload: bytes) -> None:
+    """Let the client send one message more; its frame has 64 bytes and the payload."""
+    assert leader.append_ingress(32, [payload])
+    if not story.is_told:
+        story.run(20 * MS)
+
+
 def connect(story: Dialogue, leader: Node) -> None:
     """Let a client open a session."""
     request = SessionConnectRequest(correlation_id=CorrelationId(2), response_stream_id=102, version=256)
@@ -96,7 +165,11 @@ def send(story: Dialogue, leader: Node, count: int) -> None:
     story.run(20 * MS)
 
 
-SCENARIOS: dict[str, Callable[[], Dialogue]] = {"election-of-two": election_of_two, "fail-over": fail_over}
+SCENARIOS: dict[str, Callable[[], Dialogue]] = {
+    "election-of-two": election_of_two,
+    "behind-by-two-terms": behind_by_two_terms,
+    "fail-over": fail_over,
+}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -275,9 +275,10 @@ def test_replay_never_passes_the_known_commit() -> None:
 
     effects = solo.feed(solo.new_term(1, 1, 640, commit=320))
 
-    assert of(effects, fx.StartReplay) == [fx.StartReplay(0)]
-    effects = solo.feed(solo.commit(1, 320))
-    assert of(effects, fx.CommitAdvanced) == [fx.CommitAdvanced(320)]
+    assert [effect for effect in effects if isinstance(effect, fx.CommitAdvanced | fx.StartReplay)] == [
+        fx.CommitAdvanced(320),
+        fx.StartReplay(320),
+    ]
 
 
 def test_commit_beyond_the_recorded_log_is_taken_as_far_as_it_is_recorded() -> None:
