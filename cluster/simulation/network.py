@@ -333,8 +333,8 @@ class SimulatedTransport(asyncio.Transport):
         self._is_reading = False
 
     def resume_reading(self) -> None:
-        """Read again."""
-        if not self._is_reading:
+        """Read again, unless the end has begun."""
+        if not self._is_reading and not self._is_closing:
             self._is_reading = True
             if self._unread:
                 self.loop.call_soon(self._read_waiting)
@@ -399,21 +399,25 @@ class SimulatedTransport(asyncio.Transport):
         network, outgoing = self._network, self._outgoing
         if self._is_lost:
             return
-        if outgoing and network.is_blocked(self.address[0], self.peer_address[0]):
+        waits = bool(outgoing and outgoing[0])  # bytes, not the end
+        if waits and network.is_blocked(self.address[0], self.peer_address[0]):
             self._notice_stall()
             return
-        while outgoing and self._in_flight_bytes < WINDOW_BYTES:
+        while waits and self._in_flight_bytes < WINDOW_BYTES:
             segment = outgoing.popleft()
-            if segment:
-                cut = network.split(len(segment))
-                if cut < len(segment):
-                    outgoing.appendleft(segment[cut:])
-                    segment = segment[:cut]
-                self._outgoing_bytes -= len(segment)
-                self._in_flight_bytes += len(segment)
+            assert segment
+            cut = network.split(len(segment))
+            if cut < len(segment):
+                outgoing.appendleft(segment[cut:])
+                segment = segment[:cut]
+            self._outgoing_bytes -= len(segment)
+            self._in_flight_bytes += len(segment)
             self._send_now(segment)
-            if segment is _FIN:
-                self.lose(None)
+            waits = bool(outgoing and outgoing[0])
+        if outgoing and not waits:
+            # Nothing waits in the process: asyncio says at once that it is over, and the kernel sees to the rest.
+            self._send_now(outgoing.popleft())
+            self.lose(None)
         if self._in_flight_bytes and network.is_blocked(self.peer_address[0], self.address[0]):
             self._notice_stall()  # what arrives is not acknowledged
         if self._is_writing_paused and self._outgoing_bytes <= self._low_bytes and not self._is_lost:
@@ -425,11 +429,16 @@ class SimulatedTransport(asyncio.Transport):
         network = self._network
         if network.is_blocked(self.address[0], self.peer_address[0]):
             if not self._has_vanished and not self.peer._has_vanished:
-                network._travel(self.address[0], self.peer_address[0], lambda: self._arrive_at_peer(segment))
+                network._travel(self.address[0], self.peer_address[0], lambda: self._arrive_last(segment))
             return
         begin_ns = network.scheduler.now_ns + self.loop.clock.ahead_ns
         self._last_arrival_ns = max(begin_ns + network.delay_ns(), self._last_arrival_ns)
         network.scheduler.call_at(self._last_arrival_ns, self._arrive_at_peer, segment)
+
+    def _arrive_last(self, segment: Segment) -> None:
+        """Let an end that a block held back arrive after the bytes that were on their way before the block."""
+        now_ns = self._network.scheduler.now_ns
+        self._network.scheduler.call_at(max(now_ns, self._last_arrival_ns), self._arrive_at_peer, segment)
 
     def _arrive_at_peer(self, segment: Segment) -> None:
         peer = self.peer
@@ -437,8 +446,13 @@ class SimulatedTransport(asyncio.Transport):
             # The machine knows nothing of this connection: it answers with a reset.
             self._network._travel(peer.address[0], self.address[0], lambda: self.lose(_reset_by_peer()))
             return
-        if not peer._is_lost:
-            peer.loop.scheduler.soon(Handle(peer._on_segment, (segment,), peer.loop))
+        if peer._is_lost:
+            if segment:
+                peer._send_now(_RESET)  # bytes for a socket that is no more
+            return
+        if segment and self._network.is_blocked(peer.address[0], self.address[0]):
+            self._notice_stall()  # it has arrived, and nobody can say so
+        peer.loop.scheduler.soon(Handle(peer._on_segment, (segment,), peer.loop))
 
     def _resume_writing(self) -> None:
         if not self._is_lost:
