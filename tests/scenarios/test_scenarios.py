@@ -123,7 +123,7 @@ def behind_by_two_terms() -> Dialogue:
     assert len(zero.disk.log) == 4064
 
     story.tell(
-        "The third round: the log ends in term 1 at C. The next term is the leader's own, which is still open: member 0",
+        "The third round: the log ends in term 1 at C. The next term is the leader's own, still open: member 0",
         "processes what it has, asks for a catch-up from C, and joins the live log where the two meet.",
     )
     story.run_until(lambda: len(zero.disk.log) >= 5280, limit_ns=1_000 * MS)
