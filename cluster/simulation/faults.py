@@ -403,15 +403,14 @@ class Nemesis:
         newest_base = len(self._referee.committed) // segment_length * segment_length
         newest = [end for end in ends[:-1] if end > newest_base]
         if newest and random.random() < 0.5:
-            # Where the next start looks for the end of the log: it must not take this for the end.
-            ends = newest
-            if member.is_running:
-                self._kill_member(member, random)
+            ends = newest  # where the next start looks for the end of the log: it must not take this for the end
         begin = ends[random.randrange(len(ends) - bool(len(ends) > 1))]
         offset = begin + random.randrange(64)
         if begin // term_length != (begin + 96) // term_length:
             return False  # padding may follow, which nobody reads
         base = begin - begin % segment_length
+        if member.is_running and random.random() < 0.7:
+            self._kill_member(member, random)
         return self._flip(member, f"archive/{self._recording_id(member)}-{base}.rec", offset - base, random)
 
     def _flip_catalog(self, random: Random) -> bool:

@@ -58,6 +58,7 @@ class _View:
     commit_position: int = 0
     reported_position: int = 0
     append_position: int = 0
+    candidate_term_id: int = -1
     marked_term_id: int = -1
     """The newest term in which it has reported a position."""
     is_leader: bool = False
@@ -153,6 +154,16 @@ class Referee:
             if append_position < view.append_position:
                 self._expect_kept(member, append_position)
             view.append_position = append_position
+        candidate_term_id = module.ctx.candidate_term_id
+        if candidate_term_id != view.candidate_term_id:
+            expect(
+                candidate_term_id > view.candidate_term_id,
+                "the term of a member never goes back",
+                member=member.member_id,
+                was=view.candidate_term_id,
+                is_=candidate_term_id,
+            )
+            view.candidate_term_id = candidate_term_id
         commit_position = module.ctx.commit_position
         if commit_position != view.commit_position:
             self._on_commit(member, view.commit_position, commit_position)
