@@ -1,0 +1,655 @@
+"""Planted bugs in votes, terms, commits and the copying of the log from member to member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from archive import replication
+from archive.errors import ArchiveError
+from cluster.core import dialogue, election, leader, members
+from cluster.core import effects as fx
+from cluster.core import events as ev
+from cluster.core.context import ConsensusContext
+from cluster.core.election import Election
+from cluster.core.election_state import FOLLOWER_STATES, ElectionState
+from cluster.core.follower import FollowerTerm
+from cluster.core.leader import LeaderTerm
+from cluster.core.members import ClusterMember
+from cluster.core.reason import Reason, ReasonKind
+from cluster.core.recording_log import RecordingLog
+from cluster.messages.consensus import NewLeadershipTerm
+from cluster.runtime import log_control
+from cluster.runtime.log_control import LogControl
+from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from service_api import ClusterError
+from service_api.types import TermId
+
+from .plant import Plant, Planting
+
+# --- 1: acknowledged before a quorum has it
+
+
+def _commit_alone(planting: Planting) -> None:
+    def quorum_position(everyone: Sequence[ClusterMember], *, leadership_term_id: int, **_: int) -> int:
+        planting.ran()
+        return max(
+            member.append_position for member in everyone if member.append_leadership_term_id == leadership_term_id
+        )
+
+    planting.replace(leader, "quorum_position", quorum_position)
+
+
+def _commit_with_half(planting: Planting) -> None:
+    def quorum_threshold(member_count: int) -> int:
+        planting.ran()
+        return max(1, member_count // 2)
+
+    for module in (members, leader, election):
+        planting.replace(module, "quorum_threshold", quorum_threshold)
+
+
+def _report_what_was_received(planting: Planting) -> None:
+    real = dialogue.send_append_position
+
+    def send_append_position(ctx: ConsensusContext, *args: Any, **facts: Any) -> None:  # passed on as they come
+        recorded = ctx.append_position
+        if ctx.log_buffer.append_position > recorded:
+            planting.ran()
+            ctx.append_position = ctx.log_buffer.append_position
+        real(ctx, *args, **facts)
+        ctx.append_position = recorded
+
+    planting.replace(dialogue, "send_append_position", send_append_position)
+
+
+def _commit_what_the_leader_says(planting: Planting) -> None:
+    def advance_commit(self: FollowerTerm) -> None:
+        ctx = self._ctx
+        position = min(ctx.notified_commit_position, ctx.log_buffer.append_position)
+        if position > ctx.commit_position:
+            if position > ctx.append_position:
+                planting.ran()
+            ctx.commit_position = position
+            ctx.emit(fx.CommitAdvanced(position))
+
+    planting.replace(FollowerTerm, "_advance_commit", advance_commit)
+
+
+# --- 2: votes and terms
+
+
+def _forget_votes(planting: Planting) -> None:
+    def propose(ctx: ConsensusContext, candidate_term_id: TermId) -> None:
+        if candidate_term_id > ctx.candidate_term_id:
+            planting.ran()
+            ctx.candidate_term_id = candidate_term_id
+            ctx.has_franchise = True
+
+    planting.replace(ConsensusContext, "propose_candidate_term", propose)
+
+
+def _vote_before_it_is_durable(planting: Planting) -> None:
+    """The effect goes out at the end of the turn, after the votes."""
+    real = ConsensusContext.emit
+    late: list[tuple[ConsensusContext, fx.Effect]] = []
+
+    def propose(ctx: ConsensusContext, candidate_term_id: TermId) -> None:
+        if candidate_term_id > ctx.candidate_term_id:
+            planting.ran()
+            ctx.candidate_term_id = candidate_term_id
+            ctx.has_franchise = True
+            late.append((ctx, fx.PersistCandidateTerm(candidate_term_id, ctx.append_position, ctx.timestamp)))
+
+    def emit(ctx: ConsensusContext, effect: fx.Effect) -> None:
+        real(ctx, effect)
+        if isinstance(effect, fx.StateChanged | fx.ElectionClosed):
+            for entry in [entry for entry in late if entry[0] is ctx]:
+                late.remove(entry)
+                real(ctx, entry[1])
+
+    planting.replace(ConsensusContext, "propose_candidate_term", propose)
+    planting.replace(ConsensusContext, "emit", emit)
+
+
+def _mark_terms_in_memory(planting: Planting) -> None:
+    """The recording log knows the term, its file does not."""
+
+    def begin_log_term(ctx: ConsensusContext, leadership_term_id: TermId, term_base_log_position: int) -> None:
+        planting.ran()
+        ctx.recording_log.ensure_coherent(
+            recording_id=ctx.log_recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=-1,
+            timestamp=ctx.timestamp,
+        )
+        ctx.log_leadership_term_id = leadership_term_id
+
+    planting.replace(ConsensusContext, "begin_log_term", begin_log_term)
+
+
+def _vote_twice(planting: Planting) -> None:
+    """A vote is given to every candidate of a term, not to the first."""
+    real = Election.on_request_vote
+
+    def on_request_vote(self: Election, message: Any) -> None:  # a RequestVote
+        ctx = self._ctx
+        voted = ctx.candidate_term_id
+        if message.candidate_term_id == voted and self.state is ElectionState.FOLLOWER_BALLOT:
+            planting.ran()
+            ctx.candidate_term_id = TermId(voted - 1)
+        real(self, message)
+        ctx.candidate_term_id = max(voted, ctx.candidate_term_id)
+
+    planting.replace(Election, "on_request_vote", on_request_vote)
+
+
+# --- 6: who may lead
+
+
+def _vote_for_any_log(planting: Planting) -> None:
+    real = members.compare_log
+
+    def compare_log(term_a: int, position_a: int, term_b: int, position_b: int) -> int:
+        if real(term_a, position_a, term_b, position_b) > 0:
+            planting.ran()
+        return 0
+
+    planting.replace(election, "compare_log", compare_log)
+    planting.replace(members, "compare_log", compare_log)
+
+
+def _compare_only_lengths(planting: Planting) -> None:
+    """The longer log wins, of whatever term its end is."""
+    real = members.compare_log
+
+    def compare_log(term_a: int, position_a: int, term_b: int, position_b: int) -> int:
+        order = (position_a > position_b) - (position_a < position_b)
+        if order * real(term_a, position_a, term_b, position_b) < 0:
+            planting.ran()
+        return order
+
+    planting.replace(election, "compare_log", compare_log)
+    planting.replace(members, "compare_log", compare_log)
+
+
+# --- 7: copies
+
+
+def _take_a_broken_copy_for_whole(planting: Planting) -> None:
+    """A copy out of another archive breaks off, and passes for done."""
+    real = replication.replicate
+
+    async def replicate(*, stop_position: int, **facts: Any) -> int:  # passed on as they come
+        try:
+            return await real(stop_position=stop_position, **facts)
+        except (ClusterError, OSError):
+            planting.ran()
+            return stop_position
+
+    planting.replace(log_control, "replicate", replicate)
+
+
+def _report_a_copy_before_it_is_durable(planting: Planting) -> None:
+    real = replication.replicate
+
+    async def replicate(*, recording: Any, **facts: Any) -> int:  # passed on as they come
+        wait = recording.wait_recorded
+
+        async def wait_recorded(position: int) -> None:
+            if recording.recorded_position < position:
+                planting.ran()
+
+        recording.wait_recorded = wait_recorded
+        try:
+            await real(recording=recording, **facts)
+        finally:
+            recording.wait_recorded = wait
+        return int(recording.append_position)
+
+    planting.replace(log_control, "replicate", replicate)
+
+
+# --- 8: truncation
+
+
+def _truncate_what_matches(planting: Planting) -> None:
+    """A member that hears of a leader again throws away what it has of that leader's term, and copies it anew."""
+    real = Election.on_new_leadership_term
+
+    def on_new_leadership_term(self: Election, message: NewLeadershipTerm) -> None:
+        ctx = self._ctx
+        is_fitting = message.log_leadership_term_id == ctx.log_leadership_term_id == message.leadership_term_id
+        is_idle = self.state is ElectionState.CANVASS
+        if is_idle and is_fitting and message.term_base_log_position < ctx.append_position:
+            planting.ran()
+            self._truncate_position = message.term_base_log_position
+            self.restart(Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+            return
+        real(self, message)
+
+    planting.replace(election, "invariant", lambda *_, **__: None)
+    planting.replace(Election, "on_new_leadership_term", on_new_leadership_term)
+
+
+def _truncate_to_the_commit_position_of_the_leader(planting: Planting) -> None:
+    """What the leader has not called committed is taken for surplus, although a quorum may be counting it."""
+    real = Election._adopt_leader
+
+    def adopt_leader(self: Election, message: NewLeadershipTerm) -> None:
+        ctx = self._ctx
+        commit_position = message.commit_position
+        if commit_position is not None and 0 <= commit_position < ctx.append_position:
+            planting.ran()
+            self._truncate_position = commit_position
+            self.restart(Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+            return
+        real(self, message)
+
+    planting.replace(election, "invariant", lambda *_, **__: None)
+    planting.replace(Election, "_adopt_leader", adopt_leader)
+
+
+# --- 9: positions that go back
+
+
+def _let_the_commit_go_back(planting: Planting) -> None:
+    real = LeaderTerm._advance_commit
+
+    def advance_commit(self: LeaderTerm) -> None:
+        real(self)
+        ctx = self._ctx
+        position = members.quorum_position(
+            ctx.members.values(),
+            leadership_term_id=ctx.leadership_term_id,
+            now_ns=ctx.now_ns,
+            heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
+        )
+        if 0 <= position < ctx.commit_position:
+            planting.ran()
+            ctx.commit_position = position
+
+    planting.replace(LeaderTerm, "_advance_commit", advance_commit)
+
+
+def _take_any_commit_position(planting: Planting) -> None:
+    """A follower takes the newest message's commit position, not the highest."""
+
+    def on_leader_alive(self: FollowerTerm, commit_position: int | None) -> None:
+        ctx = self._ctx
+        ctx.time_of_last_leader_ns = ctx.now_ns
+        if commit_position is None:
+            return
+        if commit_position < ctx.commit_position:
+            planting.ran()
+        ctx.notified_commit_position = commit_position
+        ctx.commit_position = min(commit_position, ctx.append_position)
+        ctx.emit(fx.CommitAdvanced(ctx.commit_position))
+
+    planting.replace(FollowerTerm, "_on_leader_alive", on_leader_alive)
+
+
+# --- 10: figure 8
+
+
+def _lead_without_a_quorum_of_marks(planting: Planting) -> None:
+    """The winner takes its whole log for committed, whoever holds it."""
+
+    def poll(self: Election) -> None:
+        if self._quorum_position() < self._ctx.append_position:
+            planting.ran()
+        self._enter(ElectionState.LEADER_REPLAY, Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+
+    planting.replace_item(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
+    planting.replace(Election, "_poll_leader_log_replication", poll)
+
+
+def _count_bytes_without_marks(planting: Planting) -> None:
+    """A voter's word where its log ends counts as if it held that in the new term."""
+    real = Election._poll_leader_log_replication
+
+    def poll(self: Election) -> None:
+        ctx = self._ctx
+        for member in ctx.others:
+            is_marked = member.append_leadership_term_id == ctx.leadership_term_id
+            if member.vote and not is_marked and member.log_position >= ctx.append_position:
+                planting.ran()
+                member.append_leadership_term_id = ctx.leadership_term_id
+                member.append_position = member.log_position
+                member.time_of_last_append_ns = ctx.now_ns
+        real(self)
+
+    planting.replace_item(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
+    planting.replace(Election, "_poll_leader_log_replication", poll)
+
+
+# --- 11: backwards
+
+
+def _lower_the_term_with_a_truncation(planting: Planting) -> None:
+    real = Election.on_log_truncated
+
+    def on_log_truncated(self: Election, event: ev.LogTruncated) -> None:
+        ctx = self._ctx
+        last = ctx.recording_log.last_term()
+        if last is not None and last.leadership_term_id < ctx.candidate_term_id:
+            planting.ran()
+            ctx.candidate_term_id = ctx.leadership_term_id = TermId(last.leadership_term_id)
+        real(self, event)
+
+    planting.replace(Election, "on_log_truncated", on_log_truncated)
+
+
+def _lower_the_term_with_an_announcement(planting: Planting) -> None:
+    """A member takes the term of the leader that it hears of, whatever it has voted for since."""
+    real = Election.on_new_leadership_term
+
+    def on_new_leadership_term(self: Election, message: NewLeadershipTerm) -> None:
+        ctx = self._ctx
+        if message.leadership_term_id < ctx.candidate_term_id and self.state is not ElectionState.INIT:
+            planting.ran()
+            ctx.candidate_term_id = message.leadership_term_id
+        real(self, message)
+
+    planting.replace(Election, "on_new_leadership_term", on_new_leadership_term)
+
+
+# --- 12: ends
+
+
+def _truncate_one_term_too_many(planting: Planting) -> None:
+    real = RecordingLog.truncate_terms
+
+    def truncate_terms(self: RecordingLog, position: int) -> None:
+        planting.ran()
+        real(self, position - 1)
+
+    planting.replace(RecordingLog, "truncate_terms", truncate_terms)
+
+
+def _copy_one_frame_too_many(planting: Planting) -> None:
+    """A round of log replication ends behind the first frame of the next term."""
+    real = LogControl.start_replication
+
+    def start_replication(self: LogControl, effect: fx.StartLogReplication) -> None:
+        planting.ran()
+        real(
+            self, fx.StartLogReplication(effect.leader_member_id, effect.leader_recording_id, effect.stop_position + 32)
+        )
+
+    planting.replace(LogControl, "start_replication", start_replication)
+
+
+# --- 15, 17: who comes back
+
+
+def _stand_without_asking(planting: Planting) -> None:
+    """No canvass: a member that hears of no leader stands, as in Raft without pre-vote."""
+    real = members.is_quorum_candidate
+
+    def is_quorum_candidate(*facts: Any) -> bool:  # passed on as they come
+        if not real(*facts):
+            planting.ran()
+        return True
+
+    planting.replace(election, "is_quorum_candidate", is_quorum_candidate)
+
+
+def _let_everybody_vote(planting: Planting) -> None:
+    """A member whose directory was removed votes as any other, and is counted as any other."""
+    real = ConsensusContext.__post_init__
+
+    def post_init(ctx: ConsensusContext) -> None:
+        real(ctx)
+        if not ctx.has_franchise:
+            planting.ran()
+        ctx.has_franchise = True
+
+    planting.replace(members, "may_vote_for", lambda *_: True)
+    planting.replace(election, "may_vote_for", lambda *_: True)
+    planting.replace(ConsensusContext, "__post_init__", post_init)
+
+
+# --- 19: what is shown
+
+
+def _deliver_what_is_recorded(planting: Planting) -> None:
+    """Delivery goes to the end of the window, committed or not."""
+    real = BoundedLogAdapter.poll
+
+    def poll(self: BoundedLogAdapter, limit_bytes: int) -> bool:
+        if self._log_buffer.append_position > self.limit_position:
+            planting.ran()
+            self.limit_position = self._log_buffer.append_position
+        return real(self, limit_bytes)
+
+    planting.replace(BoundedLogAdapter, "poll", poll)
+
+
+def _commit_what_a_new_leader_has(planting: Planting) -> None:
+    """A follower that joins a leader takes its whole log for committed: the leader will have seen to that."""
+    real = Election._enter_follower_replay
+
+    def enter_follower_replay(self: Election) -> None:
+        ctx = self._ctx
+        if ctx.commit_position < ctx.append_position:
+            planting.ran()
+            ctx.commit_position = ctx.append_position
+            ctx.emit(fx.CommitAdvanced(ctx.append_position))
+        real(self)
+
+    planting.replace(Election, "_enter_follower_replay", enter_follower_replay)
+    planting.replace_item(election._ENTER, ElectionState.FOLLOWER_REPLAY, enter_follower_replay)
+
+
+# --- 21: no leader
+
+
+def _stay_a_candidate(planting: Planting) -> None:
+    """A ballot that is not won is waited for, for ever."""
+    real = Election._poll_candidate_ballot
+
+    def poll(self: Election) -> None:
+        if self._ctx.now_ns >= self._deadline_ns:
+            planting.ran()
+            self._deadline_ns = self._ctx.now_ns + 1_000_000_000_000
+        real(self)
+
+    planting.replace_item(election._POLL, ElectionState.CANDIDATE_BALLOT, poll)
+    planting.replace(Election, "_poll_candidate_ballot", poll)
+
+
+def _wait_for_everybody(planting: Planting) -> None:
+    """Only what all members agree to is agreed: a majority is not enough to canvass, nor to win."""
+
+    def refuse(*_: object) -> bool:
+        planting.ran()
+        return False
+
+    def nobody(self: Election) -> set[Any]:
+        return set()
+
+    planting.replace(election, "is_quorum_candidate", refuse)
+    planting.replace(election, "is_quorum_leader", refuse)
+    planting.replace(Election, "_excused", nobody)
+
+
+def _lead_without_followers(planting: Planting) -> None:
+    """A leader that hears of no majority leads on."""
+    real = LeaderTerm.poll
+
+    def poll(self: LeaderTerm) -> Reason | None:
+        if real(self) is not None:
+            planting.ran()
+        return None
+
+    planting.replace(LeaderTerm, "poll", poll)
+
+
+def _lead_on_in_an_older_term(planting: Planting) -> None:
+    """A leader that hears of a higher term leads on in its own."""
+    real = LeaderTerm.on_canvass_position
+
+    def on_canvass_position(self: LeaderTerm, message: Any) -> Reason | None:  # a CanvassPosition
+        reason = real(self, message)
+        if reason is not None:
+            planting.ran()
+        return None
+
+    planting.replace(LeaderTerm, "on_canvass_position", on_canvass_position)
+
+
+# --- 27, 28: legal input, slow members
+
+
+def _stop_at_an_empty_term(planting: Planting) -> None:
+    """A term in which nothing was appended is taken for damage."""
+    real = Election._enter_follower_log_replication
+
+    def enter(self: Election) -> None:
+        replication = self._replication
+        if replication is not None and replication.stop_position <= self._ctx.append_position:
+            planting.ran()
+            raise ArchiveError(f"term is empty: term_id={replication.term_id}")
+        real(self)
+
+    planting.replace(Election, "_enter_follower_log_replication", enter)
+    planting.replace_item(election._ENTER, ElectionState.FOLLOWER_LOG_REPLICATION, enter)
+
+
+def _answer_every_canvass(planting: Planting) -> None:
+    """Every canvass is answered with a canvass, which is answered with a canvass, and so on."""
+    real = Election.on_canvass_position
+
+    def on_canvass_position(self: Election, message: Any) -> None:  # a CanvassPosition
+        member = self._ctx.members[message.follower_member_id]
+        if member.log_position >= 0 and self.state in (ElectionState.CANVASS, ElectionState.NOMINATE):
+            planting.ran()
+            self._ctx.send(member.member_id, dialogue.canvass_position(self._ctx))
+        real(self, message)
+
+    planting.replace(Election, "on_canvass_position", on_canvass_position)
+
+
+def _commit_what_all_have(planting: Planting) -> None:
+    """The leader waits for the slowest follower that is alive."""
+    real = members.quorum_position
+
+    def quorum_position(everyone: Sequence[ClusterMember], **facts: int) -> int:
+        quorum = real(everyone, **facts)
+        alive = [
+            member.append_position
+            for member in everyone
+            if members.is_active(member, facts["now_ns"], facts["heartbeat_timeout_ns"])
+        ]
+        slowest = min(alive, default=-1)
+        if slowest < quorum:
+            planting.ran()
+        return min(quorum, slowest)
+
+    planting.replace(leader, "quorum_position", quorum_position)
+
+
+def _never_end_a_catchup(planting: Planting) -> None:
+    """A follower that has caught up is not told, and goes on catching up."""
+
+    def stop(self: LeaderTerm, member: ClusterMember) -> None:
+        if member.is_catching_up and member.live_join_position is not None:
+            planting.ran()
+
+    planting.replace(LeaderTerm, "_stop_catchup_if_joined", stop)
+
+
+def _know_commit_too_early(planting: Planting) -> None:
+    """A member applies a leader's commit position to a log that has not been made to agree with the leader's."""
+
+    def knows_commit(self: Election) -> bool:
+        if self.state not in FOLLOWER_STATES:
+            planting.ran()
+        return True
+
+    planting.replace(Election, "_knows_commit", knows_commit)
+
+
+PLANTS = (
+    Plant("commit-alone", 1, "a position is committed once a majority has it durably", _commit_alone),
+    Plant("half-is-a-quorum", 1, "a quorum is more than half of all members", _commit_with_half),
+    Plant("report-received", 1, "a follower reports what it has on disk", _report_what_was_received),
+    Plant("commit-received", 1, "a follower commits nothing that it has not on disk", _commit_what_the_leader_says),
+    Plant("vote-in-memory", 2, "a vote survives a restart", _forget_votes),
+    Plant("vote-then-persist", 2, "a vote is durable before it is sent", _vote_before_it_is_durable),
+    Plant("vote-twice", 2, "a member votes once in a term", _vote_twice),
+    Plant("mark-in-memory", 2, "a term is marked, durably, before it is acknowledged", _mark_terms_in_memory),
+    Plant("any-log-wins", 6, "no member votes for a log that is older than its own", _vote_for_any_log),
+    Plant(
+        "longest-log-wins",
+        6,
+        "of two logs the one with the newer last term is newer",
+        _compare_only_lengths,
+        "two-ends",
+    ),
+    Plant(
+        "broken-copy-is-whole",
+        7,
+        "a copy that breaks off is not complete",
+        _take_a_broken_copy_for_whole,
+        "broken-copy",
+    ),
+    Plant("copy-not-durable", 7, "a copy is durable before it is reported", _report_a_copy_before_it_is_durable),
+    Plant("truncate-matching", 8, "what agrees with the leader's log is kept", _truncate_what_matches),
+    Plant(
+        "truncate-uncommitted",
+        8,
+        "only what contradicts the leader's log is truncated",
+        _truncate_to_the_commit_position_of_the_leader,
+    ),
+    Plant("leader-commit-goes-back", 9, "a leader's commit position never goes back", _let_the_commit_go_back),
+    Plant("follower-commit-goes-back", 9, "a follower's commit position never goes back", _take_any_commit_position),
+    Plant(
+        "no-quorum-of-marks",
+        10,
+        "a quorum is in the term before the leader's log is committed",
+        _lead_without_a_quorum_of_marks,
+    ),
+    Plant(
+        "bytes-are-marks",
+        10,
+        "holding the bytes of a log is not being in the term that commits them",
+        _count_bytes_without_marks,
+    ),
+    Plant("truncation-lowers-term", 11, "a truncation leaves the voted term alone", _lower_the_term_with_a_truncation),
+    Plant(
+        "follow-older",
+        11,
+        "a member that voted in a higher term follows no older leader",
+        _lower_the_term_with_an_announcement,
+    ),
+    Plant("mark-truncated", 12, "a truncation keeps the mark of a term that begins there", _truncate_one_term_too_many),
+    Plant("copy-one-too-many", 12, "a copy of a term ends where the next begins", _copy_one_frame_too_many),
+    Plant(
+        "no-canvass",
+        15,
+        "a member stands only if a majority would vote for it",
+        _stand_without_asking,
+        "member-returns",
+    ),
+    Plant("wiped-member-votes", 17, "a member that lost its directory elects nobody", _let_everybody_vote),
+    Plant("deliver-uncommitted", 19, "nothing is delivered past the commit position", _deliver_what_is_recorded),
+    Plant("join-is-commit", 19, "joining a leader commits nothing", _commit_what_a_new_leader_has),
+    Plant("commit-before-agreed", 19, "a leader's commit position is about its own log", _know_commit_too_early),
+    Plant("candidate-for-ever", 21, "a ballot ends", _stay_a_candidate),
+    Plant("unanimous-or-nothing", 21, "a majority is enough", _wait_for_everybody, "member-left-out"),
+    Plant(
+        "leader-without-followers",
+        21,
+        "a leader that hears no majority steps down",
+        _lead_without_followers,
+        "leader-alone",
+    ),
+    Plant("deaf-to-higher-term", 21, "a leader that hears of a higher term steps down", _lead_on_in_an_older_term),
+    Plant("empty-term-stops", 27, "a term may be empty", _stop_at_an_empty_term),
+    Plant("canvass-storm", 27, "a canvass is answered once", _answer_every_canvass),
+    Plant("slowest-decides", 28, "a commit waits for a majority only", _commit_what_all_have, "slow-disk"),
+    Plant("endless-catchup", 28, "a catch-up ends when the live log has taken over", _never_end_a_catchup),
+)

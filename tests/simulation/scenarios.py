@@ -1,0 +1,414 @@
+"""Directed scenarios: one cluster, a few virtual seconds, and one thing that happens to it.
+
+Random runs strike short blows and heal everything before they ask for progress. What has to hold *while* something is
+wrong for long (a disk that hangs, a leader that nobody hears, a follower that does not read) is asked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import structlog
+
+from client import ClientConfig, ClusterClient
+from cluster.runtime import log_links
+from cluster.simulation.cluster import Member, Settings, SimulatedCluster
+from cluster.simulation.history import History
+from cluster.simulation.network import LinkQuality
+from cluster.simulation.referee import Referee, RuleBroken, expect
+from cluster.simulation.registers import Registers, Request, RequestKind
+from cluster.simulation.trace import Trace
+from cluster.simulation.workload import Workload, WorkloadSettings
+from service_api.wire.session import EventCode
+
+S: Final = 1_000_000_000
+MS: Final = 1_000_000
+TIMEOUT_MS: Final = 1_000
+"""The heartbeat timeout of every scenario."""
+
+_LINK_LIMIT_BYTES: Final = 256 << 10
+"""What may wait for a follower here; the product's own limit would take minutes to reach."""
+
+_WINDOW_BYTES: Final = 64 << 10
+_ON_THE_WAY_BYTES: Final = 1 << 20
+"""Room for what one pass of the loop may bring: received and sent in one go."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """A cluster under the referee, and clients that use it."""
+
+    settings: Settings
+    referee: Referee = field(default_factory=lambda: Referee(Registers))
+    history: History = field(default_factory=History)
+    workloads: list[Workload] = field(default_factory=list)
+    cluster: SimulatedCluster = field(init=False)
+    trace: Trace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cluster = SimulatedCluster(1, self.settings, self.referee.make_service)
+        self.trace = Trace(self.cluster, None)
+        self.referee.watch(self.cluster, self.trace)
+        self.cluster.on_member_exit = self._on_exit
+
+    def _on_exit(self, member: Member, error: BaseException | None) -> None:
+        expect(error is None, "no member stops by itself without a cause", member=member.member_id, error=repr(error))
+
+    def start(self) -> Member:
+        """Start every member; give the leader."""
+        for member_id in self.cluster.members:
+            self.cluster.start(member_id)
+        return self.await_leader()
+
+    def await_leader(self) -> Member:
+        """Let time pass until somebody leads."""
+        self.run_until(lambda: self.cluster.leader() is not None, 30, "a majority has a leader")
+        leader = self.cluster.leader()
+        assert leader is not None
+        return leader
+
+    def followers(self) -> list[Member]:
+        """Give every member but the leader."""
+        leader = self.cluster.leader()
+        return [member for member in self.cluster.members.values() if member is not leader]
+
+    def add_client(self) -> Workload:
+        """Start a client that is never idle for long."""
+        number = len(self.workloads)
+        settings = WorkloadSettings(think_mean_s=0.01, idle_rate=0.0, close_rate=0.0, timer_rate=0.0)
+        workload = Workload(
+            self._client_config(),
+            number,
+            history=self.history,
+            random=Random(f"client {number}"),
+            now_ns=lambda: self.cluster.now_ns,
+            settings=settings,
+        )
+        self.workloads.append(workload)
+        self.cluster.add_client(f"client-{number}", workload.run)
+        return workload
+
+    def add_flood(self, name: str, payload_length: int) -> None:
+        """Start a client that sends 4 messages a millisecond, and waits for no answers."""
+
+        async def flood() -> None:
+            async with ClusterClient.connect([], egress_listener=_Deaf(), config=self._client_config()) as client:
+                for sequence in itertools.count(1):
+                    request = Request(RequestKind.PUT, 0, sequence, 1, sequence)
+                    await client.offer(request.encode(padding_length=payload_length))
+                    if sequence % 16 == 0:
+                        await asyncio.sleep(0.004)
+
+        self.cluster.add_client(name, flood)
+
+    def _client_config(self) -> ClientConfig:
+        return ClientConfig(
+            endpoints=self.cluster.ingress_endpoints,
+            connect_timeout_s=5.0,
+            new_leader_timeout_s=10.0,
+            keep_alive_interval_s=0.5,
+            reconnect_max_s=0.5,
+        )
+
+    def isolate(self, member: Member) -> None:
+        """Cut a member off from everybody, both ways."""
+        for name in self._others(member):
+            self.cluster.network.block(name, member.machine.address)
+            self.cluster.network.block(member.machine.address, name)
+
+    def cut(self, first: Member, second: Member) -> None:
+        """Let nothing through between two members."""
+        self.cluster.network.block(first.machine.address, second.machine.address)
+        self.cluster.network.block(second.machine.address, first.machine.address)
+
+    def _others(self, member: Member) -> list[str]:
+        everybody = [other.machine.address for other in self.cluster.members.values()] + [*self.cluster.clients]
+        return [name for name in everybody if name != member.machine.address]
+
+    def run(self, duration_s: float) -> None:
+        """Let time pass."""
+        self.cluster.run_for(int(duration_s * S))
+
+    def run_until(self, is_done: Callable[[], bool], limit_s: float, rule: str) -> None:
+        """Let time pass until something holds; the rule is broken if it does not in time."""
+        expect(self.cluster.run_until(is_done, limit_ns=int(limit_s * S)), rule, cluster=self.cluster)
+
+    def expect_service(self, rule: str, *, for_s: float, gap_s: float) -> None:
+        """Let time pass, in which clients never wait longer than `gap_s` for the next answer."""
+        end_ns = self.cluster.now_ns + int(for_s * S)
+        while self.cluster.now_ns < end_ns:
+            count = self.history.acknowledged_count
+            self.run_until(lambda count=count: self.history.acknowledged_count > count, gap_s, rule)  # type: ignore[misc]
+
+
+class _Deaf:
+    """Listens to nothing."""
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        """Drop an answer."""
+
+    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+        """Go on."""
+
+    def on_session_event(self, code: EventCode, detail: str) -> None:
+        """Go on."""
+
+
+# --- what happens
+
+
+def a_slow_disk(scene: Scene) -> None:
+    """A follower's disk hangs for ten seconds: nobody else waits for it."""
+    scene.start()
+    scene.add_client()
+    scene.run_until(lambda: scene.history.acknowledged_count > 20, 10, "clients are served")
+    scene.followers()[0].machine.timing.stall_until_ns = scene.cluster.now_ns + 10 * S
+    scene.expect_service("a disk that hangs delays nobody else", for_s=5, gap_s=0.5)
+
+
+def a_member_that_was_away(scene: Scene) -> None:
+    """A follower is cut off for ten heartbeat timeouts and comes back: the leader leads on, in the same term."""
+    leader = scene.start()
+    scene.add_client()
+    scene.run(2)
+    away = scene.followers()[0]
+    assert leader.node is not None
+    ctx = leader.node.module.ctx
+    term_id = ctx.leadership_term_id
+    scene.isolate(away)
+    scene.run(10 * TIMEOUT_MS / 1000)
+    scene.cluster.network.unblock_all()
+    rule = "a member that comes back disrupts nobody"
+    scene.expect_service(rule, for_s=5, gap_s=0.5)
+    expect(scene.cluster.leader() is leader and ctx.leadership_term_id == term_id, rule, cluster=scene.cluster)
+    away_node = away.node
+    expect(away_node is not None and away_node.module.follower is not None, "it follows again", cluster=scene.cluster)
+
+
+def a_leader_alone(scene: Scene) -> None:
+    """A leader is cut off: within three heartbeat timeouts it leads no more, and another one serves."""
+    leader = scene.start()
+    scene.add_client()
+    scene.run(2)
+    scene.isolate(leader)
+    scene.run(3 * TIMEOUT_MS / 1000)
+    expect(not leader.is_leader, "a leader that hears no majority stops leading", cluster=scene.cluster)
+    scene.expect_service("the others elect another leader", for_s=3, gap_s=5)
+
+
+def a_half_cut_off_member(scene: Scene) -> None:
+    """The leader and one follower lose each other, a third hears both: a leader that serves, and no runaway terms.
+
+    Source: decentralizedthoughts.github.io 2020-12-12, on the Cloudflare outage of 2020.
+    """
+    leader = scene.start()
+    scene.add_client()
+    scene.run(2)
+    scene.cut(leader, scene.followers()[0])
+    before = scene.referee.counts.elections
+    scene.run(5)
+    scene.expect_service("a leader that a majority hears serves", for_s=10, gap_s=3)
+    counts = scene.referee.counts
+    highest = max(
+        member.node.module.ctx.candidate_term_id for member in scene.cluster.members.values() if member.node is not None
+    )
+    expect(counts.elections - before <= 3, "terms do not run away", elections=counts.elections, highest=highest)
+    expect(highest <= 5, "terms do not run away", highest=highest)
+
+
+def a_member_left_out(scene: Scene) -> None:
+    """One of three members is cut off from the beginning: the two others are a majority."""
+    scene.isolate(scene.cluster.members[next(iter(scene.cluster.members))])
+    for member_id in scene.cluster.members:
+        scene.cluster.start(member_id)
+    scene.run_until(lambda: scene.cluster.leader() is not None, 15, "a majority has a leader while a member is cut off")
+
+
+def memory_is_bounded(scene: Scene) -> None:
+    """A follower stands still while clients send what they can; then the others do, too."""
+    scene.start()
+    scene.add_flood("flood", 1_000)
+    scene.run(0.5)
+    first, second = scene.followers()
+    scene.cluster.pause(first.member_id)
+    committed = len(scene.referee.committed)
+    _run_watching(scene, lambda: len(scene.referee.committed) > committed + 2 * (1 << 20), limit_s=30)
+    scene.cluster.pause(second.member_id)
+    _run_watching(scene, lambda: False, limit_s=0.8 * TIMEOUT_MS / 1000)
+
+
+def _run_watching(scene: Scene, is_done: Callable[[], bool], *, limit_s: float) -> None:
+    end_ns = scene.cluster.now_ns + int(limit_s * S)
+    while scene.cluster.now_ns < end_ns and not is_done():
+        scene.run(0.005)
+        _expect_bounded(scene)
+
+
+def _expect_bounded(scene: Scene) -> None:
+    for member in scene.cluster.members.values():
+        if member.node is None:
+            continue
+        window = member.node.module.ctx.log_buffer
+        held_bytes = window.append_position - window.base_position
+        uncommitted_bytes = window.append_position - member.node.delivered_position
+        bound = _WINDOW_BYTES + _ON_THE_WAY_BYTES // 2
+        if member.is_leader:
+            expect(uncommitted_bytes <= bound, "what waits to be committed is bounded", waiting_bytes=uncommitted_bytes)
+        expect(held_bytes <= 2 * _WINDOW_BYTES + bound, "the window is bounded", held_bytes=held_bytes, window=window)
+    for transport in scene.cluster.network.transports:
+        expect(
+            transport.get_write_buffer_size() <= _LINK_LIMIT_BYTES + _ON_THE_WAY_BYTES,
+            "what waits for a follower is bounded",
+            transport=transport,
+            waiting_bytes=transport.get_write_buffer_size(),
+        )
+
+
+def two_ends_of_one_log(scene: Scene) -> None:
+    """A leader that is cut off has the longer log, the others go on in a new term: only theirs may win."""
+    old = scene.start()
+    scene.add_flood("flood", 1_000)
+    scene.run(0.5)
+    for member in scene.followers():
+        scene.cut(old, member)
+    scene.run(0.3)
+    scene.cluster.clients["flood"].kill()
+    scene.run_until(lambda: scene.cluster.leader() not in (None, old), 10, "the others elect another leader")
+    scene.run(2)
+    new = scene.await_leader()
+    third = next(member for member in scene.followers() if member is not old)
+    assert old.node is not None
+    assert third.node is not None
+    ends = old.node.module.ctx.append_position, third.node.module.ctx.append_position
+    expect(ends[0] > ends[1], "the scenario makes an old log that is longer", ends=ends)
+    scene.cluster.kill(new.member_id)
+    scene.cluster.network.unblock_all()
+    scene.run_until(lambda: scene.cluster.leader() is not None, 20, "a healed majority has a leader")
+    scene.run(3)
+
+
+def a_copy_that_breaks_off(scene: Scene) -> None:
+    """A member that missed the end of a term copies it from the leader's archive, over links that are reset."""
+    leader = scene.start()
+    scene.add_flood("flood", 1_000)
+    away = scene.followers()[0]
+    scene.isolate(away)
+    scene.run(0.4)
+    scene.cluster.clients["flood"].kill()
+    scene.cluster.kill(leader.member_id)
+    scene.run(0.1)
+    scene.cluster.start(leader.member_id)
+    scene.run_until(lambda: scene.cluster.leader() is not None, 20, "a majority has a leader")
+    scene.run(0.5)
+    scene.cluster.network.quality = LinkQuality(5 * MS, 10 * MS)
+    scene.cluster.network.unblock_all()
+    port = int(away.config.me.archive.rpartition(":")[2])
+    for _ in range(20):
+        scene.run(0.05)
+        transports = scene.cluster.network.transports
+        copies = [end for end in transports if end.address[0] == away.machine.address and end.peer_address[1] == port]
+        for end in copies:
+            if end.peer.get_write_buffer_size() or end.peer._in_flight_bytes:
+                scene.cluster.network.reset(end)
+    scene.run_until(
+        lambda: away.node is not None and away.node.module.follower is not None, 20, "a member that was away follows"
+    )
+
+
+def an_election_by_steps(scene: Scene) -> None:
+    """The power fails before each disk operation of an election in turn, and the member has to start again."""
+    scene.start()
+    for step in range(1, 14):
+        leader = scene.await_leader()
+        victim = scene.followers()[step % 2]
+        countdown = itertools.count(step, -1)
+
+        def stop(
+            name: str, path: object, length: int, victim: Member = victim, countdown: Iterator[int] = countdown
+        ) -> None:
+            if "/cluster/" not in str(path) or "mark" in str(path) or not victim.is_running:
+                return
+            if next(countdown) == 1:
+                scene.cluster.lose_power(victim.member_id, lambda: False)
+                raise OSError(errno.EIO, "the machine is off", str(path))
+
+        victim.machine.on_disk_operation = stop
+        scene.cluster.kill(leader.member_id)
+        scene.run(3)
+        victim.machine.on_disk_operation = lambda name, path, length: None
+        for member in (leader, victim):
+            scene.cluster.start(member.member_id)
+        scene.run(1)
+
+
+# --- the table
+
+
+@dataclass(slots=True, frozen=True)
+class Scenario:
+    """What happens, and to what cluster."""
+
+    play: Callable[[Scene], None]
+    member_count: int = 3
+    window_bytes: int = 256 << 10
+
+    def settings(self) -> Settings:
+        """Give the settings of its cluster."""
+        return Settings(
+            member_count=self.member_count,
+            leader_heartbeat_timeout_ms=TIMEOUT_MS,
+            leader_heartbeat_interval_ms=TIMEOUT_MS // 10,
+            election_timeout_ms=TIMEOUT_MS // 4,
+            election_status_interval_ms=TIMEOUT_MS // 20,
+            startup_canvass_timeout_ms=3 * TIMEOUT_MS,
+            session_timeout_ms=20 * TIMEOUT_MS,
+            ingress_window_bytes=self.window_bytes,
+        )
+
+
+SCENARIOS: Final = {
+    "slow-disk": Scenario(a_slow_disk),
+    "member-returns": Scenario(a_member_that_was_away),
+    "leader-alone": Scenario(a_leader_alone),
+    "half-cut-off": Scenario(a_half_cut_off_member),
+    "member-left-out": Scenario(a_member_left_out),
+    "two-ends": Scenario(two_ends_of_one_log),
+    "broken-copy": Scenario(a_copy_that_breaks_off),
+    "election-by-steps": Scenario(an_election_by_steps),
+    "bounded-memory": Scenario(memory_is_bounded, window_bytes=_WINDOW_BYTES),
+}
+
+
+def run_scenario(scenario: Scenario) -> tuple[RuleBroken | None, float]:
+    """Play a scenario; give the rule that was broken, if one was, and the virtual seconds it took."""
+    with _surroundings():
+        scene = Scene(scenario.settings())
+        try:
+            scenario.play(scene)
+            expect(not scene.history.faults, "clients see nothing impossible", faults=scene.history.faults[:3])
+            expect(not scene.cluster.unhandled, "no error is left unhandled", errors=scene.cluster.unhandled[:3])
+        except RuleBroken as broken:
+            return broken, scene.cluster.now_ns / S
+        finally:
+            scene.cluster.close()
+        return None, scene.cluster.now_ns / S
+
+
+@contextmanager
+def _surroundings() -> Iterator[None]:
+    """Keep elections out of the log, and links short."""
+    kept_log, kept_limit = structlog.get_config(), log_links._SEND_LIMIT_BYTES
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    log_links._SEND_LIMIT_BYTES = _LINK_LIMIT_BYTES  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        log_links._SEND_LIMIT_BYTES = kept_limit  # type: ignore[misc]
+        structlog.configure(**kept_log)

@@ -1,0 +1,381 @@
+"""Planted bugs in what the service is given and the client takes, in timers, and in links and memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from client.egress import EgressListener
+from client.egress_adapter import EgressAdapter, SessionState
+from client.protocol import ClientProtocol
+from cluster.core.consensus_module import ConsensusModule
+from cluster.core.context import ConsensusContext
+from cluster.core.log_buffer import LogBuffer
+from cluster.core.sessions import SessionManager
+from cluster.core.timers import TimerService
+from cluster.messages.log import SessionCloseEvent, TimerEvent
+from cluster.runtime import log_links, member_links
+from cluster.runtime.dialling import Endpoint
+from cluster.runtime.ingress import Ingress
+from cluster.runtime.log_links import _LogLink
+from cluster.service import bounded_log_adapter
+from cluster.service.agent import ClusteredServiceAgent
+from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from service_api import InvariantViolation
+from service_api.types import CorrelationId
+from service_api.wire.session import NewLeaderEvent
+
+from .plant import Plant, Planting
+
+# --- 19, 26: what a client is shown
+
+
+def _answer_everywhere(planting: Planting) -> None:
+    """A member that stops leading keeps its connections to the clients, and answers on them."""
+    real = ClusteredServiceAgent.disconnect_egress
+
+    def disconnect(self: ClusteredServiceAgent, session_id: Any) -> None:
+        if session_id is None:
+            planting.ran()
+            return
+        real(self, session_id)
+
+    planting.replace(ClusteredServiceAgent, "disconnect_egress", disconnect)
+
+
+def _take_ingress_of_any_term(planting: Planting) -> None:
+    """A member that stops leading goes on taking messages: whoever leads next here gets them in its log."""
+    real = Ingress.unbind_all
+
+    def unbind_all(self: Ingress) -> None:
+        if any(connection.session_id is not None for connection in self.connections.values()):
+            planting.ran()
+            return
+        real(self)
+
+    planting.replace(Ingress, "unbind_all", unbind_all)
+
+
+def _accept_egress_of_any_term(planting: Planting) -> None:
+    """The client takes what an old leader says for what the new one says."""
+    real = EgressAdapter.__init__
+
+    def init(self: EgressAdapter, session: SessionState, listener: EgressListener, **facts: Any) -> None:
+        real(self, session, listener, **facts)
+        # The adapter asks these two for the term and tells them what came; everything else is passed on.
+        self._session = _AnyTerm(session)  # type: ignore[assignment]
+        self._listener = _Listener(planting, session, listener)  # type: ignore[assignment]
+
+    planting.replace(EgressAdapter, "__init__", init)
+
+
+class _AnyTerm:
+    """A session's state that knows no term."""
+
+    leadership_term_id = -1
+
+    def __init__(self, session: SessionState) -> None:
+        self._session = session
+        self.foreign_egress_count = 0
+
+    @property
+    def cluster_session_id(self) -> int:
+        return self._session.cluster_session_id
+
+
+class _Listener:
+    def __init__(self, planting: Planting, session: SessionState, listener: EgressListener) -> None:
+        self._planting, self._session, self._listener = planting, session, listener
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        if leadership_term_id < self._session.leadership_term_id:
+            self._planting.ran()
+        self._listener.on_message(timestamp, leadership_term_id, payload)
+
+
+def _follow_any_new_leader(planting: Planting) -> None:
+    """The client goes to whoever says that it leads, of whatever term."""
+    real = ClientProtocol._on_new_leader
+
+    def on_new_leader(self: ClientProtocol, link: Any, event: NewLeaderEvent) -> None:
+        if event.leadership_term_id < self.session.leadership_term_id:
+            planting.ran()
+            self.session.leadership_term_id = event.leadership_term_id - 1
+        real(self, link, event)
+
+    planting.replace(ClientProtocol, "_on_new_leader", on_new_leader)
+
+
+# --- 19: sessions across leaders
+
+
+def _give_session_ids_from_memory(planting: Planting) -> None:
+    """A leader counts on from what it gave out itself."""
+    real = SessionManager.on_replay_session_open
+
+    def on_replay_session_open(self: SessionManager, event: Any, end_position: int) -> None:
+        given = self._next_session_id
+        real(self, event, end_position)
+        if self._next_session_id != given:
+            planting.ran()
+            self._next_session_id = given
+
+    planting.replace(SessionManager, "on_replay_session_open", on_replay_session_open)
+
+
+def _keep_uncommitted_opens(planting: Planting) -> None:
+    real = SessionManager.roll_back
+
+    def roll_back(self: SessionManager) -> None:
+        before = dict(self.sessions)
+        real(self)
+        for session_id, session in before.items():
+            if session_id not in self.sessions:
+                planting.ran()
+                self.sessions[session_id] = session
+
+    planting.replace(SessionManager, "roll_back", roll_back)
+
+
+def _keep_uncommitted_closes(planting: Planting) -> None:
+    real = SessionManager.roll_back
+
+    def roll_back(self: SessionManager) -> None:
+        before = {key: (one.state, one.close_reason, one.is_close_appended) for key, one in self.sessions.items()}
+        real(self)
+        for key, session in self.sessions.items():
+            if before[key][2]:
+                planting.ran()
+                session.state, session.close_reason, session.is_close_appended = before[key]
+
+    planting.replace(SessionManager, "roll_back", roll_back)
+
+
+# --- 25: timers
+
+
+def _keep_uncommitted_timers(planting: Planting) -> None:
+    """A timer that was appended by a leader that lost its place is not fired again."""
+    real = TimerService.rearm
+
+    def rearm(self: TimerService) -> None:
+        if not self._fired:
+            real(self)
+        else:
+            planting.ran()
+
+    planting.replace(TimerService, "rearm", rearm)
+
+
+def _keep_fired_timers(planting: Planting) -> None:
+    """A timer that has fired stays: the next leader fires it again."""
+
+    def on_fired(self: TimerService, correlation_id: int) -> None:
+        planting.ran()
+
+    planting.replace(TimerService, "on_fired", on_fired)
+
+
+def _fire_by_the_own_clock(planting: Planting) -> None:
+    """Every member gives due timers to its service when its own clock says so."""
+    real = BoundedLogAdapter.poll
+
+    def poll(self: BoundedLogAdapter, limit_bytes: int) -> bool:
+        module = self._module
+        assert isinstance(module, ConsensusModule)
+        if module.leader is None:
+            for correlation_id in module.timers.expired(module.ctx.timestamp, limit=20):
+                planting.ran()
+                event = TimerEvent(
+                    leadership_term_id=module.ctx.leadership_term_id,
+                    correlation_id=CorrelationId(correlation_id),
+                    timestamp=module.ctx.timestamp,
+                )
+                self._agent.enter_messages()
+                self._agent.on_timer_event(event)
+                self._agent.leave_messages()
+        return real(self, limit_bytes)
+
+    planting.replace(BoundedLogAdapter, "poll", poll)
+
+
+def _let_log_time_go_backwards(planting: Planting) -> None:
+    """A leader stamps with its own clock, behind that of the leader before it or not."""
+
+    def stamp(ctx: ConsensusContext) -> int:
+        if ctx.timestamp < ctx.cluster_time:
+            planting.ran()
+        ctx.cluster_time = ctx.timestamp
+        return ctx.timestamp
+
+    planting.replace(ConsensusContext, "stamp", stamp)
+
+
+# --- 21, 28: links
+
+
+def _dial_once(planting: Planting) -> None:
+    """A member whose link was lost is not dialled again."""
+
+    async def dial(endpoint: Endpoint, make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            closed: asyncio.Future[None] = loop.create_future()
+            try:
+                transport, _ = await loop.create_connection(
+                    lambda closed=closed: make_protocol(closed),  # type: ignore[misc]  # bound to this turn's future
+                    endpoint.host,
+                    endpoint.port,
+                )
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            try:
+                await closed
+            finally:
+                transport.close()
+            planting.ran()
+            return
+
+    planting.replace(log_links, "dial_forever", dial)
+    planting.replace(member_links, "dial_forever", dial)
+
+
+# --- 27: legal input
+
+
+def _stop_in_the_middle_of_a_message(planting: Planting) -> None:
+    """A message whose leader died in its middle is taken for damage."""
+    real = BoundedLogAdapter._deliver_odd
+
+    def deliver_odd(self: BoundedLogAdapter, chunk: bytes, offset: int) -> None:
+        assembler = self._assembler
+        real(self, chunk, offset)
+        if self._assembler is not assembler:
+            planting.ran()
+            raise InvariantViolation(f"a message has its end: position={self.position}")
+
+    planting.replace(BoundedLogAdapter, "_deliver_odd", deliver_odd)
+
+
+# --- 29: memory
+
+
+def _keep_the_whole_log(planting: Planting) -> None:
+    """The window keeps everything."""
+
+    def discard_before(self: LogBuffer, position: int) -> None:
+        planting.ran()
+
+    planting.replace(LogBuffer, "discard_before", discard_before)
+
+
+def _let_links_fill(planting: Planting) -> None:
+    """What a follower does not read waits in the leader's memory, however much it is."""
+    real = _LogLink.send
+
+    def send(self: _LogLink, chunks: list[bytes]) -> None:
+        transport = self._transport
+        assert transport is not None
+        if transport.get_write_buffer_size() <= log_links._SEND_LIMIT_BYTES:
+            real(self, chunks)
+            return
+        planting.ran()
+        transport.writelines(chunks)
+
+    planting.replace(_LogLink, "send", send)
+
+
+def _never_pause_ingress(planting: Planting) -> None:
+    """Clients are read however much waits to be committed."""
+    planting.replace(Ingress, "pause", lambda self: planting.ran())
+
+
+# --- 31, 35: replay
+
+
+def _replay_no_closes(planting: Planting) -> None:
+    """What is read from the archive passes over the closes of sessions."""
+    real = BoundedLogAdapter._on_session_close
+
+    def on_session_close(self: BoundedLogAdapter, event: SessionCloseEvent) -> None:
+        if self._archived:
+            planting.ran()
+            return
+        real(self, event)
+
+    planting.replace_item(bounded_log_adapter._HANDLERS, SessionCloseEvent, on_session_close)
+
+
+def _replay_timers_to_the_service_only(planting: Planting) -> None:
+    """A timer that fires in a replay is given to the service and stays set."""
+    real = BoundedLogAdapter._on_timer
+
+    def on_timer(self: BoundedLogAdapter, event: TimerEvent) -> None:
+        if self._archived:
+            planting.ran()
+            self._agent.on_timer_event(event)
+            return
+        real(self, event)
+
+    planting.replace_item(bounded_log_adapter._HANDLERS, TimerEvent, on_timer)
+
+
+def _replay_with_todays_time(planting: Planting) -> None:
+    """What is read from the archive is given the time of the replay."""
+    real = BoundedLogAdapter._on_timer
+
+    def on_timer(self: BoundedLogAdapter, event: TimerEvent) -> None:
+        if self._archived:
+            planting.ran()
+            module = self._module
+            assert isinstance(module, ConsensusModule)
+            event = event.model_copy(update={"timestamp": module.ctx.timestamp})
+        real(self, event)
+
+    planting.replace_item(bounded_log_adapter._HANDLERS, TimerEvent, on_timer)
+
+
+def _replay_the_first_frame_of_a_segment_twice(planting: Planting) -> None:
+    """What is read back goes on one frame too early where a segment begins."""
+    real = BoundedLogAdapter._on_message
+
+    def on_message(self: BoundedLogAdapter, encoded: bytes) -> None:
+        real(self, encoded)
+        if self._archived and self.position % (64 << 10) < 512:
+            planting.ran()
+            real(self, encoded)
+
+    planting.replace(BoundedLogAdapter, "_on_message", on_message)
+
+
+PLANTS = (
+    Plant("old-leader-answers", 19, "only the leader answers clients", _answer_everywhere),
+    Plant("session-id-in-memory", 19, "session ids come from committed state", _give_session_ids_from_memory),
+    Plant("open-not-rolled-back", 19, "the open of a session that did not commit is undone", _keep_uncommitted_opens),
+    Plant(
+        "close-not-rolled-back", 19, "the close of a session that did not commit is undone", _keep_uncommitted_closes
+    ),
+    Plant("links-dialled-once", 21, "a link that was lost is dialled again", _dial_once),
+    Plant("timer-not-rearmed", 25, "a timer whose event did not commit fires again", _keep_uncommitted_timers),
+    Plant("timer-fires-twice", 25, "a timer that has fired is gone", _keep_fired_timers),
+    Plant("timer-by-own-clock", 25, "a timer fires when its event is delivered", _fire_by_the_own_clock),
+    Plant("log-time-goes-back", 25, "log time never goes backwards across leaders", _let_log_time_go_backwards),
+    Plant("old-term-ingress", 26, "messages for an old term are not appended", _take_ingress_of_any_term),
+    Plant("old-term-egress", 26, "what an old leader says is dropped by the client", _accept_egress_of_any_term),
+    Plant("any-new-leader", 26, "a client follows a new leader to a higher term only", _follow_any_new_leader),
+    Plant("half-message-stops", 27, "a message may end with its leader", _stop_in_the_middle_of_a_message),
+    Plant("window-keeps-all", 29, "the window is bounded", _keep_the_whole_log, scenario="bounded-memory"),
+    Plant("links-fill", 29, "what waits for a follower is bounded", _let_links_fill, scenario="bounded-memory"),
+    Plant("ingress-never-pauses", 29, "what waits to be committed is bounded", _never_pause_ingress, "bounded-memory"),
+    Plant("replay-skips-closes", 31, "a replay gives every kind of entry", _replay_no_closes),
+    Plant(
+        "replay-keeps-timers",
+        31,
+        "a replay leaves the state that live delivery leaves",
+        _replay_timers_to_the_service_only,
+    ),
+    Plant("replay-doubles-a-frame", 12, "reading goes on where it ended", _replay_the_first_frame_of_a_segment_twice),
+    Plant("replay-tells-todays-time", 35, "a replay gives the time of the log", _replay_with_todays_time),
+)

@@ -1,0 +1,381 @@
+"""Planted bugs in what is written, synced, cut, repaired and read back."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import Any
+
+from archive import catalog, conductor, file_system, layout, recording, repair
+from archive.catalog import Catalog
+from archive.conductor import Archive
+from archive.descriptor import RecordingDescriptor
+from archive.errors import CorruptionError
+from archive.file_system import FileSystem, WritableBytes
+from archive.frame_check import FrameRules
+from archive.recording import Recording
+from archive.repair import RepairResult
+from archive.segment_files import Segment, SegmentFiles
+from cluster import node
+from cluster.runtime import node_state_file, recording_log_file
+from cluster.runtime.node_state_file import NodeStateFile
+
+from .plant import Plant, Planting
+
+# --- 2: the small files
+
+
+def _sync_no_votes(planting: Planting) -> None:
+    planting.replace(node_state_file, "_sync", lambda *_: planting.ran())
+
+
+def _sync_no_marks(planting: Planting) -> None:
+    planting.replace(recording_log_file, "_sync", lambda *_: planting.ran())
+
+
+def _write_the_node_state_anew(planting: Planting) -> None:
+    """The file is emptied and then written: a member that dies between these has none."""
+    real = NodeStateFile.propose_max_candidate_term_id
+
+    def propose(self: NodeStateFile, candidate_term_id: int, log_position: int, timestamp_ms: int) -> Any:
+        if candidate_term_id > self.candidate_term_id:
+            planting.ran()
+            disk, handle = self._file_system, self._handle
+            data = disk.pread(handle, disk.file_length(handle), 0)
+            disk.set_length(handle, 0)
+            disk.sync_file(handle)
+            disk.pwrite(handle, data, 0)
+        return real(self, candidate_term_id, log_position, timestamp_ms)
+
+    planting.replace(NodeStateFile, "propose_max_candidate_term_id", propose)
+
+
+# --- 3: writes
+
+
+def _count_short_writes_as_whole(planting: Planting) -> None:
+    real_init = Recording.__init__
+
+    def init(self: Recording, *args: Any, **facts: Any) -> None:  # passed on as they come
+        real_init(self, *args, **facts)
+        real = self._pwrite
+
+        def pwrite(handle: int, data: WritableBytes, offset: int) -> int:
+            if real(handle, data, offset) != len(data):
+                planting.ran()
+            return len(data)
+
+        self._pwrite = pwrite
+
+    def write_once(disk: FileSystem, handle: int, data: WritableBytes, offset: int) -> None:
+        if disk.pwrite(handle, data, offset) != len(data):
+            planting.ran()
+
+    planting.replace(Recording, "__init__", init)
+    planting.replace(recording, "write_fully", write_once)
+
+
+def _go_on_after_a_failed_write(planting: Planting) -> None:
+    real_init, real_write_fully = Recording.__init__, file_system.write_fully
+
+    def init(self: Recording, *args: Any, **facts: Any) -> None:  # passed on as they come
+        real_init(self, *args, **facts)
+        real = self._pwrite
+
+        def pwrite(handle: int, data: WritableBytes, offset: int) -> int:
+            try:
+                return real(handle, data, offset)
+            except OSError:
+                planting.ran()
+                return len(data)
+
+        self._pwrite = pwrite
+
+    def write_fully(*args: Any) -> None:  # passed on as they come
+        try:
+            real_write_fully(*args)
+        except OSError:
+            planting.ran()
+
+    planting.replace(Recording, "__init__", init)
+    planting.replace(recording, "write_fully", write_fully)
+
+
+def _believe_torn_frames(planting: Planting) -> None:
+    """The tail is walked by frame headers only: a frame whose payload never reached the disk counts."""
+    real = FrameRules.of
+
+    class HeaderRules:
+        @staticmethod
+        def of(descriptor: RecordingDescriptor, *, checksummed: bool | None = None) -> object:
+            planting.ran()
+            return real(descriptor, checksummed=False)
+
+    planting.replace(repair, "FrameRules", HeaderRules)
+    for name in ("_refuse_if_undecidable", "_refuse_if_frames_follow"):
+        if hasattr(repair._SegmentWalker, name):
+            planting.replace(repair._SegmentWalker, name, lambda *_, **__: None)
+
+
+# --- 4: syncs
+
+
+def _ignore_failed_syncs(planting: Planting) -> None:
+    real = SegmentFiles.sync
+
+    def sync(self: SegmentFiles, segment: Segment) -> None:
+        try:
+            real(self, segment)
+        except OSError:
+            planting.ran()
+
+    planting.replace(SegmentFiles, "sync", sync)
+
+
+def _try_syncs_again(planting: Planting) -> None:
+    real = SegmentFiles.sync
+
+    def sync(self: SegmentFiles, segment: Segment) -> None:
+        try:
+            real(self, segment)
+        except OSError:
+            planting.ran()
+            real(self, segment)
+
+    planting.replace(SegmentFiles, "sync", sync)
+
+
+def _sync_nothing(planting: Planting) -> None:
+    planting.replace(SegmentFiles, "sync", lambda *_: planting.ran())
+
+
+def _sync_no_names(planting: Planting) -> None:
+    """A new segment gets its name, and the directory is not synced."""
+
+    def publish(self: SegmentFiles, segment: Segment) -> None:
+        planting.ran()
+        name = layout.segment_file_name(self.recording_id, segment.base_position)
+        self.file_system.rename(self.directory / segment.name, self.directory / name)
+        segment.name, segment.named = name, True
+
+    planting.replace(SegmentFiles, "publish", publish)
+
+
+def _sync_only_the_newest_segment(planting: Planting) -> None:
+    """A batch that goes over the end of a segment syncs the new one only."""
+    real = SegmentFiles.sync
+    real_submit = Recording._submit_batch
+
+    def submit(self: Recording, *args: Any) -> None:  # passed on as they come
+        newest = self._segments[-1]
+
+        def sync(files: SegmentFiles, segment: Segment) -> None:
+            if segment.base_position < newest.base_position and len(self._segments) > 1:
+                planting.ran()
+                return
+            real(files, segment)
+
+        planting.replace(SegmentFiles, "sync", sync)
+        real_submit(self, *args)
+
+    planting.replace(Recording, "_submit_batch", submit)
+
+
+# --- 5, 6: corruption
+
+
+def _end_at_corruption(planting: Planting) -> None:
+    """A frame that does not check out is the end of the log, whatever follows."""
+    real = repair._SegmentWalker._refuse_if_frames_follow
+
+    def refuse(self: Any, *args: Any) -> None:  # the walker is private to its module
+        try:
+            real(self, *args)
+        except CorruptionError:
+            planting.ran()
+
+    planting.replace(repair._SegmentWalker, "_refuse_if_frames_follow", refuse)
+
+
+def _read_without_looking(planting: Planting) -> None:
+    """What is read back from the recording is delivered as it is."""
+    reader = node._ArchiveLogReader
+
+    real = reader.read
+
+    def read(self: Any, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+        try:
+            return bytes(real(self, position, limit_bytes, stop_position=stop_position))
+        except CorruptionError:
+            planting.ran()
+        return bytes(self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position))
+
+    planting.replace(reader, "read", read)
+
+
+# --- 8, 12: cuts and ends
+
+
+def _leave_old_bytes_behind_a_cut(planting: Planting) -> None:
+    def clean_after(self: SegmentFiles, base_position: int, stop_position: int) -> bool:
+        planting.ran()
+        return False
+
+    planting.replace(SegmentFiles, "clean_after", clean_after)
+
+
+def _stop_a_frame_too_far(planting: Planting) -> None:
+    """After a crash the recording ends one header behind its last right frame."""
+    real = repair.repair_tail
+
+    def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, **facts: Any) -> RepairResult:
+        result = real(files, descriptor, **facts)
+        if result.stop_position % descriptor.term_buffer_length == 0:
+            return result
+        planting.ran()
+        return replace(result, stop_position=result.stop_position + 32)
+
+    planting.replace(conductor, "repair_tail", repair_tail)
+
+
+def _stop_a_segment_too_early(planting: Planting) -> None:
+    """After a crash the newest segment counts for nothing."""
+    real = repair.repair_tail
+
+    def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, **facts: Any) -> RepairResult:
+        result = real(files, descriptor, **facts)
+        base = descriptor.segment_base_position(result.stop_position)
+        if base == result.stop_position or base <= descriptor.start_position:
+            return result
+        planting.ran()
+        files.remove_from(base)
+        return replace(result, stop_position=base)
+
+    planting.replace(conductor, "repair_tail", repair_tail)
+
+
+def _recover_without_syncing(planting: Planting) -> None:
+    """The end that a start finds may be in the page cache only, and is reported."""
+    real = SegmentFiles.clean_after
+
+    def clean_after(self: SegmentFiles, base_position: int, stop_position: int) -> bool:
+        planting.ran()
+        kept, self.sync_level = self.sync_level, 0
+        try:
+            return real(self, base_position, stop_position)
+        finally:
+            self.sync_level = kept
+
+    planting.replace(SegmentFiles, "clean_after", clean_after)
+
+
+# --- 32, 33: restarts, a full disk
+
+
+def _forget_that_a_recording_goes_on(planting: Planting) -> None:
+    """The catalog is not synced: after a power loss it may say that the log ends where an earlier process left it."""
+    planting.replace(catalog.Catalog, "_sync", lambda *_: planting.ran())
+
+
+def _keep_the_old_stop_position(planting: Planting) -> None:
+    """A recording that is extended keeps its stop position, and the next start believes it."""
+    real = Catalog.update
+
+    def update(self: Catalog, descriptor: RecordingDescriptor) -> None:
+        if descriptor.stop_position is None:
+            planting.ran()
+            offset, _ = self._entries[descriptor.recording_id]
+            self._entries[descriptor.recording_id] = offset, descriptor
+            return
+        real(self, descriptor)
+
+    planting.replace(Catalog, "update", update)
+
+
+def _stop_in_order_too_far(planting: Planting) -> None:
+    """A member that stops in order writes a stop position beyond its last frame."""
+    real = Archive._on_stopped
+
+    async def on_stopped(self: Archive, stopped: Recording) -> None:
+        planting.ran()
+        if (stopped.recorded_position + 32) % stopped.descriptor.term_buffer_length:
+            stopped.recorded_position += 32
+        await real(self, stopped)
+
+    planting.replace(Archive, "_on_stopped", on_stopped)
+
+
+def _drop_what_a_full_disk_refuses(planting: Planting) -> None:
+    """Where there is no room for the next segment, the recording goes on at the end of the one that it has."""
+    real = Recording._roll
+
+    def roll(self: Recording, base_position: int) -> None:
+        try:
+            real(self, base_position)
+        except Exception as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError) or cause.errno != errno.ENOSPC:
+                raise
+            planting.ran()
+            self._segments[-1].base_position = base_position
+
+    planting.replace(Recording, "_roll", roll)
+
+
+def _hang_on_a_full_disk(planting: Planting) -> None:
+    """A recording that has failed tells nobody."""
+    real = Recording._fail
+
+    def fail(self: Recording, error: BaseException) -> BaseException:
+        planting.ran()
+        kept, self.on_failed = self.on_failed, None
+        try:
+            return real(self, error)
+        finally:
+            self.on_failed = kept
+
+    planting.replace(Recording, "_fail", fail)
+
+
+# --- 35: what is recorded is what was live
+
+
+def _record_other_bytes(planting: Planting) -> None:
+    """What comes while a batch is in flight is recorded in another order than it was delivered in."""
+    real = Recording.append
+
+    def append(self: Recording, chunk: bytes) -> None:
+        held = self._held.chunks
+        real(self, chunk)
+        if len(held) > 1 and len(held[-1]) == len(held[-2]):
+            planting.ran()
+            held[-1], held[-2] = held[-2], held[-1]
+
+    planting.replace(Recording, "append", append)
+
+
+PLANTS = (
+    Plant("vote-not-synced", 2, "a vote is synced before it is sent", _sync_no_votes),
+    Plant("mark-not-synced", 2, "the mark of a term is synced before it is acknowledged", _sync_no_marks),
+    Plant("node-state-anew", 2, "the node state is never half there", _write_the_node_state_anew, "election-by-steps"),
+    Plant("short-write-is-whole", 3, "a short write is completed", _count_short_writes_as_whole),
+    Plant("write-error-ignored", 3, "a failed write stops the member", _go_on_after_a_failed_write),
+    Plant("torn-frame-believed", 3, "a torn frame at the end is cut off", _believe_torn_frames),
+    Plant("sync-error-ignored", 4, "a failed sync stops the member", _ignore_failed_syncs),
+    Plant("sync-tried-again", 4, "a failed sync is never tried again", _try_syncs_again),
+    Plant("sync-skipped", 4, "what is reported was synced", _sync_nothing),
+    Plant("name-not-synced", 4, "a segment's name is durable before data in it counts", _sync_no_names),
+    Plant("roll-not-synced", 4, "a batch syncs every segment that it wrote", _sync_only_the_newest_segment),
+    Plant("corruption-is-the-end", 5, "corruption with right frames behind it is no torn tail", _end_at_corruption),
+    Plant("corrupt-frames-delivered", 6, "what does not check out is not delivered", _read_without_looking),
+    Plant("cut-leaves-bytes", 8, "nothing but zeros follows the end of a recording", _leave_old_bytes_behind_a_cut),
+    Plant("repair-too-far", 12, "a recording ends behind its last right frame", _stop_a_frame_too_far),
+    Plant("repair-too-early", 12, "a recording is repaired to its last right frame", _stop_a_segment_too_early),
+    Plant("tail-not-synced", 32, "what a start finds is durable before it is reported", _recover_without_syncing),
+    Plant("catalog-not-synced", 32, "the catalog is durable before the log goes on", _forget_that_a_recording_goes_on),
+    Plant("stop-position-kept", 32, "a recording that goes on has no stop position", _keep_the_old_stop_position),
+    Plant("stop-too-far", 32, "a recording that is stopped ends behind its last frame", _stop_in_order_too_far),
+    Plant("full-disk-overwrites", 33, "a member without room for its log stops", _drop_what_a_full_disk_refuses),
+    Plant("full-disk-unnoticed", 33, "a recording that has failed stops its member", _hang_on_a_full_disk),
+    Plant("recorded-out-of-order", 35, "the recording has the order of the log", _record_other_bytes),
+)
