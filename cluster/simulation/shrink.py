@@ -131,19 +131,23 @@ class _Shrinker:
                 return
 
     def _drop_kinds(self) -> None:
-        fired = self._result.outcome.fired
-        idle = [name for name in self._kinds() if not fired.get(name)]
-        if idle:
-            self._try(self._without(idle), f"without {_count(len(idle), 'kind')} of faults that never fired")
         part_count = 1
         while kinds := self._kinds():
+            if self._drop_idle_kinds(kinds):
+                continue
             part_count = min(part_count, len(kinds))
-            if any(self._try(self._without(part), f"without {','.join(part)}") for part in _parts(kinds, part_count)):
+            parts = _parts(kinds, part_count)
+            if any(self._try(self._without(part), f"without {', '.join(part)}") for part in parts):
                 part_count = max(1, part_count - 1)
             elif part_count == len(kinds):
                 return
             else:
                 part_count *= 2
+
+    def _drop_idle_kinds(self, kinds: Sequence[str]) -> bool:
+        idle = [name for name in kinds if not self._result.outcome.fired.get(name)]
+        change = f"without {_count(len(idle), 'kind')} of faults that never fired"
+        return bool(idle) and self._try(self._without(idle), change)
 
     def _drop_members(self) -> None:
         now = self._result.outcome.member_count

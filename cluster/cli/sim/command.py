@@ -1,7 +1,7 @@
 """`quorate sim`: run the real node and client code on virtual time, with faults, once per seed.
 
-Exit status: 0 when every rule held in every seed, 1 when one was broken, 2 on wrong usage, 130 after Ctrl-C, with the
-counts so far.
+Exit status: 0 when every rule held in every seed, 1 when one was broken, 2 on wrong usage, 130 after Ctrl-C or SIGTERM,
+with the counts so far.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,7 +169,7 @@ def _run(
     run = _Run(report, view, is_verbose, clock.monotonic_ns(), clock)
     limit_s = SEED_LIMIT_S * (2 if report.job.is_run_twice else 1)
     pool = WorkerPool(report.job, count=report.job_count, limit_s=limit_s, monotonic_ns=clock.monotonic_ns)
-    with pool:
+    with pool, _terminated_like_interrupted():
         try:
             run_campaign(
                 seeds,
@@ -184,6 +185,16 @@ def _run(
             report.is_interrupted = True
         if not report.totals.failures:
             run.on_tick()
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does: with its processes, and the counts so far."""
+    kept = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, kept)
 
 
 def _shrink_failures(report: Report, view: SimView, pool: WorkerPool, clock: SystemClock) -> None:

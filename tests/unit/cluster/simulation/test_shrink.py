@@ -74,6 +74,19 @@ def test_kinds_that_never_fired_are_dropped_in_one_step() -> None:
     assert not any(change.startswith("without kill") for change in kept)
 
 
+def test_kinds_that_fire_no_more_are_dropped_as_soon_as_others_are() -> None:
+    def run(options: Options) -> Outcome:
+        result = outcome(options, is_broken="wipe" not in options.without)
+        result.fired = {"wipe": 1} if options.without else dict.fromkeys(KIND_NAMES, 1)
+        return result
+
+    shrunk = shrink(run(Options()), run)
+
+    kept = [attempt.change for attempt in shrunk.attempts if attempt.is_kept and attempt.change.startswith("without")]
+    assert kept[1].endswith("kinds of faults that never fired")
+    assert len(kept) == 2
+
+
 def test_a_smaller_run_that_breaks_another_rule_is_refused() -> None:
     def run(options: Options) -> Outcome:
         return outcome(options, is_broken=True, rule=RULE if options == Options() else "another rule")

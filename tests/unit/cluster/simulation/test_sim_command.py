@@ -138,13 +138,14 @@ def test_a_trace_is_the_same_text_each_time(capsys: pytest.CaptureFixture[str], 
     assert (tmp_path / "trace.txt").read_text() == printed.out
 
 
-def test_ctrl_c_ends_with_the_counts_so_far() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "cluster", "sim", "--seeds", "0:100000", *SHORT, "--jobs", "1", "-v"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         first_line = process.stderr.readline()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(process.pid, number)  # as a terminal does
         output, rest = process.communicate(timeout=60)
 
     assert first_line.startswith("seed 0  trace=")
