@@ -16,8 +16,7 @@ from typing import Final
 
 import structlog
 
-from archive import Archive, ArchiveConfig, CorruptionError, Recording
-from archive.frame_check import FrameRules
+from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
 from service_api import ClusteredService, ClusterError, ConfigurationError
 from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId
@@ -213,6 +212,7 @@ class Node:
             service=self.service_agent,
             tasks=tasks,
         )
+        self._archive.on_corruption = self.agent.terminate
         return log
 
     @property
@@ -359,28 +359,14 @@ class _ModuleRequests:
 
 
 class _ArchiveLogReader:
-    """Reads the log recording for delivery, and hands on nothing that does not check out."""
+    """Reads the log recording for delivery."""
 
     def __init__(self, archive: Archive, recording_id: int) -> None:
         self._archive = archive
         self._recording_id = recording_id
-        self._rules = FrameRules.of(archive.descriptor(recording_id))
 
     def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        data = self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
-        offset = 0
-        while offset < len(data):
-            following, _ = self._rules.skip_right_frames(data, offset, position + offset, len(data))
-            if following == offset:
-                fault = self._rules.find_fault(data, offset, position + offset)
-                raise CorruptionError(
-                    f"recorded frame does not check out: {fault}; run `quorate archive verify`, then restore this "
-                    "directory from a copy, or remove it to let the member catch up",
-                    recording_id=self._recording_id,
-                    position=position + offset,
-                )
-            offset = following
-        return data
+        return self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
 
 
 @contextlib.contextmanager
