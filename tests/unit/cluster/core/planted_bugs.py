@@ -289,7 +289,7 @@ PLANTS: tuple[Plant, ...] = (
         "follow-older",
         "a member that voted in a higher term follows no older leader",
         _follow_older_leaders,
-        "test_election:test_member_that_voted_in_a_higher_term_follows_no_older_leader",
+        "test_voting:test_member_that_voted_in_a_higher_term_follows_no_older_leader",
     ),
     Plant(
         "failed-term-relabelled",
