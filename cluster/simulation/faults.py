@@ -389,9 +389,16 @@ class Nemesis:
 
     def _may_damage(self, member: Member) -> bool:
         damaged = self._referee.damaged
-        limit = (len(self._cluster.members) - 1) // 2
-        is_free = member.member_id not in damaged and member.member_id not in self._excused
-        return is_free and len(damaged) < limit and member.machine.has_power
+        if member.member_id in damaged or member.member_id in self._excused or not member.machine.has_power:
+            return False
+        members = self._cluster.members.values()
+        voters = [
+            other
+            for other in members
+            if other is not member and other.member_id not in damaged and self._referee.may_vote(other)
+        ]
+        # The others must be able to do without it, also while their cluster is forming: who never voted cannot help.
+        return 2 * len(voters) > len(members)
 
     def _flip_recording(self, random: Random) -> bool:
         """Flip a bit of an entry that every member should have: a disk that lies."""

@@ -408,8 +408,12 @@ class Referee:
 
     def is_sound(self, member: Member) -> bool:
         """Whether a member that lost its disk has everything again, and may vote."""
+        return self.may_vote(member) and self.has_committed(member)
+
+    def may_vote(self, member: Member) -> bool:
+        """Whether a member has the franchise: a candidate term on its disk."""
         term_id = self._durable_candidate_term(member)
-        return term_id is not None and term_id >= 0 and self.has_committed(member)
+        return term_id is not None and term_id >= 0
 
     # --- disks
 
