@@ -24,6 +24,9 @@ WINDOW_BYTES: Final = 256 << 10
 """What may be on its way or unread at the receiver; the rest waits at the sender."""
 
 _CLIENT_PORTS_BEGIN: Final = 40_000
+_KEEP_ALIVE_NS: Final = 1_500_000_000
+_KEEP_ALIVE_LIMIT: Final = 3
+"""Questions in a row that may go unanswered."""
 _RETRANSMISSION_LIMIT_NS: Final = 1_000_000_000
 """How long after a block has ended TCP may take to notice."""
 
@@ -251,9 +254,11 @@ class _Socket:
         self._transport = transport
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """Note the user timeout; the rest means nothing here."""
+        """Note the user timeout and keep-alives; the rest means nothing here."""
         if (level, option) == (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", -1)):
             self._transport.user_timeout_ns = value * 1_000_000
+        elif (level, option, bool(value)) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE, True):
+            self._transport.keep_alive()
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -286,6 +291,7 @@ class SimulatedTransport(asyncio.Transport):
         self._is_closing = False
         self._is_lost = False
         self._has_vanished = False
+        self._is_kept_alive = False
 
     def __repr__(self) -> str:
         return f"<SimulatedTransport {self.number} {self.address} to {self.peer_address}>"
@@ -480,6 +486,29 @@ class SimulatedTransport(asyncio.Transport):
             self._stalled_since_ns = None
         self._acknowledge(0)
         self._pump()
+
+    def keep_alive(self) -> None:
+        """Ask from now on, every now and then, whether the other machine still knows of this connection.
+
+        A stand-in for TCP's keep-alives: what the product sets for them is of the order of `_KEEP_ALIVE_NS`.
+        """
+        if not self._is_kept_alive:
+            self._is_kept_alive = True
+            self._network.scheduler.call_after(_KEEP_ALIVE_NS, self._ask_whether_alive, 0)
+
+    def _ask_whether_alive(self, unanswered_count: int) -> None:
+        network = self._network
+        if self._is_lost:
+            return
+        there, back = (self.address[0], self.peer_address[0]), (self.peer_address[0], self.address[0])
+        is_silent = network.is_blocked(*there) or network.is_blocked(*back)
+        if self.peer._has_vanished and not is_silent:
+            self.lose(_reset_by_peer())
+        elif is_silent and unanswered_count == _KEEP_ALIVE_LIMIT:
+            self.lose(TimeoutError(110, "connection timed out"))
+        else:
+            count = unanswered_count + 1 if is_silent else 0
+            network.scheduler.call_after(_KEEP_ALIVE_NS, self._ask_whether_alive, count)
 
     # --- in
 
