@@ -322,21 +322,6 @@ def _drop_what_a_full_disk_refuses(planting: Planting) -> None:
     planting.replace(Recording, "_roll", roll)
 
 
-def _hang_on_a_full_disk(planting: Planting) -> None:
-    """A recording that has failed tells nobody."""
-    real = Recording._fail
-
-    def fail(self: Recording, error: BaseException) -> BaseException:
-        planting.ran()
-        kept, self.on_failed = self.on_failed, None
-        try:
-            return real(self, error)
-        finally:
-            self.on_failed = kept
-
-    planting.replace(Recording, "_fail", fail)
-
-
 # --- 35: what is recorded is what was live
 
 
@@ -367,7 +352,13 @@ PLANTS = (
     Plant("name-not-synced", 4, "a segment's name is durable before data in it counts", _sync_no_names),
     Plant("roll-not-synced", 4, "a batch syncs every segment that it wrote", _sync_only_the_newest_segment),
     Plant("corruption-is-the-end", 5, "corruption with right frames behind it is no torn tail", _end_at_corruption),
-    Plant("corrupt-frames-delivered", 6, "what does not check out is not delivered", _read_without_looking),
+    Plant(
+        "corrupt-frames-delivered",
+        6,
+        "what does not check out is not delivered",
+        _read_without_looking,
+        "flipped-bit",
+    ),
     Plant("cut-leaves-bytes", 8, "nothing but zeros follows the end of a recording", _leave_old_bytes_behind_a_cut),
     Plant("repair-too-far", 12, "a recording ends behind its last right frame", _stop_a_frame_too_far),
     Plant("repair-too-early", 12, "a recording is repaired to its last right frame", _stop_a_segment_too_early),
@@ -375,7 +366,12 @@ PLANTS = (
     Plant("catalog-not-synced", 32, "the catalog is durable before the log goes on", _forget_that_a_recording_goes_on),
     Plant("stop-position-kept", 32, "a recording that goes on has no stop position", _keep_the_old_stop_position),
     Plant("stop-too-far", 32, "a recording that is stopped ends behind its last frame", _stop_in_order_too_far),
-    Plant("full-disk-overwrites", 33, "a member without room for its log stops", _drop_what_a_full_disk_refuses),
-    Plant("full-disk-unnoticed", 33, "a recording that has failed stops its member", _hang_on_a_full_disk),
+    Plant(
+        "full-disk-overwrites",
+        33,
+        "a member without room for its log stops",
+        _drop_what_a_full_disk_refuses,
+        "full-disk",
+    ),
     Plant("recorded-out-of-order", 35, "the recording has the order of the log", _record_other_bytes),
 )
