@@ -100,7 +100,9 @@ class Network:
             ConnectionRefusedError: the machine is there and nobody listens.
         """
         reached: asyncio.Future[_Server | None] = loop.create_future()
-        self._travel(loop.address, host, lambda: self._syn(loop, reached, (host, port)))
+        self._travel(
+            loop.address, host, lambda: self._syn(loop, reached, (host, port)), lambda: loop.is_dead or reached.done()
+        )
         server = await reached
         if server is None or server.is_closed:
             raise ConnectionRefusedError(111, f"connection refused: {host}:{port}")
@@ -119,11 +121,15 @@ class Network:
         answer = server if server is not None and not server.is_closed else None
         self._travel(address[0], loop.address, lambda: loop.call_soon(_answer, reached, answer))
 
-    def _travel(self, source: str, target: str, arrive: Callable[[], object]) -> None:
-        """Let a small packet travel; blocked, it is sent again every now and then."""
+    def _travel(
+        self, source: str, target: str, arrive: Callable[[], object], is_moot: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Let a small packet travel; blocked, it is sent again every now and then, as long as somebody wants it."""
+        if is_moot():
+            return
         delay_ns = self.delay_ns()
         if self.is_blocked(source, target):
-            self.scheduler.call_after(300_000_000 + delay_ns, self._travel, source, target, arrive)
+            self.scheduler.call_after(300_000_000 + delay_ns, self._travel, source, target, arrive, is_moot)
         else:
             self.scheduler.call_after(delay_ns, arrive)
 
@@ -593,13 +599,13 @@ class SimulatedTransport(asyncio.Transport):
         """The process is gone: what the socket had taken is on its way, and then the end."""
         if self._is_lost:
             return
-        self._is_lost = True
+        self._is_lost = self._is_closing = True
         self._network.transports.pop(self, None)
         self._send_now(_RESET if self._unread else _FIN)
 
     def vanish(self) -> None:
         """The machine lost power: no last word."""
-        self._is_lost = self._has_vanished = True
+        self._is_lost = self._is_closing = self._has_vanished = True
         self._network.transports.pop(self, None)
 
 

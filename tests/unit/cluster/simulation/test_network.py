@@ -245,6 +245,28 @@ def test_a_cancelled_connect_leaves_nothing_behind() -> None:
         assert served == []
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_nobody_goes_on_trying_to_connect_for_a_process_that_gave_up_or_died(is_killed: bool) -> None:
+    with world() as it:
+
+        async def give_up() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await asyncio.get_running_loop().create_connection(Peer, "b", PORT)
+            await forever()
+
+        it.machines["b"].lose_power(lambda: False)
+        it.start("a", give_up)
+        it.run(4 * SECOND)
+        if is_killed:
+            it.machines["a"].kill()
+        it.run(6 * SECOND)
+
+        before = it.scheduler.event_count
+        it.run(60 * SECOND)
+        assert it.scheduler.event_count == before
+
+
 # --- bytes
 
 
