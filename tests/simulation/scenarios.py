@@ -437,7 +437,7 @@ def a_flipped_bit(scene: Scene) -> None:
     assert victim.node is not None
     path = DIRECTORY / "archive" / f"{victim.node.module.ctx.log_recording_id}-0.rec"
     scene.cluster.kill(victim.member_id)
-    place = 64 << 10 | 1_500
+    place = next(end for end, what in scene.referee.delivered.items() if end > 70_000 and what[0] == "message") - 100
     byte = victim.machine.disk.durable_read(path, 1, place)[0]
     victim.machine.disk.damage(path, place, bytes([byte ^ 1]))
     scene.referee.damaged[victim.member_id] = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from client.egress import EgressListener
 from client.egress_adapter import EgressAdapter, SessionState
+from cluster import node
 from cluster.core.consensus_module import ConsensusModule
 from cluster.core.context import ConsensusContext
 from cluster.core.log_buffer import LogBuffer
@@ -84,17 +85,19 @@ def _give_session_ids_from_memory(planting: Planting) -> None:
 # --- 25: timers
 
 
-def _keep_uncommitted_timers(planting: Planting) -> None:
-    """A timer that was appended by a leader that lost its place is not fired again."""
-    real = TimerService.rearm
+def _set_timers_on_the_leader_only(planting: Planting) -> None:
+    """Whoever follows when a timer is set will not fire it when it leads."""
 
-    def rearm(self: TimerService) -> None:
-        if not self._fired:
-            real(self)
+    def schedule_timer(self: node._ModuleRequests, correlation_id: int, deadline: int) -> None:
+        timers = self._module.timers
+        if self._module.leader is not None:
+            timers.schedule(correlation_id, deadline)
         else:
             planting.ran()
+            timers._deadlines[correlation_id] = deadline
 
-    planting.replace(TimerService, "rearm", rearm)
+    planting.replace(node._ModuleRequests, "schedule_timer", schedule_timer)
+    planting.replace(TimerService, "rearm", lambda self: None)
 
 
 def _keep_fired_timers(planting: Planting) -> None:
@@ -268,7 +271,7 @@ def _replay_the_first_frame_of_a_segment_twice(planting: Planting) -> None:
 PLANTS = (
     Plant("session-id-in-memory", 19, "session ids come from committed state", _give_session_ids_from_memory),
     Plant("links-dialled-once", 21, "a link that was lost is dialled again", _dial_once),
-    Plant("timer-not-rearmed", 25, "a timer whose event did not commit fires again", _keep_uncommitted_timers),
+    Plant("timer-of-one-leader", 25, "a timer fires whoever leads", _set_timers_on_the_leader_only),
     Plant("timer-fires-twice", 25, "a timer that has fired is gone", _keep_fired_timers),
     Plant("timer-by-own-clock", 25, "a timer fires when its event is delivered", _fire_by_the_own_clock),
     Plant("log-time-goes-back", 25, "log time never goes backwards across leaders", _let_log_time_go_backwards),

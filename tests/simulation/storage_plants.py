@@ -16,7 +16,6 @@ from archive.frame_check import FrameRules
 from archive.recording import Recording
 from archive.repair import RepairResult
 from archive.segment_files import Segment, SegmentFiles
-from cluster import node
 from cluster.runtime import node_state_file, recording_log_file
 from cluster.runtime.node_state_file import NodeStateFile
 
@@ -198,19 +197,16 @@ def _end_at_corruption(planting: Planting) -> None:
 
 
 def _read_without_looking(planting: Planting) -> None:
-    """What is read back from the recording is delivered as it is."""
-    reader = node._ArchiveLogReader
+    """What is read back from the recording goes by its headers: the payload is taken as it is."""
+    real = conductor._right_frames_length
 
-    real = reader.read
-
-    def read(self: Any, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        try:
-            return bytes(real(self, position, limit_bytes, stop_position=stop_position))
-        except CorruptionError:
+    def right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
+        length = real(replace(rules, checksummed=False), data, position)
+        if length != real(rules, data, position):
             planting.ran()
-        return bytes(self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position))
+        return length
 
-    planting.replace(reader, "read", read)
+    planting.replace(conductor, "_right_frames_length", right_frames_length)
 
 
 # --- 8, 12: cuts and ends
