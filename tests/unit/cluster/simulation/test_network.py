@@ -388,6 +388,19 @@ def test_a_buffered_protocol_that_pauses_in_the_middle_of_a_segment_gets_the_res
         assert a.transport._in_flight_bytes == 0
 
 
+def test_bytes_that_come_after_reading_goes_on_do_not_overtake_those_that_waited() -> None:
+    with connected() as (it, a, b):
+        b.transport.pause_reading()
+        a.transport.write(b"one ")
+        it.run()
+        a.transport.write(b"two")
+
+        # 1. The second piece is there. 2. Before its turn the reader goes on, and is to be given the first one later.
+        it.after(MS, b.transport.resume_reading)
+        it.run()
+        assert b.data == b"one two"
+
+
 def test_a_closing_end_reads_nothing_more() -> None:
     with connected() as (it, a, b):
         b.transport.pause_reading()
@@ -515,6 +528,38 @@ def test_a_block_that_begins_while_data_are_on_their_way_ends_the_sender_as_well
 
         assert it.run_until(lambda: len(a.events) > 1) == 4 * SECOND + MS
         assert b.data == b"x"
+
+
+def test_a_sender_that_was_heard_after_a_block_begins_to_wait_anew_at_the_next_one() -> None:
+    """What waited arrives and is acknowledged; the time of the first block counts for nothing then."""
+    with connected() as (it, a, _):
+        set_user_timeout(a, 4_000)
+        it.network.block("b", "a")
+        a.transport.write(b"x")
+        it.run(3 * SECOND)
+        it.network.unblock("b", "a")
+        it.run(999 * MS)
+        assert a.events == ["made"]
+
+        it.cut("a", "b")
+        it.run(3 * SECOND)
+        assert a.events == ["made"]
+        a.transport.write(b"y")
+        assert it.run_until(lambda: len(a.events) > 1) == 4 * SECOND
+
+
+def test_what_is_written_while_earlier_bytes_are_unread_is_noticed_not_to_be_acknowledged() -> None:
+    with connected() as (it, a, b):
+        set_user_timeout(a, 1_000)
+        b.transport.pause_reading()
+        a.transport.write(b"x")
+        it.run(10 * SECOND)
+        assert a.events == ["made"]
+
+        it.network.block("b", "a")
+        a.transport.write(b"y")
+        it.run(2 * SECOND)
+        assert a.events == ["made", "lost: connection timed out"]
 
 
 def test_a_block_shorter_than_the_user_timeout_ends_nothing() -> None:
@@ -742,6 +787,23 @@ def test_a_sender_with_a_user_timeout_does_not_wait_for_power() -> None:
         it.run(3 * SECOND)
 
         assert a.events == ["made", "lost: connection timed out"]
+
+
+def test_an_idle_end_with_keep_alives_hears_of_a_power_loss_and_of_a_long_silence() -> None:
+    for has_power_again in (True, False):
+        with connected() as (it, a, _):
+            a.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            it.run(60 * SECOND)
+            assert a.events == ["made"]
+
+            it.machines["b"].lose_power(lambda: False)
+            it.run(3 * SECOND)
+            assert a.events == ["made"]
+            if has_power_again:
+                it.machines["b"].regain_power()
+            it.run(5 * SECOND)
+            expected = "connection reset by peer" if has_power_again else "connection timed out"
+            assert a.events == ["made", f"lost: {expected}"]
 
 
 # --- who looks on
