@@ -430,8 +430,6 @@ class SimulatedTransport(asyncio.Transport):
             # Nothing waits in the process: asyncio says at once that it is over, and the kernel sees to the rest.
             self._send_now(outgoing.popleft())
             self.lose(None)
-        if self._in_flight_bytes and network.is_blocked(self.peer_address[0], self.address[0]):
-            self._notice_stall()  # what arrives is not acknowledged
         if self._is_writing_paused and self._outgoing_bytes <= self._low_bytes and not self._is_lost:
             self._is_writing_paused = False
             self.loop.call_soon(self._resume_writing)

@@ -548,6 +548,19 @@ def test_a_sender_that_was_heard_after_a_block_begins_to_wait_anew_at_the_next_o
         assert it.run_until(lambda: len(a.events) > 1) == 4 * SECOND
 
 
+def test_a_machine_acknowledges_after_a_block_what_its_process_has_not_read() -> None:
+    with connected() as (it, a, b):
+        set_user_timeout(a, 4_000)
+        b.transport.pause_reading()
+        it.network.block("b", "a")
+        a.transport.write(b"x")
+        it.run(2_900 * MS)
+        it.network.unblock("b", "a")
+        it.run(60 * SECOND)
+
+        assert a.events == ["made"]
+
+
 def test_what_is_written_while_earlier_bytes_are_unread_is_noticed_not_to_be_acknowledged() -> None:
     with connected() as (it, a, b):
         set_user_timeout(a, 1_000)
