@@ -237,17 +237,12 @@ def test_the_end_leaves_a_sound_majority_that_works(seed: int) -> None:
         assert all(member.is_running for member in core)
 
 
-ON_ITS_WAY_OUT = pytest.mark.xfail(
-    raises=RuleBroken, reason="end() forgets that a member was told to stop and has not stopped yet"
-)
-
-
 @pytest.mark.parametrize(
     ("name", "later_ns"),
     [
-        pytest.param("stop", 0, marks=ON_ITS_WAY_OUT),
+        ("stop", 0),
         ("stop", 20 * MS),
-        pytest.param("stop_all", 0, marks=ON_ITS_WAY_OUT),
+        ("stop_all", 0),
         ("stop_all", 20 * MS),
         ("disk_error", 0),
         ("disk_full", 0),
@@ -264,7 +259,6 @@ def test_the_end_may_come_while_a_member_is_on_its_way_out(name: str, later_ns: 
         assert all(member.is_running for member in core)
 
 
-@pytest.mark.xfail(reason="the second disk_slow of a member takes the first one's speed for the ordinary one")
 def test_a_disk_that_was_slow_twice_at_once_is_as_fast_as_before_in_the_end() -> None:
     with struck_by_hand() as (small, nemesis):
         before = [replace(member.machine.timing) for member in small.cluster.members.values()]
