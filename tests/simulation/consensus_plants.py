@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from archive import replication
-from cluster.core import dialogue, election, leader, members
+from cluster.core import dialogue, election, election_ballot, leader, members
 from cluster.core import effects as fx
 from cluster.core import events as ev
 from cluster.core.context import ConsensusContext
@@ -42,7 +42,7 @@ def _commit_with_half(planting: Planting) -> None:
         planting.ran()
         return max(1, member_count // 2)
 
-    for module in (members, leader, election):
+    for module in (members, leader, election, election_ballot):
         planting.replace(module, "quorum_threshold", quorum_threshold)
 
 
@@ -153,7 +153,7 @@ def _vote_for_any_log(planting: Planting) -> None:
             planting.ran()
         return 0
 
-    planting.replace(election, "compare_log", compare_log)
+    planting.replace(election_ballot, "compare_log", compare_log)
     planting.replace(members, "compare_log", compare_log)
 
 
@@ -167,7 +167,7 @@ def _compare_only_lengths(planting: Planting) -> None:
             planting.ran()
         return order
 
-    planting.replace(election, "compare_log", compare_log)
+    planting.replace(election_ballot, "compare_log", compare_log)
     planting.replace(members, "compare_log", compare_log)
 
 
@@ -369,7 +369,7 @@ def _stand_without_asking(planting: Planting) -> None:
             planting.ran()
         return True
 
-    planting.replace(election, "is_quorum_candidate", is_quorum_candidate)
+    planting.replace(election_ballot, "is_quorum_candidate", is_quorum_candidate)
 
 
 def _let_everybody_vote(planting: Planting) -> None:
@@ -383,7 +383,7 @@ def _let_everybody_vote(planting: Planting) -> None:
         ctx.has_franchise = True
 
     planting.replace(members, "may_vote_for", lambda *_: True)
-    planting.replace(election, "may_vote_for", lambda *_: True)
+    planting.replace(election_ballot, "may_vote_for", lambda *_: True)
     planting.replace(ConsensusContext, "__post_init__", post_init)
 
 
@@ -430,8 +430,8 @@ def _wait_for_everybody(planting: Planting) -> None:
     def nobody(self: Election) -> set[Any]:
         return set()
 
-    planting.replace(election, "is_quorum_candidate", refuse)
-    planting.replace(election, "is_quorum_leader", refuse)
+    planting.replace(election_ballot, "is_quorum_candidate", refuse)
+    planting.replace(election_ballot, "is_quorum_leader", refuse)
     planting.replace(Election, "_excused", nobody)
 
 
