@@ -205,6 +205,10 @@ class ClusterClient:
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
+        return self._events()
+
+    def _events(self) -> ConnectionEvents:
+        """Begin to read events; for any thread, but only the loop may go on with it."""
         return ConnectionEvents(self._conductor, self._check_loop)
 
     async def drain(self, timeout_s: float | None = None) -> None:
