@@ -529,9 +529,10 @@ class Nemesis:
 
     def _draw_core(self, random: Random) -> list[Member]:
         members = [*self._cluster.members.values()]
-        sound = [member for member in members if member.member_id not in self._referee.damaged]
-        majority = len(members) // 2 + 1
-        spare = random.sample(sound, random.randint(0, len(sound) - majority)) if random.random() < 0.5 else []
+        damaged, may_vote = self._referee.damaged, self._referee.may_vote
+        sound = [member for member in members if member.member_id not in damaged and may_vote(member)]
+        spare_limit = max(0, len(sound) - (len(members) // 2 + 1))
+        spare = random.sample(sound, random.randint(0, spare_limit)) if random.random() < 0.5 else []
         return [member for member in members if member not in spare]
 
     def _mend_machine(self, member: Member) -> None:
