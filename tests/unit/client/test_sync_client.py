@@ -401,6 +401,31 @@ def test_an_interpreter_that_exits_closes_the_session_and_does_not_hang(end: str
         assert isinstance(cluster.fake.members[0].messages[-1], SessionCloseRequest)
 
 
+def test_the_example_script_prints_an_answer_for_each_line() -> None:
+    with RemoteCluster() as cluster:
+        script = [sys.executable, str(ROOT / "examples" / "send_lines.py")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+        def run(endpoints: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*script, endpoints],
+                input="one\ntwo\n",
+                env=environment,
+                timeout=3 * DEADLINE_S,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+        done = run(",".join(cluster.endpoints))
+        refused = run("nonsense")
+
+        assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
+        assert done.stderr == "SessionOpened(cluster_session_id=7, leadership_term_id=0, leader_member_id=0)\n"
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == "endpoint='nonsense' expected 'host:port' with port 1..65535\n"
+
+
 def test_an_exit_does_not_hang_when_the_members_are_frozen() -> None:
     with RemoteCluster() as cluster:
         program = PROGRAM.format(end="sys.stdin.readline()")
