@@ -291,8 +291,8 @@ METRICS: Final = (
     MetricRow(
         "quorate_sync_duration_seconds",
         "histogram",
-        "how long syncs of archive files took: `fdatasync` is the log's at file_sync_level 1, `fsync` the log's at level 2 "
-        "and, at both, that of the zeroing of the next segment",
+        "how long syncs of archive files took: `fdatasync` is the log's at file_sync_level 1, `fsync` the log's at "
+        "level 2 and, at both, that of the zeroing of the next segment",
         lambda v: None,
         ("call",),
         "106, 107",

@@ -112,10 +112,10 @@ def _time(epoch_ms: int) -> datetime | None:
 
 
 def _iso(epoch_ms: int) -> str | None:
-    time = _time(epoch_ms)
-    return None if time is None else time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = _time(epoch_ms)
+    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _short(epoch_ms: int) -> str:
-    time = _time(epoch_ms)
-    return "?" if time is None else time.strftime("%Y-%m-%d %H:%M:%SZ")
+    moment = _time(epoch_ms)
+    return "?" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%SZ")
