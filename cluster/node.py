@@ -132,6 +132,8 @@ class Node:
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
+            stalls=self.stalls,
+            errors=self.errors,
         )
 
     def __repr__(self) -> str:
