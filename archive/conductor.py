@@ -288,6 +288,7 @@ class Archive:
                 which the segments were removed.
             CorruptionError: there is no right frame at `position`; `on_corruption` has been told. Right frames before
                 a wrong one are returned.
+            ArchiveError: STORAGE_FAILED, the disk refused.
         """
         descriptor = self.descriptor(recording_id)
         active = self._active.get(recording_id)
@@ -308,6 +309,8 @@ class Archive:
             if self.on_corruption is not None:
                 self.on_corruption(error)
             raise
+        except OSError as error:
+            raise storage_error(error, "read failed", recording_id, position) from error
 
     async def aclose(self) -> None:
         """Stop every active recording and close the files. A recording that has failed keeps no stop

@@ -1,6 +1,6 @@
 """A deterministic simulator: the real node and client code on virtual time, with a network and disks that fail.
 
-time and processes: scheduler, loop, machine, network · cluster: members and clients on machines · faults: what goes wrong
+time and processes: scheduler, loop, machine, network · cluster: members on machines · faults: what goes wrong
 referee: what must hold · workload, history, linearizability: what clients do, saw, and may have seen
 run: one seed · campaign, shrink: many seeds, and what is left of a failure
 """

@@ -289,7 +289,7 @@ class Nemesis:
             remaining -= 1
             if remaining == 0 and member.is_running:
                 machine.on_disk_operation = _off
-                if is_power:
+                if is_power and member.member_id not in self._referee.damaged:
                     self._cut_power(member, random)
                 else:
                     self._kill_member(member, random)
@@ -404,6 +404,8 @@ class Nemesis:
         ends = [end for end in self._referee.delivered if end < len(self._referee.committed) - 8_192]
         if len(ends) < 3 or not self._may_damage(member) or not self._referee.has_committed(member):
             return False
+        if member.node is None:
+            return False  # its last start may have been before a power loss: the next one takes a flip for a tear
         segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
         newest_base = len(self._referee.committed) // segment_length * segment_length
         newest = [end for end in ends[:-1] if end > newest_base]

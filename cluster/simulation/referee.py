@@ -241,7 +241,10 @@ class Referee:
             holders=[other.member_id for other in holders],
         )
         for holder in holders:
-            self._hold(holder, position)
+            # Not one on whose disk sectors of an unfinished batch survived behind a hole.
+            disk, held_position = self._held.get(holder.member_id, (holder.machine.disk, 0))
+            if disk is holder.machine.disk and held_position >= since:
+                self._hold(holder, position)
         self.committed += data
         self.counts.committed_bytes = len(self.committed)
 

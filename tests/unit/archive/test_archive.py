@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.unit.archive.streams import (
     PowerLoss,
     PowerSupply,
     StreamBuilder,
+    failing,
     launch,
     read_all,
     small_config,
@@ -310,3 +312,19 @@ async def test_defaults_are_those_of_the_design() -> None:
 
     assert (config.term_length_bytes, config.segment_length_bytes) == (64 << 20, 128 << 20)
     assert (config.mtu_length_bytes, config.file_sync_level, config.checksums) == (65504, 1, True)
+
+
+async def test_a_disk_that_cannot_be_read_is_said_in_the_archives_words() -> None:
+    """Found by simulation: a replay to another member ended in an error that nobody caught."""
+    disk = MemoryFileSystem()
+    archive = await launch(disk)
+    recording = await start(archive)
+    await record(recording, StreamBuilder(), [64])
+    disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "pread")
+
+    with pytest.raises(ArchiveError, match="read failed") as caught:
+        archive.read(recording.recording_id, 0, 4096, stop_position=recording.recorded_position)
+
+    assert caught.value.code is ArchiveErrorCode.STORAGE_FAILED
+    disk.on_operation = None
+    await archive.aclose()
