@@ -18,7 +18,7 @@ import structlog
 
 from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
-from service_api import ClusteredService, ClusterError, ConfigurationError
+from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
 from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId
 
 from .config import NodeConfig
@@ -38,6 +38,8 @@ from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
+from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
+from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.status_publisher import StatusPublisher
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
@@ -77,6 +79,7 @@ class Node:
         recording: Recording,
         files: _Files,
         host: Host,
+        recovered: Recovered | None,
     ) -> None:
         self._config = config
         self._clock = host.clock
@@ -105,6 +108,8 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
+        if recovered is not None:
+            self._restore(recovered)
         self._status = StatusPublisher(
             self.module,
             clock=host.clock,
@@ -146,7 +151,9 @@ class Node:
             try:
                 recording = await _open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
-                yield cls(config, service, archive, recording, files, host)
+                recovered = await load_snapshots(archive, files.recording_log, recording)
+                await remove_leftovers(archive, files.recording_log)
+                yield cls(config, service, archive, recording, files, host, recovered)
             finally:
                 await archive.aclose()
 
@@ -160,9 +167,9 @@ class Node:
         async with ActivityScope() as tasks:
             log, links, server = self._connect(tasks), self._links, ArchiveServer(self._archive)
             try:
-                await self._listen(log, links, server, tasks)
                 tasks.create_task(self._update_mark(), name="mark-file")
-                await self.service_agent.start()
+                await self.service_agent.start()  # before it listens: what comes must find an election or a term
+                await self._listen(log, links, server, tasks)
                 logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
                 self.agent.start()
                 assert self.agent.terminated is not None
@@ -175,6 +182,14 @@ class Node:
                 await server.aclose()
                 await log.aclose()
         logger.info("node.stopped")
+
+    def _restore(self, recovered: Recovered) -> None:
+        """Begin where a snapshot ends; what it holds was committed."""
+        position, timestamp = recovered.log_position, recovered.timestamp
+        self.module.snapshots.restore(recovered.module, recovered.clients, timestamp)
+        self.service_agent.restore(recovered.clients, recovered.image, log_position=position, timestamp=timestamp)
+        self._adapter.start_from(position)
+        logger.info("snapshot.loaded", log_position=position, sessions=len(recovered.clients))
 
     def _connect(self, tasks: ActivityScope) -> LogControl:
         """Make the parts that talk to other members, and attach them to the agent."""
@@ -204,12 +219,21 @@ class Node:
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
         )
+        snapshots = SnapshotTaker(
+            self._archive,
+            self.service_agent,
+            post=self.agent.post,
+            on_failed=self.agent.terminate,
+            monotonic_ns=self._clock.monotonic_ns,
+            tasks=tasks,
+        )
         self.agent.attach(
             links=self._links,
             ingress=self._ingress,
             log=log,
             adapter=self._adapter,
             service=self.service_agent,
+            take_snapshot=snapshots.take,
             tasks=tasks,
         )
         self._archive.on_corruption = self.agent.terminate
@@ -219,6 +243,21 @@ class Node:
     def delivered_position(self) -> int:
         """How far the service has processed the log."""
         return self._adapter.position
+
+    async def take_snapshot(self) -> int:
+        """Have every member take a snapshot; give its log position once this one, which must lead, has it durably.
+
+        Raises:
+            NotLeaderError: another member leads, or none.
+            ClusterError: the snapshot was not taken here, or it is not known whether it will be.
+        """
+        if self.module.leader is None:
+            endpoints = [member.ingress for member in self._config.members]
+            raise NotLeaderError(self.module.ctx.leader_member_id, endpoints)
+        answer = await self.agent.request_snapshot()
+        if answer.log_position is None:
+            raise ClusterError(f"no snapshot: {answer.detail}")
+        return answer.log_position
 
     def stop(self) -> None:
         """Stop this member in order."""

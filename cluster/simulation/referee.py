@@ -72,6 +72,7 @@ class Counts:
     committed_bytes: int = 0
     delivered_entries: int = 0
     votes: int = 0
+    loaded_snapshots: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
 
 
@@ -115,6 +116,7 @@ class Referee:
             self._make_service(),
             lambda position, timestamp, what: self._on_delivered(member, position, timestamp, what),
             lambda position, error: self._on_service_error(member, position, error),
+            lambda position, state_hash: self._on_loaded(member, position, state_hash),
         )
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
@@ -354,6 +356,34 @@ class Referee:
                 self.counts.delivered_entries += 1
                 kind = str(what[0])
                 self.counts.by_kind[kind] = self.counts.by_kind.get(kind, 0) + 1
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
+
+    def _on_loaded(self, member: Member, position: int, state_hash: object) -> None:
+        """A service was given a snapshot: it must be what every service was at that position, and go on right there.
+
+        What it goes on with is told from its state too: were an entry given twice or never, its hash would differ.
+        """
+        self.counts.loaded_snapshots += 1
+        newest = max((end for end in self.delivered if end <= position), default=None)
+        expected = None if newest is None else self.delivered[newest][-1]
+        try:
+            expect(
+                position <= len(self.committed),
+                "a snapshot holds only what is committed",
+                member=member.member_id,
+                position=position,
+                committed=len(self.committed),
+            )
+            expect(
+                newest is None or state_hash == expected,
+                "a service loaded from a snapshot is what every service was at that position",
+                member=member.member_id,
+                position=position,
+                newest=newest,
+                expected=expected,
+                actual=state_hash,
+            )
         except RuleBroken as broken:
             self._broken = self._broken or broken
 

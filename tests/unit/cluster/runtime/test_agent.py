@@ -59,6 +59,7 @@ class Rig:
             log=cast(LogControl, parts),
             adapter=cast(BoundedLogAdapter, parts),
             service=cast(ClusteredServiceAgent, parts),
+            take_snapshot=lambda effect: parts.journal.append(effect),
             tasks=tasks,
         )
 

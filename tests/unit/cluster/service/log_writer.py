@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
-from cluster.messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
+from cluster.messages.log import (
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import CloseReason, Cluster, ClusteredService, Role
@@ -57,6 +63,7 @@ class FakeRequests:
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
+        self.stands_still = False
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         self.told.append(("schedule", correlation_id, deadline))
@@ -76,6 +83,10 @@ class FakeRequests:
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         self.told.append(("fired", event.correlation_id))
+
+    def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        self.told.append(("action", event.action, end_position))
+        return self.stands_still
 
 
 class FakeReader:

@@ -398,6 +398,20 @@ def test_a_service_that_raises_is_found_in_a_run() -> None:
             small.send(1)
 
 
+def test_a_service_that_loads_another_state_is_told(small: SmallCluster) -> None:
+    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state")
+
+    with pytest.raises(RuleBroken, match="a service loaded from a snapshot is what every service was at that position"):
+        look(small, small.follower)
+
+
+def test_a_snapshot_of_what_is_not_committed_is_told(small: SmallCluster) -> None:
+    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"")
+
+    with pytest.raises(RuleBroken, match="a snapshot holds only what is committed"):
+        look(small, small.follower)
+
+
 # --- the end of a run
 
 
