@@ -1,14 +1,24 @@
-"""The asyncio client of a Quorate cluster.
+"""The client of a Quorate cluster: for asyncio, and for scripts and notebooks.
 
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
-connection       asyncio shell: sockets, timer, writes     config       settings, errors: what connect raises
-protocol         the session's state machine, sans-IO; its parts: leader_search, member_link,
+connection       asyncio shell: sockets, timer, writes     streams      iterators: egress, connection_events
+protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain,
                  ingress_publisher (bytes out), egress_adapter (bytes in), effects
 """
 
+from service_api.wire.session import EventCode as EventCode
+
 from .cluster_client import ClusterClient as ClusterClient
 from .config import ClientConfig as ClientConfig
+from .connection_events import Connected as Connected
+from .connection_events import ConnectionEvent as ConnectionEvent
+from .connection_events import Disconnected as Disconnected
+from .connection_events import LeaderLost as LeaderLost
+from .connection_events import NewLeader as NewLeader
+from .connection_events import SessionClosed as SessionClosed
+from .connection_events import SessionOpened as SessionOpened
 from .egress import EgressListener as EgressListener
 from .egress import EgressMessage as EgressMessage
 from .errors import ConnectRejectedError as ConnectRejectedError
 from .errors import ConnectTimeoutError as ConnectTimeoutError
+from .errors import IndeterminateError as IndeterminateError

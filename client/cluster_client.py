@@ -9,25 +9,34 @@ from types import TracebackType
 from typing import Any, Self
 
 from service_api.distribution import check_package_owners_once
-from service_api.errors import LocalProtocolError
+from service_api.errors import ClusterTimeoutError, LocalProtocolError
 from service_api.types import ClusterSessionId, MemberId, TermId
 
-from .config import ClientConfig
+from .config import ClientConfig, client_config
 from .connection import ClientConductor
-from .egress import EgressListener, EgressMessage, EgressQueue
-from .protocol import CLOSED_BY_CLIENT, ClientState
+from .egress import EgressListener, EgressMessage
+from .protocol import ClientState
+from .streams import ConnectionEvents, EgressIterator
 
 
 class ClusterClient:
     """A session with the cluster: offer messages to the replicated service, receive what it answers.
 
-    Made by `connect`. It lives on the event loop that made it and is not for other threads or loops. It stays
-    connected to every member, keeps the session alive, and follows the leader when that changes.
+        async with ClusterClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
+            await cluster.offer(b"1")
+            async for message in cluster.egress():
+                print(message.payload)
+
+    Made by `connect`. It lives on the event loop that made it: every method refuses other loops and threads, for which
+    there is `SyncClusterClient`. It stays connected to every member, keeps the session alive, and follows the leader
+    when that changes.
 
     Messages of one client are handled in the order of their offers, and so are the answers. With a new leader
     the session goes on, but what was offered and not answered may be lost or not: number your messages,
     resend the unanswered ones when the listener's `on_new_leader` is called, and let the service check the
     numbers.
+
+    Times are in seconds. Errors are of `service_api.errors`, and those of `client.errors`.
     """
 
     def __init__(self, conductor: ClientConductor) -> None:
@@ -38,7 +47,7 @@ class ClusterClient:
     @classmethod
     def connect(
         cls,
-        endpoints: Sequence[str],
+        endpoints: str | Sequence[str] = (),
         *,
         egress_listener: EgressListener | None = None,
         connect_timeout_s: float = 5.0,
@@ -48,29 +57,34 @@ class ClusterClient:
         client_info: str = "",
         config: ClientConfig | None = None,
     ) -> Connecting:
-        """Open a session; use it as `async with ClusterClient.connect(...) as cluster:`, or await it.
+        """Open a session; enter what this gives with `async with`, or await it and call `aclose` in the end.
+
+            async with ClusterClient.connect(["127.0.0.1:9000"], client_info="importer") as cluster: ...
+            cluster = await ClusterClient.connect(config=ClientConfig(endpoints=("127.0.0.1:9000",)))
 
         `endpoints` are "host:port" of the ingress of any members; one that is up is enough. With an
-        `egress_listener` messages come as calls, otherwise through `egress()`. `config` sets everything else,
-        and then alone counts.
+        `egress_listener` messages come as calls, otherwise through `egress()`. `config` has every setting, and
+        takes the place of all other arguments but the listener.
+
+        Raises:
+            ConfigurationError: an argument cannot be used.
 
         Raises, when entered or awaited:
-            ConfigurationError: an argument cannot be used, or another distribution owns one of our packages.
+            ConfigurationError: another distribution owns one of our packages.
+            LocalProtocolError: it was entered or awaited before.
             ConnectTimeoutError: nobody opened a session in time; says what each endpoint answered.
             ConnectRejectedError: the cluster refused.
         """
-        if isinstance(endpoints, str):
-            endpoints = [endpoints]
-        if config is None:
-            config = ClientConfig(
-                endpoints=tuple(endpoints),
-                connect_timeout_s=connect_timeout_s,
-                new_leader_timeout_s=new_leader_timeout_s,
-                credentials=credentials,
-                on_challenge=on_challenge,
-                client_info=client_info,
-            )
-        return Connecting(config, egress_listener)
+        made = client_config(
+            config,
+            endpoints,
+            connect_timeout_s=connect_timeout_s,
+            new_leader_timeout_s=new_leader_timeout_s,
+            credentials=credentials,
+            on_challenge=on_challenge,
+            client_info=client_info,
+        )
+        return Connecting(made, egress_listener)
 
     def __repr__(self) -> str:
         protocol = self._protocol
@@ -119,7 +133,10 @@ class ClusterClient:
         return session.stale_egress_count + session.foreign_egress_count
 
     def try_offer(self, payload: bytes | bytearray | memoryview) -> bool:
-        """Offer a message if there is room for it and a leader just now.
+        """Offer a message if there is room for it and a leader just now; False if not.
+
+            if not cluster.try_offer(b"1"):
+                skipped += 1
 
         It is copied, and sent at the end of this turn of the loop.
 
@@ -127,11 +144,8 @@ class ClusterClient:
             SessionClosedError: the session has ended; says why.
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
-        try:
-            if asyncio.get_running_loop() is not self._loop:
-                raise self._wrong_loop()
-        except RuntimeError:
-            raise self._wrong_loop() from None
+        if asyncio._get_running_loop() is not self._loop:  # not by a call: offers are many
+            self._check_loop()
         if type(payload) is memoryview:
             payload = payload.cast("B")
         if not self._protocol.offer(payload):
@@ -142,6 +156,11 @@ class ClusterClient:
     async def offer(self, payload: bytes | bytearray | memoryview) -> None:
         """Offer a message, waiting for room, or for a leader, but never for its commit.
 
+            async with asyncio.timeout(5):
+                await cluster.offer(b"1")
+
+        A wait that is cancelled, as by that timeout, has not offered the message.
+
         Raises:
             SessionClosedError: the session has ended, perhaps while waiting; says why.
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
@@ -151,6 +170,9 @@ class ClusterClient:
 
     def egress(self) -> AsyncIterator[EgressMessage]:
         """Iterate over the messages that the service sends to this session.
+
+            async for message in cluster.egress():
+                print(message.timestamp, message.payload)
 
         The iteration ends when this client is closed; it raises SessionClosedError when the session ended
         otherwise, after the messages that came before. Up to `egress_queue_limit` messages wait for it; then
@@ -163,12 +185,69 @@ class ClusterClient:
         queue = self._conductor.egress_queue
         if queue is None:
             raise LocalProtocolError("egress() is for clients without egress_listener, which gets the messages")
-        return _EgressIterator(self._conductor, queue)
+        return EgressIterator(self._conductor, queue, self._check_loop)
+
+    def connection_events(self) -> ConnectionEvents:
+        """Iterate over what happens to the connections and the session, from the beginning.
+
+            async for event in cluster.connection_events():
+                match event:
+                    case Disconnected(endpoint, member_id, reason):
+                        print(f"{endpoint} is gone: {reason}")
+                    case NewLeader(term_id, member_id):
+                        print(f"member {member_id} leads")
+
+        Events: `Connected`, `Disconnected`, `SessionOpened`, `LeaderLost`, `NewLeader`, and in the end
+        `SessionClosed`, after which the iteration ends. The newest `connection_event_limit` are kept for any
+        number of readers; the `dropped_count` of what this gives says how many were gone before they were read.
+
+        Raises:
+            LocalProtocolError: this is not the client's event loop.
+        """
+        self._check_loop()
+        return ConnectionEvents(self._conductor, self._check_loop)
+
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was offered has been handed to the leader's connection.
+
+            for line in file:
+                await cluster.offer(line)
+            await cluster.drain(timeout_s=10)
+
+        That is: the operating system of this machine has taken all bytes for the leader that the client follows.
+        It does not say that the leader has received them, and not that they are committed: the cluster acknowledges
+        no single messages, only the service's answers tell. Calls of `offer` that still wait have offered nothing.
+
+        Raises:
+            IndeterminateError: the leader was lost or replaced after something was offered, since the last drain:
+                what was not answered may be lost.
+            ClusterTimeoutError: not everything was sent in time; it still may be.
+            SessionClosedError: the session has ended, perhaps while waiting; says why.
+            LocalProtocolError: this is not the client's event loop.
+        """
+        self._check_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._conductor.drain()
+        except TimeoutError:
+            raise ClusterTimeoutError(f"not everything was sent: timeout_s={timeout_s}") from None
 
     async def aclose(self) -> None:
-        """Close the session and the connections.
+        """Close the session and the connections, in this order. More calls do nothing.
 
-        Waits up to `close_timeout_s` for the leader to confirm. More calls do nothing.
+            cluster = await ClusterClient.connect(["127.0.0.1:9000"])
+            try: ...
+            finally:
+                await cluster.aclose()
+
+        The request to close follows what was offered, on the same connection; so when the leader confirms, it has
+        received all of that. It may wait `close_timeout_s` for that, and no longer: then, or when there is no leader,
+        or when it is cancelled, the connections are dropped with what is not sent, and the cluster keeps the session
+        until it has been silent for too long. `SessionClosed.is_confirmed` of `connection_events` tells which it was.
+        Egress that comes meanwhile can still be read.
+
+        Raises:
+            LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
         conductor = self._conductor
@@ -183,64 +262,22 @@ class ClusterClient:
         return not self._protocol.is_waiting
 
     def _check_loop(self) -> None:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            raise self._wrong_loop() from None
-        if running is not self._loop:
-            raise self._wrong_loop()
-
-    def _wrong_loop(self) -> LocalProtocolError:
-        return LocalProtocolError("this client belongs to another event loop: use it where it was connected")
-
-
-class _EgressIterator:
-    """Iterates over a client's egress queue; one task at a time may wait for it."""
-
-    __slots__ = ("_conductor", "_messages", "_protocol", "_queue")
-
-    def __init__(self, conductor: ClientConductor, queue: EgressQueue) -> None:
-        self._conductor = conductor
-        self._protocol = conductor.protocol
-        self._queue = queue
-        self._messages = queue.messages
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EgressMessage:
-        if not self._messages:
-            await self._wait()
-        message = self._messages.popleft()
-        if not self._conductor.is_reading:
-            self._conductor.on_room()
-        return message
-
-    async def _wait(self) -> None:
-        queue = self._queue
-        if queue.is_awaited:
-            raise LocalProtocolError("another task is waiting for the egress of this client")
-        queue.is_awaited = True
-        try:
-            await self._conductor.wait_until(self._is_ready)
-        finally:
-            queue.is_awaited = False
-        if not self._messages:
-            if self._protocol.close_reason == CLOSED_BY_CLIENT:
-                raise StopAsyncIteration
-            raise self._protocol.closed_error()
-
-    def _is_ready(self) -> bool:
-        return bool(self._messages) or self._protocol.state is ClientState.CLOSED
+        # None: no loop runs in this thread, or this is a fork of the process in which one did.
+        if asyncio._get_running_loop() is not self._loop:
+            raise LocalProtocolError(
+                "this client belongs to another event loop: use it in the coroutines of the loop that connected it,"
+                " or use SyncClusterClient"
+            )
 
 
 class Connecting:
-    """A connect that is entered with `async with`, or awaited."""
+    """A connect that is entered with `async with`, or awaited: once."""
 
     def __init__(self, config: ClientConfig, listener: EgressListener | None) -> None:
         self._config = config
         self._listener = listener
         self._client: ClusterClient | None = None
+        self._is_used = False
 
     def __await__(self) -> Generator[Any, None, ClusterClient]:
         return self._connect().__await__()
@@ -256,6 +293,9 @@ class Connecting:
             await self._client.aclose()
 
     async def _connect(self) -> ClusterClient:
+        if self._is_used:
+            raise LocalProtocolError("this connect was used before: call ClusterClient.connect again")
+        self._is_used = True
         check_package_owners_once()
         random = self._config.random or Random().random
         conductor = ClientConductor(self._config, self._listener, random=random)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from service_api.errors import ConfigurationError
+from service_api.types import MemberId
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
 MIB: Final = 1 << 20
@@ -34,10 +35,13 @@ class ClientConfig:
     """How long one member may take to answer a connect request before another is asked as well."""
 
     new_leader_timeout_s: float | None = None
-    """How long a session waits for a new leader; None: 2 x the leader's heartbeat timeout + 5 s."""
+    """How long a session waits for a new leader; None: 2 x the leader's heartbeat timeout + 5 s.
+
+    A client that is to sit out the stop of the whole cluster is given more, `math.inf` at the most. The cluster's time
+    does not go on while it is stopped: the session is still there afterwards."""
 
     close_timeout_s: float = 1.0
-    """How long `aclose` waits for the leader to confirm."""
+    """How long `aclose` waits for the leader to confirm; 0: it tells the cluster, and does not wait."""
 
     keep_alive_interval_s: float = 1.0
     """How often each member hears from the session; the cluster forgets it after 10 s of silence."""
@@ -51,6 +55,9 @@ class ClientConfig:
 
     egress_queue_limit: int = 65536
     """Messages waiting for the egress iterator. At the bound sockets are not read: the leader feels it."""
+
+    connection_event_limit: int = 256
+    """Events kept for `connection_events`. At the bound the oldest goes, and whoever had not read it is told."""
 
     receive_buffer_bytes: int = 256 << 10
     """Bytes read from one connection at once. There is one buffer of it per member."""
@@ -93,6 +100,7 @@ class ClientConfig:
         _require("reconnect_max_s", self.reconnect_max_s, minimum=self.reconnect_min_s)
         _require("outgoing_window_bytes", self.outgoing_window_bytes, minimum=1)
         _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
+        _require("connection_event_limit", self.connection_event_limit, minimum=1)
         if not 128 <= self.mtu_length_bytes <= 65504 or self.mtu_length_bytes % 32:
             raise ConfigurationError(
                 f"mtu_length_bytes={self.mtu_length_bytes} expected a multiple of 32 from 128 to 65504"
@@ -107,6 +115,26 @@ class ClientConfig:
     def max_payload_length_bytes(self) -> int:
         """The longest payload that `offer` takes."""
         return self.max_message_length_bytes - SESSION_HEADER_LENGTH
+
+
+def client_config(config: ClientConfig | None, endpoints: str | Sequence[str], **settings: Any) -> ClientConfig:
+    """Make a configuration of the arguments of a connect, or take the one given.
+
+    `settings` are fields of `ClientConfig` that the caller has in its signature, with their defaults.
+
+    Raises:
+        ConfigurationError: a value that cannot work, or a configuration as well as other arguments: which one would
+            count?
+    """
+    if config is None:
+        return ClientConfig(endpoints=(endpoints,) if isinstance(endpoints, str) else tuple(endpoints), **settings)
+    defaults = {field.name: field.default for field in fields(ClientConfig)}
+    given = [name for name, value in settings.items() if value != defaults[name]]
+    if endpoints:
+        given.insert(0, "endpoints")
+    if given:
+        raise ConfigurationError(f"arguments={','.join(given)} expected in config, which was given too")
+    return config
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:
@@ -124,19 +152,19 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
     return host, port
 
 
-def parse_ingress_endpoints(text: str) -> dict[int, str]:
+def parse_ingress_endpoints(text: str) -> dict[MemberId, str]:
     """Read "0=host:port,1=host:port": member id to ingress endpoint, as members send it.
 
     Raises:
         ConfigurationError: it is not of that form; the caller knows whose fault that is.
     """
-    endpoints: dict[int, str] = {}
+    endpoints: dict[MemberId, str] = {}
     for entry in filter(None, text.split(",")):
         member_text, separator, endpoint = entry.strip().partition("=")
         if not separator or not (member_text.isascii() and member_text.isdigit()):
             raise ConfigurationError(f"ingress endpoints: entry={entry!r} expected 'member_id=host:port'")
         parse_endpoint(endpoint)
-        endpoints[int(member_text)] = endpoint
+        endpoints[MemberId(int(member_text))] = endpoint
     return endpoints
 
 

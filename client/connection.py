@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -32,6 +33,10 @@ _UNACKNOWLEDGED_LIMIT_MS: Final = 4_000
 Without it a connection that lost packets for a while waits for TCP's next try, which is as far off as the outage was
 long. Members do the same among themselves.
 """
+
+_DRAIN_LOOK_S: Final = 0.005
+"""How often a drain looks whether the system has taken what was written: no transport tells when it took the last
+byte, unless it is to hold back writers all the time."""
 
 _HELD_BACK_LIMIT_MS: Final = 30_000
 """The same while the socket is full: TCP counts a member that holds its clients back as one that does not answer."""
@@ -96,6 +101,16 @@ class MemberConnection(asyncio.BufferedProtocol):
         """Give bytes to the socket; they must not change afterwards."""
         if self._transport is not None:
             self._transport.write(data)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and the system has not taken; without bound once the connection fails.
+
+        A transport that fails empties its buffer at once, and calls `connection_lost` later.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return sys.maxsize
+        return self._transport.get_write_buffer_size()
 
     def set_reading(self, is_reading: bool) -> None:
         """Read, or leave the bytes in the socket so that the member feels it."""
@@ -162,12 +177,33 @@ class ClientConductor:
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that an input may make true."""
         while not condition():
-            waiter: asyncio.Future[None] = self.loop.create_future()
-            self._waiters[waiter] = None
+            await self._wait_for_news()
+
+    async def _wait_for_news(self) -> None:
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+
+    async def drain(self) -> None:
+        """Wait until the system has taken, from the leader's connection, all that was offered up to now."""
+        self.flush()
+        target = self.protocol.begin_drain()
+        if target is None:
+            return
+        while not self.protocol.is_drained(target, self._unsent_bytes(target.connection_id)):
+            timer = self.loop.call_later(_DRAIN_LOOK_S, self._wake)
             try:
-                await waiter
+                await self._wait_for_news()
             finally:
-                self._waiters.pop(waiter, None)
+                timer.cancel()
+        self.protocol.end_drain(target)
+
+    def _unsent_bytes(self, connection_id: int) -> int:
+        connection = self._connections.get(connection_id)
+        return sys.maxsize if connection is None else connection.unsent_bytes
 
     def close(self) -> None:
         """Begin an orderly end."""

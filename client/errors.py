@@ -1,9 +1,10 @@
-"""What can go wrong while a client connects, with what was tried.
+"""What can go wrong with a client alone; `service_api.errors` has the rest.
 
 ClusterError
 ├── ClusterTimeoutError
 │   └── ConnectTimeoutError      no member opened a session in time: says what each endpoint answered
-└── ConnectRejectedError         the leader answered, and said no
+├── ConnectRejectedError         the leader answered, and said no
+└── IndeterminateError           what became of something is unknown
 """
 
 from __future__ import annotations
@@ -32,3 +33,14 @@ class ConnectRejectedError(ClusterError):
         super().__init__(f"cluster session refused: code={code} detail={detail!r}")
         self.code = code
         self.detail = detail
+
+
+class IndeterminateError(ClusterError):
+    """Nobody can tell what became of messages: they may be lost, or handled, or yet to be handled.
+
+    Only the application can find out, with its own numbers or by asking the service.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"outcome unknown: reason={reason}")
+        self.reason = reason

@@ -50,16 +50,25 @@ class IngressPublisher:
 
     __slots__ = (
         "_cluster_session_id",
+        "_control_bytes",
         "_headers",
         "_leadership_term_id",
         "_mtu_length_bytes",
         "_payload_length",
         "_zeros",
         "outgoing",
+        "settled_bytes",
+        "taken_bytes",
     )
 
     def __init__(self, mtu_length_bytes: int) -> None:
         self.outgoing = bytearray()
+        self.taken_bytes = 0
+        """All that was taken so far."""
+        self.settled_bytes = 0
+        """Of `offered_bytes`: those that are known to be sent, or whose owner was told that they may not be."""
+        self._control_bytes = 0
+        """All that is not application messages: counting it is free, counting those would take time for each."""
         self._mtu_length_bytes = mtu_length_bytes
         self._leadership_term_id = -1
         self._cluster_session_id = -1
@@ -68,6 +77,16 @@ class IngressPublisher:
         self._payload_length = -1
         self._headers = b""
         self._zeros = b""
+
+    @property
+    def appended_bytes(self) -> int:
+        """All that was ever to be sent on this connection."""
+        return self.taken_bytes + len(self.outgoing)
+
+    @property
+    def offered_bytes(self) -> int:
+        """Of these: the frames of application messages."""
+        return self.appended_bytes - self._control_bytes
 
     def bind(self, *, leadership_term_id: int, cluster_session_id: int) -> None:
         """Set what the next messages say about their session."""
@@ -78,11 +97,11 @@ class IngressPublisher:
     def setup(self) -> None:
         """Begin the stream: the first frame of every connection."""
         setup = SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID, mtu_length_bytes=self._mtu_length_bytes)
-        self.outgoing += setup.encode()
+        self._append_control(setup.encode())
 
     def publish(self, message: ReadableBuffer) -> None:
         """Append one encoded session message."""
-        self.outgoing += encode_message(message, stream_id=INGRESS_STREAM_ID, mtu_length=self._mtu_length_bytes)
+        self._append_control(self._frames(message))
 
     def offer(self, payload: ReadableBuffer) -> None:
         """Append one application message; `payload` is contiguous, of single bytes and not too long."""
@@ -100,6 +119,7 @@ class IngressPublisher:
     def take(self) -> bytearray:
         """Hand over the outgoing bytes; they are the caller's now."""
         taken = self.outgoing
+        self.taken_bytes += len(taken)
         self.outgoing = bytearray()
         return taken
 
@@ -124,4 +144,11 @@ class IngressPublisher:
 
     def _offer_fragmented(self, payload: ReadableBuffer) -> None:
         header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, self._leadership_term_id, self._cluster_session_id, 0)
-        self.publish(b"".join((header, payload)))
+        self.outgoing += self._frames(b"".join((header, payload)))
+
+    def _frames(self, message: ReadableBuffer) -> bytes:
+        return encode_message(message, stream_id=INGRESS_STREAM_ID, mtu_length=self._mtu_length_bytes)
+
+    def _append_control(self, frames: bytes) -> None:
+        self._control_bytes += len(frames)
+        self.outgoing += frames

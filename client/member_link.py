@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from service_api.types import MemberId
+
 from .config import ClientConfig
+from .connection_events import Connected, ConnectionEventLog, Disconnected
 from .effects import Dial, Disconnect, Effect
 from .egress_adapter import EgressAdapter
 from .ingress_publisher import IngressPublisher
@@ -19,7 +22,7 @@ class MemberLink:
     dial_at_ns: int
     """When to dial next, while there is no connection."""
 
-    member_id: int | None = None
+    member_id: MemberId | None = None
     """None until the cluster told whose endpoint it is."""
 
     connection_id: int | None = None
@@ -70,6 +73,7 @@ class MemberLinks:
         self._links: list[MemberLink] = []
         self._by_connection: dict[int, MemberLink] = {}
         self._next_connection_id = 0
+        self.events = ConnectionEventLog(config.connection_event_limit)
         self.effects: list[Effect] = []
         """What the shell is to do next, in order; shared with the protocol."""
 
@@ -84,14 +88,14 @@ class MemberLinks:
         """Find the link of a member."""
         return next((link for link in self._links if link.member_id == member_id), None)
 
-    def add(self, endpoint: str, now_ns: int, member_id: int | None = None) -> MemberLink:
+    def add(self, endpoint: str, now_ns: int, member_id: MemberId | None = None) -> MemberLink:
         """Want a connection to one more endpoint, and dial it."""
         link = MemberLink(endpoint, dial_at_ns=now_ns, member_id=member_id)
         self._links.append(link)
         self._dial(link)
         return link
 
-    def adopt(self, endpoints: Mapping[int, str], now_ns: int) -> None:
+    def adopt(self, endpoints: Mapping[MemberId, str], now_ns: int) -> None:
         """Learn which member listens where, and dial those that are new.
 
         A link that is known by its member keeps its connection when the cluster writes the endpoint in
@@ -105,7 +109,7 @@ class MemberLinks:
                 link.member_id = member_id
                 link.endpoint = endpoint
 
-    def drop_others(self, endpoints: Mapping[int, str]) -> None:
+    def drop_others(self, endpoints: Mapping[MemberId, str]) -> None:
         """Give up the links that belong to none of these members."""
         for link in [link for link in self._links if link.member_id not in endpoints]:
             self._links.remove(link)
@@ -116,14 +120,21 @@ class MemberLinks:
         if link.connection_id is not None:
             del self._by_connection[link.connection_id]
             self.effects.append(Disconnect(link.connection_id, reason))
+            self._note_down(link, reason)
             link.on_down(reason, dial_at_ns=link.dial_at_ns)
 
     def on_down(self, connection_id: int, now_ns: int, reason: str) -> MemberLink | None:
         """Note that a dial failed or a connection was lost; the next dial backs off."""
         link = self._by_connection.pop(connection_id, None)
         if link is not None:
+            self._note_down(link, reason)
             link.on_down(reason, dial_at_ns=now_ns + self._back_off_ns(link.failure_count))
         return link
+
+    def on_up(self, link: MemberLink, publisher: IngressPublisher, adapter: EgressAdapter) -> None:
+        """Take a connection into use."""
+        link.on_up(publisher, adapter)
+        self.events.append(Connected(link.endpoint, link.member_id))
 
     def poll(self, now_ns: int) -> None:
         """Dial what is due."""
@@ -137,6 +148,10 @@ class MemberLinks:
 
     def _unclaimed(self, endpoint: str) -> MemberLink | None:
         return next((link for link in self._links if link.member_id is None and link.endpoint == endpoint), None)
+
+    def _note_down(self, link: MemberLink, reason: str) -> None:
+        if link.is_up:
+            self.events.append(Disconnected(link.endpoint, link.member_id, reason))
 
     def _dial(self, link: MemberLink) -> None:
         connection_id = self._next_connection_id

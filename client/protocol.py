@@ -37,7 +37,7 @@ from service_api.errors import (
     SessionClosedError,
     invariant,
 )
-from service_api.types import EGRESS_STREAM_ID, NULL_VALUE, ClusterSessionId, CorrelationId, TermId
+from service_api.types import EGRESS_STREAM_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.frame import ReadableBuffer
 from service_api.wire.message import peek_header
 from service_api.wire.session import (
@@ -52,10 +52,12 @@ from service_api.wire.session import (
 )
 
 from .config import ClientConfig, parse_ingress_endpoints
+from .connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
+from .drain import DrainTarget, OfferTracker
 from .effects import Effect
 from .egress import EgressListener
 from .egress_adapter import EgressAdapter, SessionState
-from .errors import ConnectRejectedError, ConnectTimeoutError
+from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError
 from .ingress_publisher import IngressPublisher
 from .leader_search import LeaderSearch
 from .member_link import MemberLink, MemberLinks
@@ -69,6 +71,9 @@ _NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
 """Added to 2 x heartbeat timeout: an election with failed ballots takes seconds, an idle session lives 10."""
 
 _DEFAULT_HEARTBEAT_TIMEOUT_NS: Final = 2_000_000_000
+
+_FOR_EVER_S: Final = 1e9
+"""What `math.inf` comes to: 31 years."""
 
 
 class ClientState(Enum):
@@ -119,6 +124,9 @@ class ClientProtocol:
         """Set by received control messages; the shell clears it when it has looked."""
         self._listener = listener
         self._links = MemberLinks(config, random=random)
+        self.events = self._links.events
+        """What happened to the connections and the session."""
+        self._offers = OfferTracker()
         self._search = LeaderSearch(config, self._links, random=random)
         self._correlation_ids = range(first := int(random() * 2**52), first)
         """Of every connect request sent, in order; any of them may still be answered."""
@@ -158,7 +166,7 @@ class ClientProtocol:
             mtu_length_bytes=self.config.mtu_length_bytes,
             max_message_length_bytes=self.config.max_message_length_bytes,
         )
-        link.on_up(publisher, adapter)
+        self._links.on_up(link, publisher, adapter)
         if self.state is ClientState.CONNECTING:
             self._poll_connecting(now_ns)
         elif self.state in _LIVE:
@@ -179,7 +187,7 @@ class ClientProtocol:
         elif self.state is ClientState.CLOSING:
             self._finish(CLOSED_BY_CLIENT)
         elif self.state is ClientState.OPEN:
-            self._await_leader(ClientState.AWAIT_NEW_LEADER)
+            self._await_leader(ClientState.AWAIT_NEW_LEADER, reason)
 
     def receive_data(self, connection_id: int, data: memoryview, now_ns: int) -> int:
         """Handle the whole frames at the beginning of `data`; give how many bytes they took.
@@ -237,6 +245,37 @@ class ClientProtocol:
         if self._sending is None:
             return self.state not in (ClientState.CLOSING, ClientState.CLOSED)
         return len(self._sending.outgoing) >= self._window_bytes
+
+    def begin_drain(self) -> DrainTarget | None:
+        """Say how far the leader's connection has to come; None when there is nothing to send.
+
+        Raises:
+            IndeterminateError: what was offered since the last drain may be lost already.
+            SessionClosedError: for good.
+        """
+        if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
+            raise self.closed_error()
+        self._raise_doubt(None)
+        leader = self._links.of_member(self.leader_member_id)
+        if self._sending is None or leader is None or leader.connection_id is None:
+            return None
+        return self._offers.target(leader.connection_id, self._sending)
+
+    def is_drained(self, target: DrainTarget, unsent_bytes: int) -> bool:
+        """Whether waiting is over. `unsent_bytes` were handed to the connection and are not on their way."""
+        return self._sending is not target.publisher or target.publisher.taken_bytes - unsent_bytes >= target.end_bytes
+
+    def end_drain(self, target: DrainTarget) -> None:
+        """Say what came of it: everything was sent, or an error.
+
+        Raises:
+            IndeterminateError: the leader was lost or replaced meanwhile.
+            SessionClosedError: the session ended meanwhile.
+        """
+        if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
+            raise self.closed_error()
+        self._raise_doubt(target.doubt_count)
+        self._offers.settle(target)
 
     def close(self, now_ns: int) -> None:
         """Ask the leader to close the session; without one, just end."""
@@ -361,6 +400,8 @@ class ClientProtocol:
                 self._bind(other.publisher)
         self._sending = link.publisher
         self._enter(ClientState.OPEN)
+        opened = SessionOpened(event.cluster_session_id, event.leadership_term_id, event.leader_member_id)
+        self.events.append(opened)
         self._listener.on_session_event(EventCode.OK, event.detail)
 
     def _new_leader_timeout_ns(self, heartbeat_timeout_ns: int | None) -> int:
@@ -419,9 +460,9 @@ class ClientProtocol:
             if link.member_id != self.leader_member_id and not is_newer:
                 self.session.stale_egress_count += 1
             elif self.state is ClientState.CLOSING:
-                self._finish(CLOSED_BY_CLIENT)
+                self._finish(CLOSED_BY_CLIENT, is_confirmed=True)
             else:
-                self._finish(event.detail or "closed by the cluster", by_cluster=True)
+                self._finish(event.detail or "closed by the cluster", is_confirmed=True)
         elif event.code is not None and not is_answer:
             self._listener.on_session_event(event.code, event.detail)
 
@@ -443,11 +484,14 @@ class ClientProtocol:
             if other.publisher is not None:
                 self._bind(other.publisher)
         if leader.publisher is None:
-            self._await_leader(ClientState.AWAIT_NEW_LEADER_CONNECTION)
+            self._await_leader(
+                ClientState.AWAIT_NEW_LEADER_CONNECTION,
+                f"no connection to the new leader yet: leader_member_id={event.leader_member_id}",
+            )
         else:
             self._resume(leader.publisher)
 
-    def _follow(self, link: MemberLink, leader_member_id: int, endpoints: dict[int, str]) -> MemberLink:
+    def _follow(self, link: MemberLink, leader_member_id: MemberId, endpoints: dict[MemberId, str]) -> MemberLink:
         """Take over the member list that came on `link` and find the leader's link."""
         self.leader_member_id = leader_member_id
         if leader_member_id not in endpoints:
@@ -475,26 +519,42 @@ class ClientProtocol:
 
     def _resume(self, publisher: IngressPublisher) -> None:
         """Send to the leader, from now on through this publisher."""
+        self._leave_leader("the leader has changed")
         self._sending = publisher
         self._enter(ClientState.OPEN)
+        self.events.append(NewLeader(TermId(self.session.leadership_term_id), MemberId(self.leader_member_id)))
         self._listener.on_new_leader(self.session.leadership_term_id, self.leader_member_id)
 
-    def _await_leader(self, state: ClientState) -> None:
+    def _leave_leader(self, reason: str) -> None:
+        """What this leader has not answered may be lost."""
+        if self._sending is not None:
+            self._offers.on_leader_left(self._sending, reason)
+
+    def _await_leader(self, state: ClientState, reason: str) -> None:
+        self._leave_leader(f"lost the leader: {reason}")
+        if self.state is ClientState.OPEN:
+            self.events.append(LeaderLost(reason))
         if self.state is not ClientState.AWAIT_NEW_LEADER or state is not ClientState.AWAIT_NEW_LEADER:
             self._times.new_leader_by_ns = self._times.now_ns + self._times.new_leader_timeout_ns
         self._enter(state)
 
     # The end
 
-    def _finish(self, reason: str, error: ClusterError | None = None, *, by_cluster: bool = False) -> None:
+    def _finish(self, reason: str, error: ClusterError | None = None, *, is_confirmed: bool = False) -> None:
         was_live = self.state in _LIVE
         self.close_reason = reason
         self.close_error = error
         self._enter(ClientState.CLOSED)
         for link in self._links:
             self._links.disconnect(link, reason)
-        if was_live and (by_cluster or error is not None):
+        self.events.append(SessionClosed(reason, is_confirmed))
+        if was_live and (is_confirmed or error is not None):
             self._listener.on_session_event(EventCode.CLOSED, reason)
+
+    def _raise_doubt(self, since_count: int | None) -> None:
+        reason = self._offers.take_doubt(since_count)
+        if reason is not None:
+            raise IndeterminateError(reason)
 
     def _refuse(self, payload: ReadableBuffer) -> bool:
         """Say why an offer is impossible, or False when it may become possible."""
@@ -525,10 +585,10 @@ class ClientProtocol:
 
 
 def _to_ns(seconds: float) -> int:
-    return int(seconds * 1e9)
+    return int(min(seconds, _FOR_EVER_S) * 1e9)
 
 
-def _member_endpoints(text: str) -> dict[int, str]:
+def _member_endpoints(text: str) -> dict[MemberId, str]:
     """Read a member list that came from the cluster, where a mistake is the peer's."""
     try:
         return parse_ingress_endpoints(text)

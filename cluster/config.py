@@ -17,7 +17,18 @@ from service_api.errors import ConfigurationError
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_members as parse_members
-from .setting_kinds import AppVersion, Count, Location, LogFormat, Members, Millis, SizeBytes, Switch, Text
+from .setting_kinds import (
+    AppVersion,
+    Count,
+    Location,
+    LogFormat,
+    Members,
+    Millis,
+    OptionalEndpoint,
+    SizeBytes,
+    Switch,
+    Text,
+)
 
 ENV_PREFIX: Final = "QUORATE_"
 MTU_LENGTH_MAX_BYTES: Final = 65504
@@ -69,6 +80,12 @@ class NodeConfig(BaseSettings):
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
 
+    metrics_endpoint: Annotated[
+        OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")
+    ] = ""
+    stall_threshold_ms: Annotated[Millis, Field(description="a loop that is busy for so long is logged as a stall")] = (
+        100
+    )
     log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
 
     @classmethod

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import NoDecode
 
-from .member_endpoints import MemberEndpoints, format_members, parse_members
+from .member_endpoints import PORT_MAX, MemberEndpoints, format_members, parse_members
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,6 +102,21 @@ def _show_switch(value: bool) -> str:
     return "true" if value else "false"
 
 
+def parse_optional_endpoint(text: str) -> str:
+    """Check `host:port`, or nothing; port 0 stands for any that is free.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    endpoint = text.strip()
+    if not endpoint:
+        return ""
+    host, separator, port = endpoint.rpartition(":")
+    if not (host and separator and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX):
+        raise ValueError(f"endpoint={text!r} expected host:port")
+    return endpoint
+
+
 _SIZE: Final = SettingKind(
     'a size, such as 67108864 or "64MiB"', parse_size_bytes, format_size_bytes, text_in_file=True
 )
@@ -123,6 +138,13 @@ SizeBytes = Annotated[int, Field(gt=0), _SIZE]
 Switch = Annotated[bool, SettingKind("true or false", _parse_switch, _show_switch, file_type=bool)]
 Text = Annotated[str, SettingKind("text", str, text_in_file=True, file_type=str)]
 Location = Annotated[Path, SettingKind("a path", Path, text_in_file=True, file_type=str)]
+OptionalEndpoint = Annotated[
+    str,
+    AfterValidator(parse_optional_endpoint),
+    SettingKind(
+        'host:port such as "127.0.0.1:9464", or empty', parse_optional_endpoint, text_in_file=True, file_type=str
+    ),
+]
 AppVersion = Annotated[int, Field(ge=0, le=0xFFFFFF), _VERSION]
 Members = Annotated[tuple[MemberEndpoints, ...], Field(min_length=1), NoDecode, _MEMBERS]
 LogFormat = Annotated[

@@ -76,6 +76,8 @@ class ConsensusContext:
     """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
     is_cluster_formed: bool = False
     """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
+    vote_given: tuple[TermId, MemberId] | None = None
+    """The last vote of this process, and in which term: to be repeated, never changed. A restart forgets for whom."""
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
     log_session_id: int = 0

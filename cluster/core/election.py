@@ -18,10 +18,9 @@ Where it is stricter than Aeron (each has a test that fails without it):
   directory was removed may have acknowledged what it no longer holds, so it helps nobody to lead before it has caught
   up with a leader completely. Only where every log is empty may it vote and stand: so a cluster forms itself.
 - *No term is spent in vain*, so that a member on half a link unsettles nobody. Who canvassed long ago counts no more;
-  each ballot that fails makes the next nomination wait longer. A single no is a veto in the first ballot only: it may
-  come from a member that nobody else can hear.
-- *A closed link is news*: members whose process is gone are not waited for, except at the first canvass after a
-  start.
+  each ballot that fails makes the next nomination wait longer.
+- *A closed link is news, and so is silence*: members whose process is gone are not waited for, except at the first
+  canvass after a start; a ballot does not wait for who said nothing in the canvass. See `election_ballot`.
 
 Source: seed 001; aeron.md §2.3-§2.9.
 """
@@ -29,42 +28,17 @@ Source: seed 001; aeron.md §2.3-§2.9.
 from __future__ import annotations
 
 from service_api import InvariantViolation, Role, invariant
-from service_api.types import NULL_POSITION, NULL_TERM_ID, NULL_VALUE, MemberId, TermId
+from service_api.types import NULL_POSITION, NULL_VALUE, MemberId, TermId
 
-from ..messages.consensus import (
-    AppendPosition,
-    CanvassPosition,
-    CommitPosition,
-    NewLeadershipTerm,
-    RequestVote,
-    Vote,
-)
+from ..messages.consensus import AppendPosition, CommitPosition, NewLeadershipTerm
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
+from .election_ballot import BallotPhase
 from .election_follower import FollowerColumn, Helpless, Leader, Replication
-from .election_state import BALLOT_STATES, FOLLOWER_STATES, LEADER_STATES, LEGAL_TRANSITIONS, ElectionState
-from .events import (
-    ActivityFailed,
-    LinkChanged,
-    LogStopped,
-    LogTruncated,
-    Recorded,
-    ReplayDone,
-)
-from .members import (
-    ClusterMember,
-    compare_log,
-    is_active,
-    is_empty_log,
-    is_quorum_candidate,
-    is_quorum_leader,
-    is_unanimous_candidate,
-    is_unanimous_leader,
-    may_vote_for,
-    quorum_position,
-    quorum_threshold,
-)
+from .election_state import FOLLOWER_STATES, LEADER_STATES, LEGAL_TRANSITIONS, ElectionState
+from .events import ActivityFailed, LinkChanged, LogStopped, LogTruncated, Recorded, ReplayDone
+from .members import is_active, quorum_position, quorum_threshold
 from .reason import Reason
 from .reason import ReasonKind as K
 
@@ -75,7 +49,7 @@ _BACKOFF_BASE_NS = 50_000_000
 _BACKOFF_LIMIT_NS = 5_000_000_000
 
 
-class Election(FollowerColumn):
+class Election(BallotPhase, FollowerColumn):
     """One election of one member. It is created for it and dropped when it is CLOSED."""
 
     def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: Reason) -> None:
@@ -120,83 +94,6 @@ class Election(FollowerColumn):
         return self._next_status_ns
 
     # --- messages
-
-    def on_canvass_position(self, message: CanvassPosition) -> None:
-        """A member says where its log ends; a leader tells it what it needs, a candidate counts it."""
-        ctx, state = self._ctx, self.state
-        if state is ElectionState.INIT:
-            return
-        member = ctx.members[MemberId(message.follower_member_id)]
-        is_news = member.log_position == NULL_POSITION
-        member.log_leadership_term_id = message.log_leadership_term_id
-        member.log_position = message.log_position
-        member.time_of_last_canvass_ns = ctx.now_ns
-        member.has_franchise = message.leadership_term_id > NULL_TERM_ID
-        self._note_log(message.log_leadership_term_id, message.log_position)
-        if is_news and state in (ElectionState.CANVASS, ElectionState.NOMINATE):
-            ctx.send(member.member_id, dialogue.canvass_position(ctx))  # it may have come after our last canvass
-        if state in LEADER_STATES:
-            highest = max(message.leadership_term_id, message.log_leadership_term_id)
-            if highest > ctx.leadership_term_id:
-                self.restart(Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest))
-            else:
-                dialogue.send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
-        elif state is ElectionState.CANVASS or (state is ElectionState.CANDIDATE_BALLOT and not member.has_franchise):
-            self.poll()
-
-    def on_request_vote(self, message: RequestVote) -> None:
-        """Vote, at most once in a term, and only for a log that is no older than this member's."""
-        ctx = self._ctx
-        if self.state is ElectionState.INIT:
-            return
-        candidate_id = MemberId(message.candidate_member_id)
-        self._note_log(message.log_leadership_term_id, message.log_position)
-        if not ctx.has_franchise and ctx.is_cluster_formed:
-            self._abstain(message)
-            return
-        if message.candidate_term_id <= ctx.candidate_term_id:
-            self._refuse_vote(message, Reason(K.VOTED_IN_TERM, candidate_term_id=ctx.candidate_term_id))
-            return
-        order = compare_log(
-            ctx.log_leadership_term_id,
-            ctx.append_position,
-            message.log_leadership_term_id,
-            message.log_position,
-        )
-        if order > 0:
-            ctx.heed_candidate_term(message.candidate_term_id)
-            self._refuse_vote(message, own_log_newer(ctx, message))
-            reason = Reason(
-                K.HIGHER_TERM_CANDIDATE,
-                member_id=candidate_id,
-                term_id=message.candidate_term_id,
-                comparison="an older log",
-            )
-            if self.state in LEADER_STATES:
-                self.restart(reason)
-            elif self.state in (ElectionState.CANDIDATE_BALLOT, ElectionState.FOLLOWER_BALLOT):
-                # The ballot that this member waits for is of a term that it takes no part in any more.
-                self._enter(ElectionState.CANVASS, reason)
-        elif self.state in BALLOT_STATES:
-            ctx.propose_candidate_term(message.candidate_term_id)
-            dialogue.send_vote(ctx, message, vote=True)
-            self._enter(ElectionState.FOLLOWER_BALLOT, Reason(K.VOTED, member_id=candidate_id))
-
-    def on_vote(self, message: Vote) -> None:
-        """Count a vote, if it is for this ballot."""
-        ctx = self._ctx
-        if (
-            self.state is not ElectionState.CANDIDATE_BALLOT
-            or message.candidate_term_id != ctx.candidate_term_id
-            or message.candidate_member_id != ctx.config.member_id
-        ):
-            return
-        member = ctx.members[MemberId(message.follower_member_id)]
-        member.candidate_term_id = message.candidate_term_id
-        member.log_leadership_term_id = message.log_leadership_term_id
-        member.log_position = message.log_position
-        member.vote = bool(message.vote)
-        self._poll_candidate_ballot()
 
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """A leader announces itself: adopt it, or make this log fit for it first."""
@@ -369,94 +266,6 @@ class Election(FollowerColumn):
         ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
         self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.ONLY_MEMBER))
 
-    def _enter_canvass(self) -> None:
-        ctx = self._ctx
-        ctx.become(Role.FOLLOWER)
-        ctx.leader_member_id = None
-        self._leader = None
-        self._replication = None
-        for member in ctx.others:
-            member.forget_election()
-        self._refresh_own_view()
-        if self._is_extended_canvass:
-            self._deadline_ns = self.state_entered_ns + ctx.config.startup_canvass_timeout_ns
-        elif ctx.time_of_last_leader_ns is None:
-            self._deadline_ns = ctx.now_ns
-        else:
-            self._deadline_ns = ctx.time_of_last_leader_ns + ctx.config.leader_heartbeat_timeout_ns
-        self._canvass()
-
-    def _poll_canvass(self) -> None:
-        ctx = self._ctx
-        self._forget_silent()
-        members = list(ctx.members.values())
-        if not ctx.has_franchise and ctx.is_cluster_formed:
-            self._refuse_nomination(Reason(K.NO_FRANCHISE))
-        elif is_unanimous_candidate(members, ctx.me, self._excused()):
-            self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
-        elif ctx.now_ns >= self._deadline_ns and is_quorum_candidate(members, ctx.me):
-            self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_QUORUM))
-        elif ctx.now_ns >= self._deadline_ns:
-            self._explain_missing_quorum()
-        if self.state is ElectionState.CANVASS and ctx.now_ns >= self._next_status_ns:
-            self._canvass()
-
-    def _enter_nominate(self) -> None:
-        ctx = self._ctx
-        self._is_extended_canvass = False
-        delay_limit_ns = ctx.config.election_timeout_ns // 2 << min(max(self._failed_ballot_count - 2, 0), 5)
-        self._deadline_ns = ctx.now_ns + int(ctx.random() * delay_limit_ns)
-
-    def _poll_nominate(self) -> None:
-        ctx = self._ctx
-        if not ctx.has_franchise and ctx.is_cluster_formed:
-            self.restart(Reason(K.NO_FRANCHISE))
-        elif ctx.now_ns >= self._deadline_ns and not is_quorum_candidate(list(ctx.members.values()), ctx.me):
-            self.restart(Reason(K.CANVASS_OUTDATED))
-        elif ctx.now_ns >= self._deadline_ns:
-            ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
-            self._enter(ElectionState.CANDIDATE_BALLOT, Reason(K.NOMINATION, term_id=ctx.candidate_term_id))
-        elif ctx.now_ns >= self._next_status_ns:
-            self._canvass()
-
-    def _enter_candidate_ballot(self) -> None:
-        ctx = self._ctx
-        ctx.become(Role.CANDIDATE)
-        for member in ctx.others:
-            member.vote = None
-            member.candidate_term_id = NULL_TERM_ID
-        ctx.me.vote = True
-        ctx.me.candidate_term_id = ctx.candidate_term_id
-        self._refresh_own_view()
-        self._deadline_ns = ctx.now_ns + ctx.config.election_timeout_ns
-        self._request_votes()
-
-    def _poll_candidate_ballot(self) -> None:
-        ctx = self._ctx
-        members = list(ctx.members.values())
-        if is_unanimous_leader(members, ctx.candidate_term_id, self._excused()):
-            self._enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.UNANIMOUS_VOTE))
-        elif ctx.now_ns >= self._deadline_ns:
-            is_first = self._failed_ballot_count == 0
-            if is_quorum_leader(members, ctx.candidate_term_id, is_no_a_veto=is_first):
-                reason = Reason(K.QUORUM_VOTE if is_first else K.QUORUM_VOTE_AGAIN)
-                self._enter(ElectionState.LEADER_LOG_REPLICATION, reason)
-            else:
-                self._failed_ballot_count += 1
-                self._enter(ElectionState.CANVASS, Reason(K.BALLOT_NOT_WON, term_id=ctx.candidate_term_id))
-        elif ctx.now_ns >= self._next_status_ns:
-            self._request_votes()
-
-    def _enter_follower_ballot(self) -> None:
-        self._ctx.become(Role.FOLLOWER)
-        self._is_extended_canvass = False
-        self._deadline_ns = self._ctx.now_ns + self._ctx.config.election_timeout_ns
-        self._next_status_ns = self._deadline_ns  # a voter has nothing to repeat, but may find itself too late
-
-    def _poll_follower_ballot(self) -> None:
-        if self._ctx.now_ns >= self._deadline_ns:
-            self._enter(ElectionState.CANVASS, Reason(K.NO_LEADER_OF_BALLOT))
-
     def _enter_leader_log_replication(self) -> None:
         ctx = self._ctx
         ctx.become(Role.LEADER)
@@ -561,43 +370,6 @@ class Election(FollowerColumn):
             ctx.drop_log_term()
         self._answer_with_canvass(message)
 
-    def _refuse_vote(self, message: RequestVote, reason: Reason) -> None:
-        ctx = self._ctx
-        ctx.emit(fx.VoteRefused(MemberId(message.candidate_member_id), message.candidate_term_id, reason))
-        dialogue.send_vote(ctx, message, vote=False)
-
-    def _abstain(self, message: RequestVote) -> None:
-        """Neither yes nor no: a no would be a veto. A canvass that names no term tells why."""
-        ctx, candidate_id = self._ctx, MemberId(message.candidate_member_id)
-        if self.state in BALLOT_STATES:
-            ctx.emit(fx.VoteRefused(candidate_id, message.candidate_term_id, Reason(K.NO_FRANCHISE)))
-            ctx.send(candidate_id, dialogue.canvass_position(ctx))
-
-    def _note_log(self, log_leadership_term_id: int, log_position: int) -> None:
-        if not is_empty_log(log_leadership_term_id, log_position):
-            self._ctx.is_cluster_formed = True
-
-    def _refuse_nomination(self, reason: Reason) -> None:
-        """Say, once while it holds, why this canvass leads to no nomination."""
-        if reason != self._nomination_refused:
-            self._nomination_refused = reason
-            self._ctx.emit(fx.NominationRefused(reason))
-
-    def _explain_missing_quorum(self) -> None:
-        """Say so when it is for want of the franchise that no quorum is there."""
-        ctx = self._ctx
-        spoken = [member for member in ctx.members.values() if member.log_position != NULL_POSITION]
-        barred = [member for member in spoken if not may_vote_for(member, ctx.me)]
-        if barred and len(spoken) >= quorum_threshold(len(ctx.members)):
-            self._refuse_nomination(
-                Reason(
-                    K.NO_FRANCHISED_QUORUM,
-                    member_ids=", ".join(str(member.member_id) for member in barred),
-                    voter_count=len(spoken) - len(barred),
-                    member_count=len(ctx.members),
-                )
-            )
-
     def _refuse_leader(self, message: NewLeadershipTerm) -> None:
         """Say once that a leader is not followed; it repeats itself until it learns of the higher term."""
         refused = (message.leader_member_id, message.leadership_term_id)
@@ -605,17 +377,6 @@ class Election(FollowerColumn):
             self._refused_leader = refused
             reason = Reason(K.VOTED_IN_HIGHER_TERM, candidate_term_id=self._ctx.candidate_term_id)
             self._ctx.emit(fx.LeaderRefused(MemberId(message.leader_member_id), message.leadership_term_id, reason))
-
-    def _canvass(self) -> None:
-        self._next_status_ns = self._ctx.now_ns + self._ctx.config.election_status_interval_ns
-        self._ctx.broadcast(dialogue.canvass_position(self._ctx))
-
-    def _request_votes(self) -> None:
-        ctx = self._ctx
-        self._next_status_ns = ctx.now_ns + ctx.config.election_status_interval_ns
-        for member in ctx.others:
-            if member.vote is None and may_vote_for(member, ctx.me):
-                dialogue.send_request_vote(ctx, member.member_id)
 
     def _announce_when_due(self) -> None:
         if self._ctx.now_ns >= self._next_status_ns:
@@ -643,44 +404,10 @@ class Election(FollowerColumn):
             heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
         )
 
-    def _excused(self) -> set[MemberId]:
-        """Whom not to wait for: who cannot be reached, except at the first canvass after a start, or may not vote."""
-        me, is_waiting_for_all = self._ctx.me, self._is_extended_canvass
-        return {
-            member.member_id
-            for member in self._ctx.others
-            if not (member.is_reachable or is_waiting_for_all) or not may_vote_for(member, me)
-        }
-
-    def _forget_silent(self) -> None:
-        """Drop what a member said that canvasses no more: it may follow a leader by now that this one cannot hear."""
-        ctx = self._ctx
-        for member in ctx.others:
-            if ctx.now_ns - member.time_of_last_canvass_ns > ctx.config.leader_heartbeat_timeout_ns:
-                member.forget_election()
-
-    def _refresh_own_view(self) -> None:
-        ctx = self._ctx
-        me: ClusterMember = ctx.me
-        me.log_leadership_term_id = ctx.log_leadership_term_id
-        me.log_position = ctx.append_position
-        me.has_franchise = True  # without it, it stands for an empty log only
-
     def _status_interval_ns(self) -> int:
         if self.state in LEADER_STATES or self.state in FOLLOWER_STATES:
             return self._ctx.config.leader_heartbeat_interval_ns
         return self._ctx.config.election_status_interval_ns
-
-
-def own_log_newer(ctx: ConsensusContext, message: RequestVote) -> Reason:
-    """Say where the two logs end."""
-    return Reason(
-        K.OWN_LOG_NEWER,
-        log_term_id=ctx.log_leadership_term_id,
-        append_position=ctx.append_position,
-        candidate_log_term_id=message.log_leadership_term_id,
-        candidate_log_position=message.log_position,
-    )
 
 
 _ENTER = {state: getattr(Election, f"_enter_{state.name.lower()}") for state in ElectionState}

@@ -154,5 +154,22 @@ def is_quorum_leader(members: Collection[ClusterMember], candidate_term_id: int,
     return not (is_no_a_veto and False in votes) and votes.count(True) >= quorum_threshold(len(members))
 
 
+def is_ballot_open(
+    members: Collection[ClusterMember],
+    candidate_term_id: int,
+    excused: Collection[MemberId],
+    *,
+    is_no_a_veto: bool,
+) -> bool:
+    """Tell whether an answer is outstanding, the excused apart, and may yet decide for the candidate."""
+    answers = {member.member_id: member.vote for member in members if member.candidate_term_id == candidate_term_id}
+    votes = list(answers.values())
+    if is_no_a_veto and False in votes:
+        return False
+    outstanding = [member for member in members if answers.get(member.member_id) is None]
+    outstanding_count = sum(member.member_id not in excused for member in outstanding)
+    return outstanding_count > 0 and votes.count(True) + outstanding_count >= quorum_threshold(len(members))
+
+
 def _votes(members: Iterable[ClusterMember], candidate_term_id: int) -> list[bool]:
     return [member.vote is True and member.candidate_term_id == candidate_term_id for member in members]

@@ -127,6 +127,16 @@ class ConsensusModuleAgent:
             fx.SessionChanged: _log_session_changed,
         }
 
+    def watch(self, kind: type[fx.Effect], observer: Callable[[Any], None]) -> None:
+        """Let somebody see every effect of a kind before it is performed. Called after `attach`; costs nothing else."""
+        handler = self._handlers[kind]
+
+        def observe_and_perform(effect: Any) -> Coroutine[Any, Any, None] | None:  # Any: the effect of that kind
+            observer(effect)
+            return handler(effect)
+
+        self._handlers[kind] = observe_and_perform
+
     # --- inputs
 
     def start(self) -> None:

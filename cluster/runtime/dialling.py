@@ -15,6 +15,19 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CONNECT_TIMEOUT_S: Final = 2.0
 _LARGEST_PORT: Final = 65535
+_KEEP_ALIVE_IDLE_S: Final = 2
+_KEEP_ALIVE_INTERVAL_S: Final = 1
+_KEEP_ALIVE_COUNT: Final = 3
+"""When to ask whether the other side is still there, how often, and how many questions may go unanswered.
+
+A machine that loses power sends no last word. Where nothing is sent either, as on a log link that its follower has not
+joined yet, the link to it would stay for ever, and nobody would dial anew once the machine is back.
+"""
+_KEEP_ALIVE_OPTIONS: Final = (
+    ("TCP_KEEPIDLE", _KEEP_ALIVE_IDLE_S),
+    ("TCP_KEEPINTVL", _KEEP_ALIVE_INTERVAL_S),
+    ("TCP_KEEPCNT", _KEEP_ALIVE_COUNT),
+)
 _UNACKNOWLEDGED_LIMIT_MS: Final = 4000
 """How long what was sent to another member may stay unacknowledged before the link is given up and dialled again.
 
@@ -48,13 +61,17 @@ class Endpoint:
 
 def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
     """Take a new stream connection, with small writes sent at once: batching is done before the socket, by turns of
-    the loop.
+    the loop. One whose other side is gone without a word is noticed.
 
     A cast, not a check: uvloop's transports have the methods but not the base class.
     """
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE_OPTIONS:
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return cast(asyncio.Transport, transport)
 
 

@@ -142,6 +142,11 @@ class Ingress:
             return self.owner.monotonic_ns()
         return max(connection.last_activity_ns, self._paused_until_ns)
 
+    @property
+    def egress_waiting_bytes(self) -> int:
+        """How much egress has been written and not been taken by the sockets yet, of all connections."""
+        return sum(connection.egress_waiting_bytes for connection in self.connections.values())
+
     def close(self) -> None:
         """Stop listening, let what is written go out, and drop every connection."""
         if self._server is not None:
@@ -168,6 +173,11 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def __repr__(self) -> str:
         return f"<IngressConnection id={self.connection_id} session={self.session_id}>"
+
+    @property
+    def egress_waiting_bytes(self) -> int:
+        """How much egress has been written and not been taken by the socket yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # --- asyncio
 

@@ -6,7 +6,7 @@ instead, which the system drops the moment the process dies, however it dies.
 
     0       8-byte SBE header and `MarkFileHeader`, in an area of 8192 bytes
     4096    of that area, ours: the boot id of the machine, ASCII, zeros up to 128 bytes; Aeron's header ends before
-    8192    error log of 1 MiB, zero
+    8192    error log of 1 MiB: `error_log`
 
 The boot id tells a restart of the process from one of the machine: only the latter can have lost what was not synced.
 It is written by `confirm_boot`, when everything in the directory was repaired, and not by `open`: a start that fails
@@ -142,6 +142,16 @@ class ClusterMarkFile:
         """Say that the member is alive; due about once a second."""
         data = _ACTIVITY_TIMESTAMP.pack(now_ms)
         write_fully(self._file_system, self._handle, data, _ACTIVITY_TIMESTAMP_POSITION)
+
+    def read_error_area(self) -> bytes:
+        """Read the area of the error log."""
+        return read_fully(self._file_system, self._handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
+
+    def write_error_area(self, data: bytes, offset: int) -> None:
+        """Write into the area of the error log, `offset` bytes from its beginning."""
+        if offset < 0 or offset + len(data) > MARK_FILE_ERROR_LOG_LENGTH:
+            raise ClusterError(f"error log is full: offset={offset} length={len(data)}")
+        write_fully(self._file_system, self._handle, data, MARK_FILE_HEADER_LENGTH + offset)
 
     def close(self) -> None:
         """Say that the member stopped in order (activity timestamp -1), and give up the lock."""

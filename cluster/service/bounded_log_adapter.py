@@ -45,6 +45,8 @@ _RUN_NS: Final = _TURN_NS // 8
 A service that takes 1 ms a message would otherwise stop the loop for seconds, and the heartbeats with it.
 """
 
+_NEVER_NS: Final = 1 << 62
+
 
 @lru_cache(maxsize=256)
 def _session_frames(length: int) -> struct.Struct:
@@ -107,6 +109,9 @@ class BoundedLogAdapter:
         self.limit_position = 0
         self.is_paused = False
         """Whether delivery stands still behind a cluster action until `resume`."""
+        self.slow_ns = _NEVER_NS
+        """A `poll` that takes longer is told to `on_slow`, with when it began and ended."""
+        self.on_slow: Callable[[int, int], None] = lambda begin_ns, end_ns: None
 
     def __repr__(self) -> str:
         return f"<BoundedLogAdapter position={self.position} limit={self.limit_position}>"
@@ -130,7 +135,7 @@ class BoundedLogAdapter:
             InvariantViolation: the log holds what no leader writes; the node must stop.
         """
         stop_position = min(self.limit_position, self.position + limit_bytes)
-        now_ns = self._monotonic_ns()
+        begin_ns = now_ns = self._monotonic_ns()
         late_ns = now_ns + _TURN_NS
         self._agent.enter_messages()
         try:
@@ -141,6 +146,8 @@ class BoundedLogAdapter:
         finally:
             self._agent.leave_messages()
             self._agent.egress.flush()
+        if now_ns - begin_ns > self.slow_ns:
+            self.on_slow(begin_ns, now_ns)
         return self.position < self.limit_position and not self.is_paused
 
     def _chunk(self) -> tuple[bytes, int]:

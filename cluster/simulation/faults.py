@@ -99,7 +99,7 @@ class Nemesis:
         self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
         cluster.network.quality = self._base_quality
         for member in cluster.members.values():
-            self._draw_timing(member, Random(f"{cluster.seed} timing {member.member_id}"))
+            self._draw_timing(member)
         cluster.on_member_exit = self._on_exit
         for kind in KINDS:
             random = Random(f"{cluster.seed} {kind.name}")
@@ -116,7 +116,9 @@ class Nemesis:
         mean_ns = random.choice((150_000, 500_000, 2 * _MS, self._unit_ns // 200))
         return LinkQuality(mean_ns // 3, mean_ns, random.choice((0.0, 0.0, 0.05, 0.3)))
 
-    def _draw_timing(self, member: Member, random: Random) -> None:
+    def _draw_timing(self, member: Member) -> None:
+        """Give a member's disk its ordinary speed: the same one whenever it is drawn."""
+        random = Random(f"{self._cluster.seed} timing {member.member_id}")
         timing = member.machine.timing
         timing.min_ns = random.choice((30_000, 80_000, 400_000))
         timing.mean_ns = timing.min_ns * random.choice((2, 3, 8))
@@ -340,13 +342,9 @@ class Nemesis:
     def _disk_slow(self, random: Random) -> bool:
         member = self._member(random)
         timing = member.machine.timing
-        kept = timing.min_ns, timing.mean_ns
         timing.min_ns, timing.mean_ns = 2 * _MS, random.choice((4, 15)) * _MS
-        self._after(self._duration_ns(random, 1.0), self._mend_timing, member, kept)
+        self._after(self._duration_ns(random, 1.0), self._draw_timing, member)
         return True
-
-    def _mend_timing(self, member: Member, kept: tuple[int, int]) -> None:
-        member.machine.timing.min_ns, member.machine.timing.mean_ns = kept
 
     def _disk_stall(self, random: Random) -> bool:
         timing = self._member(random).machine.timing
@@ -553,8 +551,9 @@ class Nemesis:
         machine.on_disk_operation = _no_fault
         machine.disk.capacity_bytes = machine.disk.write_limit_bytes = None
         machine.timing.stall_until_ns = 0
+        if member.member_id in self._excused:
+            self._cluster.kill(member.member_id)  # it may be on its way out; `end` starts it again
         if self._excused.get(member.member_id) == "flip":
-            self._cluster.kill(member.member_id)
             self._wipe_directory(member)
 
     def _abandon(self, member: Member, random: Random) -> None:

@@ -24,6 +24,9 @@ WINDOW_BYTES: Final = 256 << 10
 """What may be on its way or unread at the receiver; the rest waits at the sender."""
 
 _CLIENT_PORTS_BEGIN: Final = 40_000
+_KEEP_ALIVE_NS: Final = 1_500_000_000
+_KEEP_ALIVE_LIMIT: Final = 3
+"""Questions in a row that may go unanswered."""
 _RETRANSMISSION_LIMIT_NS: Final = 1_000_000_000
 """How long after a block has ended TCP may take to notice."""
 
@@ -97,7 +100,9 @@ class Network:
             ConnectionRefusedError: the machine is there and nobody listens.
         """
         reached: asyncio.Future[_Server | None] = loop.create_future()
-        self._travel(loop.address, host, lambda: self._syn(loop, reached, (host, port)))
+        self._travel(
+            loop.address, host, lambda: self._syn(loop, reached, (host, port)), lambda: loop.is_dead or reached.done()
+        )
         server = await reached
         if server is None or server.is_closed:
             raise ConnectionRefusedError(111, f"connection refused: {host}:{port}")
@@ -116,11 +121,15 @@ class Network:
         answer = server if server is not None and not server.is_closed else None
         self._travel(address[0], loop.address, lambda: loop.call_soon(_answer, reached, answer))
 
-    def _travel(self, source: str, target: str, arrive: Callable[[], object]) -> None:
-        """Let a small packet travel; blocked, it is sent again every now and then."""
+    def _travel(
+        self, source: str, target: str, arrive: Callable[[], object], is_moot: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Let a small packet travel; blocked, it is sent again every now and then, as long as somebody wants it."""
+        if is_moot():
+            return
         delay_ns = self.delay_ns()
         if self.is_blocked(source, target):
-            self.scheduler.call_after(300_000_000 + delay_ns, self._travel, source, target, arrive)
+            self.scheduler.call_after(300_000_000 + delay_ns, self._travel, source, target, arrive, is_moot)
         else:
             self.scheduler.call_after(delay_ns, arrive)
 
@@ -251,9 +260,11 @@ class _Socket:
         self._transport = transport
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """Note the user timeout; the rest means nothing here."""
+        """Note the user timeout and keep-alives; the rest means nothing here."""
         if (level, option) == (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", -1)):
             self._transport.user_timeout_ns = value * 1_000_000
+        elif (level, option, bool(value)) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE, True):
+            self._transport.keep_alive()
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -286,6 +297,7 @@ class SimulatedTransport(asyncio.Transport):
         self._is_closing = False
         self._is_lost = False
         self._has_vanished = False
+        self._is_kept_alive = False
 
     def __repr__(self) -> str:
         return f"<SimulatedTransport {self.number} {self.address} to {self.peer_address}>"
@@ -418,8 +430,6 @@ class SimulatedTransport(asyncio.Transport):
             # Nothing waits in the process: asyncio says at once that it is over, and the kernel sees to the rest.
             self._send_now(outgoing.popleft())
             self.lose(None)
-        if self._in_flight_bytes and network.is_blocked(self.peer_address[0], self.address[0]):
-            self._notice_stall()  # what arrives is not acknowledged
         if self._is_writing_paused and self._outgoing_bytes <= self._low_bytes and not self._is_lost:
             self._is_writing_paused = False
             self.loop.call_soon(self._resume_writing)
@@ -480,6 +490,29 @@ class SimulatedTransport(asyncio.Transport):
             self._stalled_since_ns = None
         self._acknowledge(0)
         self._pump()
+
+    def keep_alive(self) -> None:
+        """Ask from now on, every now and then, whether the other machine still knows of this connection.
+
+        A stand-in for TCP's keep-alives: what the product sets for them is of the order of `_KEEP_ALIVE_NS`.
+        """
+        if not self._is_kept_alive:
+            self._is_kept_alive = True
+            self._network.scheduler.call_after(_KEEP_ALIVE_NS, self._ask_whether_alive, 0)
+
+    def _ask_whether_alive(self, unanswered_count: int) -> None:
+        network = self._network
+        if self._is_lost:
+            return
+        there, back = (self.address[0], self.peer_address[0]), (self.peer_address[0], self.address[0])
+        is_silent = network.is_blocked(*there) or network.is_blocked(*back)
+        if self.peer._has_vanished and not is_silent:
+            self.lose(_reset_by_peer())
+        elif is_silent and unanswered_count == _KEEP_ALIVE_LIMIT:
+            self.lose(TimeoutError(110, "connection timed out"))
+        else:
+            count = unanswered_count + 1 if is_silent else 0
+            network.scheduler.call_after(_KEEP_ALIVE_NS, self._ask_whether_alive, count)
 
     # --- in
 
@@ -564,13 +597,13 @@ class SimulatedTransport(asyncio.Transport):
         """The process is gone: what the socket had taken is on its way, and then the end."""
         if self._is_lost:
             return
-        self._is_lost = True
+        self._is_lost = self._is_closing = True
         self._network.transports.pop(self, None)
         self._send_now(_RESET if self._unread else _FIN)
 
     def vanish(self) -> None:
         """The machine lost power: no last word."""
-        self._is_lost = self._has_vanished = True
+        self._is_lost = self._is_closing = self._has_vanished = True
         self._network.transports.pop(self, None)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service_api import ClusteredService
+from service_api import ClusteredService, Role
 from service_api.types import MemberId
 from service_api.wire.message import Message, decode_message, registry_of
 
@@ -31,6 +31,9 @@ from .trace import Trace
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
+_TIMER_SLACK: Final = 1_000
+"""How late a leader at rest may be with a timer, in milliseconds of cluster time."""
+
 _FRAME_HEADER_BYTES: Final = 32
 _TEMPLATE_ID_OFFSET: Final = _FRAME_HEADER_BYTES + 2
 _CANDIDATE_TERM_OFFSET: Final = 8
@@ -93,9 +96,13 @@ class Referee:
         self._trace: Trace | None = None
         self._make_service = make_service
         self._views: dict[MemberId, _View] = {}
+        self._services: dict[MemberId, ClusteredService] = {}
+        """Of the newest process of each member."""
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
         self._votes: dict[tuple[MemberId, int], int] = {}
+        self._reports: dict[MemberId, tuple[int, int]] = {}
+        """The last position that each member has reported, and in which term."""
         self._paths: dict[tuple[int, int], Path] = {}
         """Segment files by recording and base position; making a path takes longer than reading from it."""
         self._addresses: dict[str, tuple[Member, int]] = {}
@@ -112,8 +119,9 @@ class Referee:
 
     def make_service(self, member: Member) -> ObservedService:
         """Give a member its service, observed."""
+        service = self._services[member.member_id] = self._make_service()
         return ObservedService(
-            self._make_service(),
+            service,
             lambda position, timestamp, what: self._on_delivered(member, position, timestamp, what),
             lambda position, error: self._on_service_error(member, position, error),
             lambda position, state_hash: self._on_loaded(member, position, state_hash),
@@ -221,8 +229,13 @@ class Referee:
         assert self._cluster is not None
         members = self._cluster.members.values()
         holders = [other for other in members if self._durable_log(other, since, position) == data]
+        assert member.node is not None
+        report = member.node.module.ctx.leadership_term_id, position
+        # Who lost its disk between its report and the commit held it: reports are held against the disk as they leave.
+        lost = [other for other in members if other not in holders and self._reports.get(other.member_id, ()) >= report]
+        lost = [other for other in lost if other.member_id in self.damaged]
         expect(
-            2 * len(holders) > len(members),
+            2 * len(holders + lost) > len(members),
             "what is committed is durable on a majority",
             by=member.member_id,
             since=since,
@@ -283,6 +296,7 @@ class Referee:
         if term_id > view.marked_term_id:
             self._expect_marked(member, term_id)
             view.marked_term_id = term_id
+        self._reports[member.member_id] = term_id, position
         begin, view.reported_position = min(view.reported_position, position), position
         durable = self._durable_log(member, begin, position)
         expect(
@@ -431,6 +445,10 @@ class Referee:
                 "members at rest have the same log",
                 member=member.member_id,
             )
+            faults = getattr(self._services[member.member_id], "faults", [])
+            expect(not faults, "a service is given nothing impossible", member=member.member_id, faults=faults[:3])
+            overdue = _overdue_timers(member) if ctx.role is Role.LEADER else []
+            expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])
 
     def has_committed(self, member: Member) -> bool:
         """Whether a member has, durably, everything that was ever committed."""
@@ -481,3 +499,10 @@ class Referee:
         message = decode_message(data, registry=registry_of(CandidateTerm))
         assert isinstance(message, CandidateTerm)
         return message.candidate_term_id
+
+
+def _overdue_timers(member: Member) -> list[int]:
+    assert member.node is not None
+    module = member.node.module
+    deadlines = module.timers._deadlines
+    return [key for key, deadline in deadlines.items() if deadline < module.ctx.timestamp - _TIMER_SLACK]

@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from archive import replication
-from archive.errors import ArchiveError
-from cluster.core import dialogue, election, leader, members
+from cluster.core import dialogue, election, election_ballot, leader, members
 from cluster.core import effects as fx
 from cluster.core import events as ev
 from cluster.core.context import ConsensusContext
 from cluster.core.election import Election
-from cluster.core.election_state import FOLLOWER_STATES, ElectionState
+from cluster.core.election_state import ElectionState
 from cluster.core.follower import FollowerTerm
 from cluster.core.leader import LeaderTerm
 from cluster.core.members import ClusterMember
 from cluster.core.reason import Reason, ReasonKind
-from cluster.core.recording_log import RecordingLog
 from cluster.messages.consensus import NewLeadershipTerm
 from cluster.runtime import log_control
-from cluster.runtime.log_control import LogControl
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import ClusterError
 from service_api.types import TermId
@@ -45,7 +42,7 @@ def _commit_with_half(planting: Planting) -> None:
         planting.ran()
         return max(1, member_count // 2)
 
-    for module in (members, leader, election):
+    for module in (members, leader, election, election_ballot):
         planting.replace(module, "quorum_threshold", quorum_threshold)
 
 
@@ -156,7 +153,7 @@ def _vote_for_any_log(planting: Planting) -> None:
             planting.ran()
         return 0
 
-    planting.replace(election, "compare_log", compare_log)
+    planting.replace(election_ballot, "compare_log", compare_log)
     planting.replace(members, "compare_log", compare_log)
 
 
@@ -170,7 +167,7 @@ def _compare_only_lengths(planting: Planting) -> None:
             planting.ran()
         return order
 
-    planting.replace(election, "compare_log", compare_log)
+    planting.replace(election_ballot, "compare_log", compare_log)
     planting.replace(members, "compare_log", compare_log)
 
 
@@ -274,20 +271,22 @@ def _let_the_commit_go_back(planting: Planting) -> None:
 
 
 def _take_any_commit_position(planting: Planting) -> None:
-    """A follower takes the newest message's commit position, not the highest."""
+    """A member that joins a new leader takes that leader's commit position, which may be lower than its own."""
 
-    def on_leader_alive(self: FollowerTerm, commit_position: int | None) -> None:
+    def on_leader_alive(self: Election, commit_position: int | None) -> None:
         ctx = self._ctx
         ctx.time_of_last_leader_ns = ctx.now_ns
-        if commit_position is None:
+        if commit_position is None or commit_position < 0:
             return
-        if commit_position < ctx.commit_position:
-            planting.ran()
         ctx.notified_commit_position = commit_position
-        ctx.commit_position = min(commit_position, ctx.append_position)
-        ctx.emit(fx.CommitAdvanced(ctx.commit_position))
+        position = min(commit_position, ctx.append_position)
+        if position < ctx.commit_position:
+            planting.ran()
+        if position != ctx.commit_position:
+            ctx.commit_position = position
+            ctx.emit(fx.CommitAdvanced(position))
 
-    planting.replace(FollowerTerm, "_on_leader_alive", on_leader_alive)
+    planting.replace(Election, "_on_leader_alive", on_leader_alive)
 
 
 # --- 10: figure 8
@@ -358,29 +357,6 @@ def _lower_the_term_with_an_announcement(planting: Planting) -> None:
 # --- 12: ends
 
 
-def _truncate_one_term_too_many(planting: Planting) -> None:
-    real = RecordingLog.truncate_terms
-
-    def truncate_terms(self: RecordingLog, position: int) -> None:
-        planting.ran()
-        real(self, position - 1)
-
-    planting.replace(RecordingLog, "truncate_terms", truncate_terms)
-
-
-def _copy_one_frame_too_many(planting: Planting) -> None:
-    """A round of log replication ends behind the first frame of the next term."""
-    real = LogControl.start_replication
-
-    def start_replication(self: LogControl, effect: fx.StartLogReplication) -> None:
-        planting.ran()
-        real(
-            self, fx.StartLogReplication(effect.leader_member_id, effect.leader_recording_id, effect.stop_position + 32)
-        )
-
-    planting.replace(LogControl, "start_replication", start_replication)
-
-
 # --- 15, 17: who comes back
 
 
@@ -393,7 +369,7 @@ def _stand_without_asking(planting: Planting) -> None:
             planting.ran()
         return True
 
-    planting.replace(election, "is_quorum_candidate", is_quorum_candidate)
+    planting.replace(election_ballot, "is_quorum_candidate", is_quorum_candidate)
 
 
 def _let_everybody_vote(planting: Planting) -> None:
@@ -407,7 +383,7 @@ def _let_everybody_vote(planting: Planting) -> None:
         ctx.has_franchise = True
 
     planting.replace(members, "may_vote_for", lambda *_: True)
-    planting.replace(election, "may_vote_for", lambda *_: True)
+    planting.replace(election_ballot, "may_vote_for", lambda *_: True)
     planting.replace(ConsensusContext, "__post_init__", post_init)
 
 
@@ -425,22 +401,6 @@ def _deliver_what_is_recorded(planting: Planting) -> None:
         return real(self, limit_bytes)
 
     planting.replace(BoundedLogAdapter, "poll", poll)
-
-
-def _commit_what_a_new_leader_has(planting: Planting) -> None:
-    """A follower that joins a leader takes its whole log for committed: the leader will have seen to that."""
-    real = Election._enter_follower_replay
-
-    def enter_follower_replay(self: Election) -> None:
-        ctx = self._ctx
-        if ctx.commit_position < ctx.append_position:
-            planting.ran()
-            ctx.commit_position = ctx.append_position
-            ctx.emit(fx.CommitAdvanced(ctx.append_position))
-        real(self)
-
-    planting.replace(Election, "_enter_follower_replay", enter_follower_replay)
-    planting.replace_item(election._ENTER, ElectionState.FOLLOWER_REPLAY, enter_follower_replay)
 
 
 # --- 21: no leader
@@ -470,8 +430,8 @@ def _wait_for_everybody(planting: Planting) -> None:
     def nobody(self: Election) -> set[Any]:
         return set()
 
-    planting.replace(election, "is_quorum_candidate", refuse)
-    planting.replace(election, "is_quorum_leader", refuse)
+    planting.replace(election_ballot, "is_quorum_candidate", refuse)
+    planting.replace(election_ballot, "is_quorum_leader", refuse)
     planting.replace(Election, "_excused", nobody)
 
 
@@ -487,35 +447,7 @@ def _lead_without_followers(planting: Planting) -> None:
     planting.replace(LeaderTerm, "poll", poll)
 
 
-def _lead_on_in_an_older_term(planting: Planting) -> None:
-    """A leader that hears of a higher term leads on in its own."""
-    real = LeaderTerm.on_canvass_position
-
-    def on_canvass_position(self: LeaderTerm, message: Any) -> Reason | None:  # a CanvassPosition
-        reason = real(self, message)
-        if reason is not None:
-            planting.ran()
-        return None
-
-    planting.replace(LeaderTerm, "on_canvass_position", on_canvass_position)
-
-
 # --- 27, 28: legal input, slow members
-
-
-def _stop_at_an_empty_term(planting: Planting) -> None:
-    """A term in which nothing was appended is taken for damage."""
-    real = Election._enter_follower_log_replication
-
-    def enter(self: Election) -> None:
-        replication = self._replication
-        if replication is not None and replication.stop_position <= self._ctx.append_position:
-            planting.ran()
-            raise ArchiveError(f"term is empty: term_id={replication.term_id}")
-        real(self)
-
-    planting.replace(Election, "_enter_follower_log_replication", enter)
-    planting.replace_item(election._ENTER, ElectionState.FOLLOWER_LOG_REPLICATION, enter)
 
 
 def _answer_every_canvass(planting: Planting) -> None:
@@ -549,27 +481,6 @@ def _commit_what_all_have(planting: Planting) -> None:
         return min(quorum, slowest)
 
     planting.replace(leader, "quorum_position", quorum_position)
-
-
-def _never_end_a_catchup(planting: Planting) -> None:
-    """A follower that has caught up is not told, and goes on catching up."""
-
-    def stop(self: LeaderTerm, member: ClusterMember) -> None:
-        if member.is_catching_up and member.live_join_position is not None:
-            planting.ran()
-
-    planting.replace(LeaderTerm, "_stop_catchup_if_joined", stop)
-
-
-def _know_commit_too_early(planting: Planting) -> None:
-    """A member applies a leader's commit position to a log that has not been made to agree with the leader's."""
-
-    def knows_commit(self: Election) -> bool:
-        if self.state not in FOLLOWER_STATES:
-            planting.ran()
-        return True
-
-    planting.replace(Election, "_knows_commit", knows_commit)
 
 
 PLANTS = (
@@ -625,8 +536,6 @@ PLANTS = (
         "a member that voted in a higher term follows no older leader",
         _lower_the_term_with_an_announcement,
     ),
-    Plant("mark-truncated", 12, "a truncation keeps the mark of a term that begins there", _truncate_one_term_too_many),
-    Plant("copy-one-too-many", 12, "a copy of a term ends where the next begins", _copy_one_frame_too_many),
     Plant(
         "no-canvass",
         15,
@@ -634,10 +543,8 @@ PLANTS = (
         _stand_without_asking,
         "member-returns",
     ),
-    Plant("wiped-member-votes", 17, "a member that lost its directory elects nobody", _let_everybody_vote),
+    Plant("wiped-member-votes", 17, "who lost its directory elects nobody", _let_everybody_vote, "wiped-member"),
     Plant("deliver-uncommitted", 19, "nothing is delivered past the commit position", _deliver_what_is_recorded),
-    Plant("join-is-commit", 19, "joining a leader commits nothing", _commit_what_a_new_leader_has),
-    Plant("commit-before-agreed", 19, "a leader's commit position is about its own log", _know_commit_too_early),
     Plant("candidate-for-ever", 21, "a ballot ends", _stay_a_candidate),
     Plant("unanimous-or-nothing", 21, "a majority is enough", _wait_for_everybody, "member-left-out"),
     Plant(
@@ -647,9 +554,6 @@ PLANTS = (
         _lead_without_followers,
         "leader-alone",
     ),
-    Plant("deaf-to-higher-term", 21, "a leader that hears of a higher term steps down", _lead_on_in_an_older_term),
-    Plant("empty-term-stops", 27, "a term may be empty", _stop_at_an_empty_term),
-    Plant("canvass-storm", 27, "a canvass is answered once", _answer_every_canvass),
+    Plant("canvass-storm", 27, "a canvass is answered once", _answer_every_canvass, "no-quorum"),
     Plant("slowest-decides", 28, "a commit waits for a majority only", _commit_what_all_have, "slow-disk"),
-    Plant("endless-catchup", 28, "a catch-up ends when the live log has taken over", _never_end_a_catchup),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -69,7 +71,7 @@ def hunt(plant: Plant | None, seeds: Sequence[int], options: Options = HUNT_OPTI
     if plant is not None and plant.scenario is not None:
         return _hunt_in_scenario(plant, find)
     for seed in seeds:
-        with planted(plant) as planting:
+        with planted(plant) as planting, _cut_short():
             outcome = run_bounded(seed, options)
         find.seed_count += 1
         find.ran_count += planting.count
@@ -89,7 +91,7 @@ def _note(find: Find, seed: int, outcome: Outcome, *, is_due: bool) -> None:
 
 def _hunt_in_scenario(plant: Plant, find: Find) -> Find:
     assert plant.scenario is not None
-    with planted(plant) as planting, _limited(RUN_LIMIT_S):
+    with planted(plant) as planting, _limited(RUN_LIMIT_S), _cut_short():
         broken, simulated_s = run_scenario(SCENARIOS[plant.scenario])
     find.ran_count, find.simulated_s, find.at_s = planting.count, simulated_s, simulated_s
     if broken is not None:
@@ -105,6 +107,15 @@ def run_bounded(seed: int, options: Options) -> Outcome:
             return simulate(seed, options)
     except Endless:
         return Outcome(seed, options, failure=Failure(ENDLESS_RULE, f"{ENDLESS_RULE}: limit_s={RUN_LIMIT_S}", 0.0))
+
+
+@contextmanager
+def _cut_short() -> Iterator[None]:
+    """Forgive a run that breaks a rule in the middle of a turn the coroutines that it had made and not begun."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
+        gc.collect()
 
 
 @contextmanager

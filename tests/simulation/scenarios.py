@@ -19,13 +19,14 @@ import structlog
 
 from client import ClientConfig, ClusterClient
 from cluster.runtime import log_links
-from cluster.simulation.cluster import Member, Settings, SimulatedCluster
+from cluster.simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from cluster.simulation.history import History
 from cluster.simulation.network import LinkQuality
 from cluster.simulation.referee import Referee, RuleBroken, expect
 from cluster.simulation.registers import Registers, Request, RequestKind
 from cluster.simulation.trace import Trace
 from cluster.simulation.workload import Workload, WorkloadSettings
+from service_api import ClusterError
 from service_api.wire.session import EventCode
 
 S: Final = 1_000_000_000
@@ -49,6 +50,8 @@ class Scene:
     referee: Referee = field(default_factory=lambda: Referee(Registers))
     history: History = field(default_factory=History)
     workloads: list[Workload] = field(default_factory=list)
+    failures: dict[int, None] = field(default_factory=dict)
+    """Members that may stop by themselves."""
     cluster: SimulatedCluster = field(init=False)
     trace: Trace = field(init=False)
 
@@ -59,6 +62,8 @@ class Scene:
         self.cluster.on_member_exit = self._on_exit
 
     def _on_exit(self, member: Member, error: BaseException | None) -> None:
+        if member.member_id in self.failures and isinstance(error, ClusterError | OSError):
+            return
         expect(error is None, "no member stops by itself without a cause", member=member.member_id, error=repr(error))
 
     def start(self) -> Member:
@@ -84,7 +89,7 @@ class Scene:
         number = len(self.workloads)
         settings = WorkloadSettings(think_mean_s=0.01, idle_rate=0.0, close_rate=0.0, timer_rate=0.0)
         workload = Workload(
-            self._client_config(),
+            self.client_config(),
             number,
             history=self.history,
             random=Random(f"client {number}"),
@@ -99,7 +104,7 @@ class Scene:
         """Start a client that sends 4 messages a millisecond, and waits for no answers."""
 
         async def flood() -> None:
-            async with ClusterClient.connect([], egress_listener=_Deaf(), config=self._client_config()) as client:
+            async with ClusterClient.connect([], egress_listener=_Deaf(), config=self.client_config()) as client:
                 for sequence in itertools.count(1):
                     request = Request(RequestKind.PUT, 0, sequence, 1, sequence)
                     await client.offer(request.encode(padding_length=payload_length))
@@ -108,7 +113,8 @@ class Scene:
 
         self.cluster.add_client(name, flood)
 
-    def _client_config(self) -> ClientConfig:
+    def client_config(self) -> ClientConfig:
+        """Give what a client has to know."""
         return ClientConfig(
             endpoints=self.cluster.ingress_endpoints,
             connect_timeout_s=5.0,
@@ -348,6 +354,118 @@ def an_election_by_steps(scene: Scene) -> None:
         scene.run(1)
 
 
+def a_member_that_lost_its_disk(scene: Scene) -> None:
+    """One member has the whole log, one lost its disk, one was away: those two may not go on without the first."""
+    scene.start()
+    scene.add_client()
+    lost, away = scene.followers()
+    scene.isolate(away)
+    scene.run(2)
+    whole = scene.await_leader()
+    scene.cluster.kill(lost.member_id)
+    scene.cluster.wipe(lost.member_id)
+    scene.cluster.kill(whole.member_id)
+    scene.cluster.network.unblock_all()
+    scene.cluster.start(lost.member_id)
+    scene.run(10)
+    scene.cluster.start(whole.member_id)
+    scene.await_leader()
+    scene.expect_service("a healed majority serves its clients", for_s=2, gap_s=10)
+
+
+def no_quorum(scene: Scene) -> None:
+    """Two of five members find no majority for ever: they keep asking, quietly."""
+    for member_id in (0, 1):
+        scene.cluster.start(member_id)
+    scene.run(2)
+    for _ in range(200):
+        before = scene.cluster.scheduler.event_count
+        scene.run(0.05)
+        events = scene.cluster.scheduler.event_count - before
+        expect(events < 200, "members without a majority are quiet", events_in_50_ms=events)
+
+
+def a_full_disk(scene: Scene) -> None:
+    """A follower has no room for its next segment: it stops and says so, and comes back when there is room."""
+    scene.start()
+    scene.run(1)
+    full = scene.followers()[0]
+    scene.failures[full.member_id] = None
+    disk = full.machine.disk
+    disk.capacity_bytes = disk.used_bytes + 4_096
+    scene.add_flood("flood", 1_000)
+    scene.run(0.5)
+    scene.cluster.clients["flood"].kill()
+    expect(not full.is_running, "a member without room for its log stops", member=full)
+    disk.capacity_bytes = None
+    del scene.failures[full.member_id]
+    scene.cluster.start(full.member_id)
+    scene.run_until(lambda: full.node is not None and full.node.module.follower is not None, 20, "it comes back")
+
+
+def replies_of_an_old_leader(scene: Scene) -> None:
+    """A leader's answers are held back until its client has heard of the next leader: they come too late."""
+    leader = scene.start()
+    listener = _TermListener()
+
+    async def ask() -> None:
+        config = scene.client_config()
+        async with ClusterClient.connect([], egress_listener=listener, config=config) as client:
+            for sequence in itertools.count(1):
+                await client.offer(Request(RequestKind.GET, 0, sequence, 1, sequence).encode())
+                await asyncio.sleep(0.01)
+
+    scene.cluster.add_client("client-0", ask)
+    scene.run_until(lambda: listener.count > 5, 10, "clients are served")
+    scene.cluster.network.block(leader.machine.address, "client-0")
+    scene.run(0.2)
+    for member in scene.followers():
+        scene.cut(leader, member)
+    scene.run_until(lambda: listener.leadership_term_id > 0, 20, "a client hears of the next leader")
+    scene.cluster.network.unblock(leader.machine.address, "client-0")
+    scene.run(5)
+    expect(not listener.late, "a client is shown nothing of an old leader", late=listener.late[:3])
+
+
+def a_flipped_bit(scene: Scene) -> None:
+    """A bit of an old entry flips while its member is down: it says so and stops, whoever leads."""
+    scene.start()
+    scene.add_flood("flood", 1_000)
+    scene.run(0.3)
+    scene.cluster.clients["flood"].kill()
+    victim = scene.followers()[0]
+    assert victim.node is not None
+    path = DIRECTORY / "archive" / f"{victim.node.module.ctx.log_recording_id}-0.rec"
+    scene.cluster.kill(victim.member_id)
+    place = next(end for end, what in scene.referee.delivered.items() if end > 70_000 and what[0] == "message") - 100
+    byte = victim.machine.disk.durable_read(path, 1, place)[0]
+    victim.machine.disk.damage(path, place, bytes([byte ^ 1]))
+    scene.referee.damaged[victim.member_id] = None
+    scene.failures[victim.member_id] = None
+    scene.cluster.start(victim.member_id)
+    scene.run(5)
+    expect(not victim.is_running, "a member whose log is damaged stops", member=victim)
+
+
+class _TermListener(_Deaf):
+    """Notes what comes of an older term than it has been told of."""
+
+    def __init__(self) -> None:
+        self.leadership_term_id = -1
+        self.count = 0
+        self.late: list[tuple[int, int]] = []
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        """Look at the term of an answer."""
+        self.count += 1
+        if leadership_term_id < self.leadership_term_id:
+            self.late.append((leadership_term_id, self.leadership_term_id))
+
+    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+        """Note the new term."""
+        self.leadership_term_id = leadership_term_id
+
+
 # --- the table
 
 
@@ -382,6 +500,11 @@ SCENARIOS: Final = {
     "two-ends": Scenario(two_ends_of_one_log),
     "broken-copy": Scenario(a_copy_that_breaks_off),
     "election-by-steps": Scenario(an_election_by_steps),
+    "wiped-member": Scenario(a_member_that_lost_its_disk),
+    "no-quorum": Scenario(no_quorum, member_count=5),
+    "full-disk": Scenario(a_full_disk),
+    "flipped-bit": Scenario(a_flipped_bit),
+    "old-replies": Scenario(replies_of_an_old_leader),
     "bounded-memory": Scenario(memory_is_bounded, window_bytes=_WINDOW_BYTES),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from client.egress import EgressListener
 from client.egress_adapter import EgressAdapter, SessionState
-from client.protocol import ClientProtocol
+from cluster import node
 from cluster.core.consensus_module import ConsensusModule
 from cluster.core.context import ConsensusContext
 from cluster.core.log_buffer import LogBuffer
@@ -20,41 +20,12 @@ from cluster.runtime.dialling import Endpoint
 from cluster.runtime.ingress import Ingress
 from cluster.runtime.log_links import _LogLink
 from cluster.service import bounded_log_adapter
-from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import InvariantViolation
 from service_api.types import CorrelationId
-from service_api.wire.session import NewLeaderEvent
 
 from .plant import Plant, Planting
 
 # --- 19, 26: what a client is shown
-
-
-def _answer_everywhere(planting: Planting) -> None:
-    """A member that stops leading keeps its connections to the clients, and answers on them."""
-    real = ClusteredServiceAgent.disconnect_egress
-
-    def disconnect(self: ClusteredServiceAgent, session_id: Any) -> None:
-        if session_id is None:
-            planting.ran()
-            return
-        real(self, session_id)
-
-    planting.replace(ClusteredServiceAgent, "disconnect_egress", disconnect)
-
-
-def _take_ingress_of_any_term(planting: Planting) -> None:
-    """A member that stops leading goes on taking messages: whoever leads next here gets them in its log."""
-    real = Ingress.unbind_all
-
-    def unbind_all(self: Ingress) -> None:
-        if any(connection.session_id is not None for connection in self.connections.values()):
-            planting.ran()
-            return
-        real(self)
-
-    planting.replace(Ingress, "unbind_all", unbind_all)
 
 
 def _accept_egress_of_any_term(planting: Planting) -> None:
@@ -94,19 +65,6 @@ class _Listener:
         self._listener.on_message(timestamp, leadership_term_id, payload)
 
 
-def _follow_any_new_leader(planting: Planting) -> None:
-    """The client goes to whoever says that it leads, of whatever term."""
-    real = ClientProtocol._on_new_leader
-
-    def on_new_leader(self: ClientProtocol, link: Any, event: NewLeaderEvent) -> None:
-        if event.leadership_term_id < self.session.leadership_term_id:
-            planting.ran()
-            self.session.leadership_term_id = event.leadership_term_id - 1
-        real(self, link, event)
-
-    planting.replace(ClientProtocol, "_on_new_leader", on_new_leader)
-
-
 # --- 19: sessions across leaders
 
 
@@ -124,48 +82,22 @@ def _give_session_ids_from_memory(planting: Planting) -> None:
     planting.replace(SessionManager, "on_replay_session_open", on_replay_session_open)
 
 
-def _keep_uncommitted_opens(planting: Planting) -> None:
-    real = SessionManager.roll_back
-
-    def roll_back(self: SessionManager) -> None:
-        before = dict(self.sessions)
-        real(self)
-        for session_id, session in before.items():
-            if session_id not in self.sessions:
-                planting.ran()
-                self.sessions[session_id] = session
-
-    planting.replace(SessionManager, "roll_back", roll_back)
-
-
-def _keep_uncommitted_closes(planting: Planting) -> None:
-    real = SessionManager.roll_back
-
-    def roll_back(self: SessionManager) -> None:
-        before = {key: (one.state, one.close_reason, one.is_close_appended) for key, one in self.sessions.items()}
-        real(self)
-        for key, session in self.sessions.items():
-            if before[key][2]:
-                planting.ran()
-                session.state, session.close_reason, session.is_close_appended = before[key]
-
-    planting.replace(SessionManager, "roll_back", roll_back)
-
-
 # --- 25: timers
 
 
-def _keep_uncommitted_timers(planting: Planting) -> None:
-    """A timer that was appended by a leader that lost its place is not fired again."""
-    real = TimerService.rearm
+def _set_timers_on_the_leader_only(planting: Planting) -> None:
+    """Whoever follows when a timer is set will not fire it when it leads."""
 
-    def rearm(self: TimerService) -> None:
-        if not self._fired:
-            real(self)
+    def schedule_timer(self: node._ModuleRequests, correlation_id: int, deadline: int) -> None:
+        timers = self._module.timers
+        if self._module.leader is not None:
+            timers.schedule(correlation_id, deadline)
         else:
             planting.ran()
+            timers._deadlines[correlation_id] = deadline
 
-    planting.replace(TimerService, "rearm", rearm)
+    planting.replace(node._ModuleRequests, "schedule_timer", schedule_timer)
+    planting.replace(TimerService, "rearm", lambda self: None)
 
 
 def _keep_fired_timers(planting: Planting) -> None:
@@ -243,20 +175,6 @@ def _dial_once(planting: Planting) -> None:
 
 
 # --- 27: legal input
-
-
-def _stop_in_the_middle_of_a_message(planting: Planting) -> None:
-    """A message whose leader died in its middle is taken for damage."""
-    real = BoundedLogAdapter._deliver_odd
-
-    def deliver_odd(self: BoundedLogAdapter, chunk: bytes, offset: int) -> None:
-        assembler = self._assembler
-        real(self, chunk, offset)
-        if self._assembler is not assembler:
-            planting.ran()
-            raise InvariantViolation(f"a message has its end: position={self.position}")
-
-    planting.replace(BoundedLogAdapter, "_deliver_odd", deliver_odd)
 
 
 # --- 29: memory
@@ -351,21 +269,19 @@ def _replay_the_first_frame_of_a_segment_twice(planting: Planting) -> None:
 
 
 PLANTS = (
-    Plant("old-leader-answers", 19, "only the leader answers clients", _answer_everywhere),
     Plant("session-id-in-memory", 19, "session ids come from committed state", _give_session_ids_from_memory),
-    Plant("open-not-rolled-back", 19, "the open of a session that did not commit is undone", _keep_uncommitted_opens),
-    Plant(
-        "close-not-rolled-back", 19, "the close of a session that did not commit is undone", _keep_uncommitted_closes
-    ),
     Plant("links-dialled-once", 21, "a link that was lost is dialled again", _dial_once),
-    Plant("timer-not-rearmed", 25, "a timer whose event did not commit fires again", _keep_uncommitted_timers),
+    Plant("timer-of-one-leader", 25, "a timer fires whoever leads", _set_timers_on_the_leader_only),
     Plant("timer-fires-twice", 25, "a timer that has fired is gone", _keep_fired_timers),
     Plant("timer-by-own-clock", 25, "a timer fires when its event is delivered", _fire_by_the_own_clock),
     Plant("log-time-goes-back", 25, "log time never goes backwards across leaders", _let_log_time_go_backwards),
-    Plant("old-term-ingress", 26, "messages for an old term are not appended", _take_ingress_of_any_term),
-    Plant("old-term-egress", 26, "what an old leader says is dropped by the client", _accept_egress_of_any_term),
-    Plant("any-new-leader", 26, "a client follows a new leader to a higher term only", _follow_any_new_leader),
-    Plant("half-message-stops", 27, "a message may end with its leader", _stop_in_the_middle_of_a_message),
+    Plant(
+        "old-term-egress",
+        26,
+        "clients drop what old leaders say",
+        _accept_egress_of_any_term,
+        "old-replies",
+    ),
     Plant("window-keeps-all", 29, "the window is bounded", _keep_the_whole_log, scenario="bounded-memory"),
     Plant("links-fill", 29, "what waits for a follower is bounded", _let_links_fill, scenario="bounded-memory"),
     Plant("ingress-never-pauses", 29, "what waits to be committed is bounded", _never_pause_ingress, "bounded-memory"),

@@ -16,7 +16,6 @@ from archive.frame_check import FrameRules
 from archive.recording import Recording
 from archive.repair import RepairResult
 from archive.segment_files import Segment, SegmentFiles
-from cluster import node
 from cluster.runtime import node_state_file, recording_log_file
 from cluster.runtime.node_state_file import NodeStateFile
 
@@ -198,19 +197,16 @@ def _end_at_corruption(planting: Planting) -> None:
 
 
 def _read_without_looking(planting: Planting) -> None:
-    """What is read back from the recording is delivered as it is."""
-    reader = node._ArchiveLogReader
+    """What is read back from the recording goes by its headers: the payload is taken as it is."""
+    real = conductor._right_frames_length
 
-    real = reader.read
-
-    def read(self: Any, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        try:
-            return bytes(real(self, position, limit_bytes, stop_position=stop_position))
-        except CorruptionError:
+    def right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
+        length = real(replace(rules, checksummed=False), data, position)
+        if length != real(rules, data, position):
             planting.ran()
-        return bytes(self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position))
+        return length
 
-    planting.replace(reader, "read", read)
+    planting.replace(conductor, "_right_frames_length", right_frames_length)
 
 
 # --- 8, 12: cuts and ends
@@ -322,21 +318,6 @@ def _drop_what_a_full_disk_refuses(planting: Planting) -> None:
     planting.replace(Recording, "_roll", roll)
 
 
-def _hang_on_a_full_disk(planting: Planting) -> None:
-    """A recording that has failed tells nobody."""
-    real = Recording._fail
-
-    def fail(self: Recording, error: BaseException) -> BaseException:
-        planting.ran()
-        kept, self.on_failed = self.on_failed, None
-        try:
-            return real(self, error)
-        finally:
-            self.on_failed = kept
-
-    planting.replace(Recording, "_fail", fail)
-
-
 # --- 35: what is recorded is what was live
 
 
@@ -367,7 +348,13 @@ PLANTS = (
     Plant("name-not-synced", 4, "a segment's name is durable before data in it counts", _sync_no_names),
     Plant("roll-not-synced", 4, "a batch syncs every segment that it wrote", _sync_only_the_newest_segment),
     Plant("corruption-is-the-end", 5, "corruption with right frames behind it is no torn tail", _end_at_corruption),
-    Plant("corrupt-frames-delivered", 6, "what does not check out is not delivered", _read_without_looking),
+    Plant(
+        "corrupt-frames-delivered",
+        6,
+        "what does not check out is not delivered",
+        _read_without_looking,
+        "flipped-bit",
+    ),
     Plant("cut-leaves-bytes", 8, "nothing but zeros follows the end of a recording", _leave_old_bytes_behind_a_cut),
     Plant("repair-too-far", 12, "a recording ends behind its last right frame", _stop_a_frame_too_far),
     Plant("repair-too-early", 12, "a recording is repaired to its last right frame", _stop_a_segment_too_early),
@@ -375,7 +362,12 @@ PLANTS = (
     Plant("catalog-not-synced", 32, "the catalog is durable before the log goes on", _forget_that_a_recording_goes_on),
     Plant("stop-position-kept", 32, "a recording that goes on has no stop position", _keep_the_old_stop_position),
     Plant("stop-too-far", 32, "a recording that is stopped ends behind its last frame", _stop_in_order_too_far),
-    Plant("full-disk-overwrites", 33, "a member without room for its log stops", _drop_what_a_full_disk_refuses),
-    Plant("full-disk-unnoticed", 33, "a recording that has failed stops its member", _hang_on_a_full_disk),
+    Plant(
+        "full-disk-overwrites",
+        33,
+        "a member without room for its log stops",
+        _drop_what_a_full_disk_refuses,
+        "full-disk",
+    ),
     Plant("recorded-out-of-order", 35, "the recording has the order of the log", _record_other_bytes),
 )

@@ -1,6 +1,6 @@
 """The simulator finds what is planted, and nothing where nothing is planted.
 
-The hardest plants are hunted through a few seeds that are known to find them; `python -m tests.simulation.plants` looks
+The hardest plants are hunted from a seed on that is known to be near one that finds them; `python -m tests.simulation.plants` looks
 for all of them from seed 0 on.
 """
 
@@ -18,9 +18,23 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
-    "torn-frame-believed": range(26, 30),
+    "torn-frame-believed": 30,
+    "leader-commit-goes-back": 24,
+    "truncation-lowers-term": 15,
+    "bytes-are-marks": 8,
+    "follow-older": 8,
+    "copy-not-durable": 8,
+    "any-log-wins": 4,
+    "cut-leaves-bytes": 4,
+    "tail-not-synced": 4,
+    "write-error-ignored": 2,
 }
-"""Those that need most seeds, with seeds that find them: the one that did when this was written, and some room."""
+"""The plants that need most seeds, and a seed shortly before the first that found each when this was written.
+
+Any change of the product may move that seed; so there is room behind it.
+"""
+
+SEED_ROOM: Final = 40
 
 CONTROL_SEEDS: Final = range(6)
 
@@ -59,7 +73,7 @@ def test_control_breaks_no_rule(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HARDEST)
 def test_hard_plant_is_found(name: str) -> None:
-    find = hunt(plant_named(name), HARDEST[name])
+    find = hunt(plant_named(name), range(HARDEST[name], HARDEST[name] + SEED_ROOM))
 
     assert find.is_found, find
 

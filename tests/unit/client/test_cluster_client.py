@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
@@ -306,7 +305,7 @@ async def test_the_session_ends_when_no_leader_comes() -> None:
 async def test_keep_alives_go_to_every_member_while_the_client_is_open() -> None:
     async with fake_cluster() as cluster:
         config = ClientConfig(endpoints=tuple(cluster.endpoints), keep_alive_interval_s=0.01)
-        async with ClusterClient.connect([], config=config):
+        async with ClusterClient.connect(config=config):
             await cluster.until(lambda: all(len(member.keep_alives) >= 5 for member in cluster.members))
         await cluster.until(lambda: not any(member.connections for member in cluster.members))
         counts = [len(member.keep_alives) for member in cluster.members]
@@ -340,7 +339,7 @@ async def test_a_full_window_makes_try_offer_false_and_offer_wait() -> None:
 async def test_sockets_are_not_read_while_the_egress_queue_is_full() -> None:
     async with fake_cluster(1) as cluster:
         config = ClientConfig(endpoints=tuple(cluster.endpoints), egress_queue_limit=10)
-        async with ClusterClient.connect([], config=config) as client:
+        async with ClusterClient.connect(config=config) as client:
             (connection,) = cluster.members[0].connections
             frame = egress_frames(session_message(bytes(50_000), term=0, session_id=7))
             for _ in range(500):
@@ -418,7 +417,7 @@ async def test_aclose_tells_the_leader_and_ends_the_iteration() -> None:
 async def test_aclose_waits_a_moment_only_for_a_silent_leader() -> None:
     async with fake_cluster(1) as cluster:
         config = ClientConfig(endpoints=tuple(cluster.endpoints), close_timeout_s=0.05)
-        client = await ClusterClient.connect([], config=config)
+        client = await ClusterClient.connect(config=config)
         cluster.members[0].is_answering = False
 
         async with asyncio.timeout(DEADLINE_S):
@@ -454,7 +453,7 @@ async def test_two_clients_with_one_seed_send_the_same_bytes() -> None:
     for _ in range(2):
         async with fake_cluster() as cluster:
             config = ClientConfig(endpoints=tuple(cluster.endpoints), random=Random(7).random)
-            async with ClusterClient.connect([], config=config):
+            async with ClusterClient.connect(config=config):
                 pass
             requests += [each for member in cluster.members for each in member.messages if is_connect(each)]
 
@@ -474,7 +473,7 @@ async def test_a_dial_that_nobody_answers_is_begun_again() -> None:
         config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=0.3, dial_timeout_s=0.05)
 
         with pytest.raises(ConnectTimeoutError) as raised:
-            await ClusterClient.connect([], config=config)
+            await ClusterClient.connect(config=config)
 
     assert raised.value.tried == {endpoint: "timed out"}
 
@@ -505,35 +504,19 @@ def user_timeout_ms(connection: MemberConnection) -> int:
     return value
 
 
-async def test_another_event_loop_is_refused() -> None:
-    errors: list[BaseException] = []
-    async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
-
-        async def use_elsewhere() -> None:
-            for use in (client.try_offer, client.offer):
-                try:
-                    result = use(b"x")
-                    if not isinstance(result, bool):
-                        await result
-                except LocalProtocolError as error:
-                    errors.append(error)
-            try:
-                await client.aclose()
-            except LocalProtocolError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=lambda: asyncio.run(use_elsewhere()))
-        thread.start()
-        await asyncio.to_thread(thread.join)
-
-        assert ["another event loop" in str(error) for error in errors] == [True, True, True]
-        assert not client.is_closed
+async def test_a_connect_can_be_used_once() -> None:
+    async with fake_cluster(1) as cluster:
+        connecting = ClusterClient.connect(cluster.endpoints)
+        async with connecting:
+            with pytest.raises(LocalProtocolError, match="was used before"):
+                await connecting
 
 
-async def test_a_client_without_a_running_loop_is_refused() -> None:
-    async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
-        with pytest.raises(LocalProtocolError, match="another event loop"):
-            await asyncio.to_thread(client.try_offer, b"x")
+def test_a_configuration_and_other_arguments_are_refused_together() -> None:
+    config = ClientConfig(endpoints=("host:1",))
+
+    with pytest.raises(ConfigurationError, match="arguments=endpoints,client_info expected in config"):
+        ClusterClient.connect(["host:1"], client_info="x", config=config)
 
 
 async def test_credentials_and_client_info_go_with_the_connect_request() -> None:

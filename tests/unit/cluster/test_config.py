@@ -117,6 +117,9 @@ def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.M
         ("service_dir = 1", "service_dir=1 from FILE: expected a path"),
         ("file_sync_level = 3", "file_sync_level=3 from FILE: expected to be less than or equal to 2"),
         ('log_format = "xml"', "log_format='xml' from FILE: expected to be 'auto', 'console' or 'json'"),
+        ('metrics_endpoint = "9464"', "metrics_endpoint='9464' from FILE: expected host:port such as"),
+        ('metrics_endpoint = "a:99999"', "metrics_endpoint='a:99999' from FILE: expected host:port such as"),
+        ("stall_threshold_ms = 0", "stall_threshold_ms=0 from FILE: expected to be greater than 0"),
         ('app_version = "1.2"', "app_version='1.2' from FILE: expected a version, such as \"1.0.0\""),
     ],
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cluster.core import dialogue, election, leader, members
+from cluster.core import dialogue, election, election_ballot, leader, members
 from cluster.core import effects as fx
 from cluster.core.context import ConsensusContext
 from cluster.core.election import Election
@@ -65,7 +65,7 @@ def _truncate_below_the_own_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(election, "compare_log", lambda *_: 0)
+    patch.setattr(election_ballot, "compare_log", lambda *_: 0)
     patch.setattr(members, "compare_log", lambda *_: 0)
 
 
@@ -246,7 +246,7 @@ def _close_nothing_for_the_service(patch: pytest.MonkeyPatch) -> None:
 def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
     """A member whose directory was removed votes as any other, and is counted as any other."""
     patch.setattr(members, "may_vote_for", lambda *_: True)
-    patch.setattr(election, "may_vote_for", lambda *_: True)
+    patch.setattr(election_ballot, "may_vote_for", lambda *_: True)
     patch.setattr(ConsensusContext, "__post_init__", lambda ctx: setattr(ctx, "has_franchise", True))
 
 

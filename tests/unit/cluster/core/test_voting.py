@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.core import effects as fx
+from cluster.core import events as ev
 from cluster.core.reason import Reason, ReasonKind
 from cluster.messages.consensus import (
     CanvassPosition,
@@ -16,6 +17,7 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
 
 ELECTION_TIMEOUT = 50 * MS
+STATUS_INTERVAL = 10 * MS
 
 
 def reach_ballot_state(name: str) -> Solo:
@@ -44,14 +46,63 @@ def test_vote_is_given_in_every_ballot_state_and_durable_before_it_is_sent(state
 
 
 def test_second_vote_in_a_term_is_refused() -> None:
-    """One vote per term: not for another candidate, not for the same again."""
+    """One vote per term, and not for another candidate."""
     solo = Solo(terms=[(0, 0, 64)])
     solo.feed(solo.request_vote(1, 1, 0, 64))
 
-    again = solo.feed(solo.request_vote(2, 1, 0, 64), solo.request_vote(1, 1, 0, 64))
+    again = solo.feed(solo.request_vote(2, 1, 0, 64))
 
-    assert [vote.vote for vote in messages(again, Vote)] == [False, False]
+    assert [vote.vote for vote in messages(again, Vote)] == [False]
     assert of(again, fx.PersistCandidateTerm) == []
+
+
+def test_repeated_request_of_the_candidate_voted_for_gets_the_same_yes_again() -> None:
+    """The voter's disk was slower than the candidate's patience: it asked again before the answer left."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64))
+
+    again = solo.feed(solo.request_vote(1, 1, 0, 64))
+
+    assert [vote.vote for vote in messages(again, Vote, to=1)] == [True]
+    assert of(again, fx.PersistCandidateTerm) == []
+    assert path(again) == []
+
+
+def test_voter_that_waits_no_more_repeats_its_yes_and_stays_where_it_is() -> None:
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64), solo.canvass(1, 0, 64, term_id=1))
+    state = solo.state
+    assert state in (S.CANVASS, S.NOMINATE)
+
+    again = solo.feed(solo.request_vote(1, 1, 0, 64))
+
+    assert [vote.vote for vote in messages(again, Vote, to=1)] == [True]
+    assert solo.state is state
+
+
+@pytest.mark.parametrize("how", ["follows", "heeded a higher term"])
+def test_voter_that_has_gone_on_says_nothing_to_a_request_repeated(how: str) -> None:
+    """Neither a yes that cannot help any more nor a no that contradicts the yes it gave."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64))
+    solo.feed(solo.new_term(2, 1, 64) if how == "follows" else solo.request_vote(2, 2, 0, 32))
+
+    again = solo.feed(solo.request_vote(1, 1, 0, 64))
+
+    assert messages(again, Vote) == []
+
+
+def test_vote_of_an_earlier_election_is_repeated_in_the_next() -> None:
+    """What was given is the process', not one election's."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64), solo.new_term(2, 1, 64), ev.ActivityFailed("disk is slow"))
+    solo.feed(ev.LogStopped(64))
+    solo.wait(50 * MS)
+    assert solo.is_in(S.CANVASS)
+
+    again = solo.feed(solo.request_vote(1, 1, 0, 64), solo.request_vote(2, 1, 0, 64))
+
+    assert [(vote.candidate_member_id, vote.vote) for vote in messages(again, Vote)] == [(1, True), (2, False)]
 
 
 def test_candidate_refuses_its_rival_of_the_same_term() -> None:
@@ -132,11 +183,53 @@ def test_voter_waits_for_the_outcome_and_canvasses_when_none_comes() -> None:
     solo = Solo(terms=[(0, 0, 64)])
     solo.feed(solo.request_vote(1, 1, 0, 64))
 
-    solo.wait(ELECTION_TIMEOUT - MS)
+    solo.wait(ELECTION_TIMEOUT + STATUS_INTERVAL - MS)
     assert solo.is_in(S.FOLLOWER_BALLOT)
     solo.wait(2 * MS)
 
     assert solo.is_in(S.CANVASS)
+
+
+def test_voter_waits_longer_than_the_ballot_of_its_candidate() -> None:
+    """Won at its very end, the ballot has a leader that marks its term before it announces itself."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64))
+    solo.wait(ELECTION_TIMEOUT)
+
+    effects = solo.feed(solo.new_term(1, 1, 64))
+
+    assert path(effects) == ["FOLLOWER_REPLAY"]
+    assert solo.state is S.FOLLOWER_REPLAY
+
+
+def test_voter_canvasses_as_soon_as_its_candidate_does() -> None:
+    """The candidate gave its ballot up; without this voter the next canvass would not be one of all."""
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64))
+
+    assert path(solo.feed(solo.canvass(2, 0, 64))) == []
+    effects = solo.feed(solo.canvass(1, 0, 64, term_id=1))
+
+    assert path(effects)[:1] == ["CANVASS"]
+    assert len(messages(effects, CanvassPosition, to=2)) == 1
+    assert solo.ctx.members[MemberId(1)].log_position == 64
+
+
+def test_voter_that_stood_still_past_the_end_of_the_ballot_still_has_a_deadline() -> None:
+    """Else nobody polls it again: it waits for ever for a leader that may not come.
+
+    1. The agent is stopped while the vote is written, for longer than the ballot.
+    2. It asks when to poll next, after the time has passed.
+    """
+    solo = Solo(terms=[(0, 0, 64)])
+    solo.feed(solo.request_vote(1, 1, 0, 64))
+    solo.now_ns += 10 * ELECTION_TIMEOUT
+    solo.feed(solo.canvass(2, 0, 64))
+
+    assert solo.module.next_deadline_ns() <= solo.now_ns
+    effects = solo.wait(MS)
+
+    assert path(effects) == ["CANVASS"]
 
 
 def test_member_that_voted_in_a_higher_term_follows_no_older_leader() -> None:
@@ -158,6 +251,6 @@ def test_its_canvass_tells_the_older_leader_of_the_term_it_voted_in() -> None:
     solo = Solo(terms=[(0, 0, 64)])
     solo.feed(solo.request_vote(1, 5, 0, 64))
 
-    effects = solo.wait(ELECTION_TIMEOUT + MS)
+    effects = solo.wait(ELECTION_TIMEOUT + STATUS_INTERVAL + MS)
 
     assert messages(effects, CanvassPosition)[-1].leadership_term_id == 5

@@ -546,3 +546,34 @@ def test_timer_never_fires_before_its_time_however_close_it_is() -> None:
         it.run(SECOND)
 
     assert len(waits) == 1_999
+
+
+@pytest.mark.parametrize("cut_power", [False, True])
+def test_the_streams_of_a_dead_process_are_collected_without_a_word(cut_power: bool) -> None:
+    """A writer that nobody closed complains when it is collected; what the kernel closed is no fault of its owner."""
+
+    async def serve() -> None:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        await asyncio.start_server(accept, "a", 80)
+        await forever()
+
+    async def ask() -> None:
+        reader, writer = await asyncio.open_connection("a", 80)
+        await reader.read()
+        writer.close()
+
+    with world("a", "b") as it:
+        it.start("a", serve)
+        it.after(MS, it.start, "b", ask)
+        it.run()
+        for machine in it.machines.values():
+            if cut_power:
+                machine.lose_power(lambda: False)
+            else:
+                machine.kill()
+            machine.bury()
+        it.run(60 * SECOND)
+        gc.collect()

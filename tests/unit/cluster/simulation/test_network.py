@@ -3,124 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from random import Random
 
 import pytest
 
-from cluster.simulation.network import WINDOW_BYTES, LinkQuality, SimulatedTransport
+from cluster.simulation.network import WINDOW_BYTES, LinkQuality
 
+from .connections import PORT, Buffered, Peer, connected, dial, listen, set_user_timeout
 from .world import MS, SECOND, World, forever, world
-
-PORT = 80
-
-
-class Peer(asyncio.Protocol):
-    """One end of a connection: what it has received, and what it was told."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.events: list[str] = []
-        self.pieces: list[int] = []
-        self.stays_open_after_eof = False
-
-    @property
-    def transport(self) -> SimulatedTransport:
-        return self._transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, SimulatedTransport)
-        self._transport = transport
-        self.events.append("made")
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-        self.pieces.append(len(data))
-
-    def eof_received(self) -> bool:
-        self.events.append("eof")
-        return self.stays_open_after_eof
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.events.append("lost" if exc is None else f"lost: {exc.args[-1]}")
-
-    def pause_writing(self) -> None:
-        self.events.append("pause")
-
-    def resume_writing(self) -> None:
-        self.events.append("resume")
-
-
-class Buffered(asyncio.BufferedProtocol):
-    """Reads into a small buffer, and pauses after so many bytes."""
-
-    def __init__(self, *, pause_every_bytes: int) -> None:
-        self.data = bytearray()
-        self.reads: list[int] = []
-        self._buffer = bytearray(10)
-        self._pause_every_bytes = self._until_pause = pause_every_bytes
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, SimulatedTransport)
-        self.transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)[: min(10, self._until_pause)]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        assert self.transport.is_reading()
-        self.data += self._buffer[:nbytes]
-        self.reads.append(nbytes)
-        self._until_pause -= nbytes
-        if not self._until_pause:
-            self._until_pause = self._pause_every_bytes
-            self.transport.pause_reading()
-
-
-def listen(it: World, name: str, factory: Callable[[], asyncio.BaseProtocol], port: int = PORT) -> None:
-    """Let a new process listen."""
-
-    async def serve() -> None:
-        await asyncio.get_running_loop().create_server(factory, name, port)
-        await forever()
-
-    it.start(name, serve)
-
-
-def dial(it: World, name: str, target: str, factory: Callable[[], asyncio.BaseProtocol], seen: list[str]) -> None:
-    """Let a new process connect, and say what came of it."""
-
-    async def connect() -> None:
-        try:
-            await asyncio.get_running_loop().create_connection(factory, target, PORT)
-        except OSError as error:
-            seen.append(str(error))
-        else:
-            seen.append("connected")
-        await forever()
-
-    it.start(name, connect)
-
-
-@contextmanager
-def connected(*, seed: int = 1) -> Iterator[tuple[World, Peer, Peer]]:
-    """Two machines, a and b, and a connection that a made."""
-    with world("a", "b", seed=seed) as it:
-        a, b, seen = Peer(), Peer(), list[str]()
-        listen(it, "b", lambda: b)
-        it.run(MS)
-        dial(it, "a", "b", lambda: a, seen)
-        it.run(10 * MS)
-        assert seen == ["connected"]
-        assert a.events == b.events == ["made"]
-        yield it, a, b
-
-
-def set_user_timeout(peer: Peer, timeout_ms: int) -> None:
-    peer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
-
 
 # --- connecting
 
@@ -245,6 +135,28 @@ def test_a_cancelled_connect_leaves_nothing_behind() -> None:
         assert served == []
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_nobody_goes_on_trying_to_connect_for_a_process_that_gave_up_or_died(is_killed: bool) -> None:
+    with world() as it:
+
+        async def give_up() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await asyncio.get_running_loop().create_connection(Peer, "b", PORT)
+            await forever()
+
+        it.machines["b"].lose_power(lambda: False)
+        it.start("a", give_up)
+        it.run(4 * SECOND)
+        if is_killed:
+            it.machines["a"].kill()
+        it.run(6 * SECOND)
+
+        before = it.scheduler.event_count
+        it.run(60 * SECOND)
+        assert it.scheduler.event_count == before
+
+
 # --- bytes
 
 
@@ -364,6 +276,19 @@ def test_a_buffered_protocol_that_pauses_in_the_middle_of_a_segment_gets_the_res
         assert b.data == sent
         assert b.reads == [10, 10, 5] * 8
         assert a.transport._in_flight_bytes == 0
+
+
+def test_bytes_that_come_after_reading_goes_on_do_not_overtake_those_that_waited() -> None:
+    with connected() as (it, a, b):
+        b.transport.pause_reading()
+        a.transport.write(b"one ")
+        it.run()
+        a.transport.write(b"two")
+
+        # 1. The second piece is there. 2. Before its turn the reader goes on, and is to be given the first one later.
+        it.after(MS, b.transport.resume_reading)
+        it.run()
+        assert b.data == b"one two"
 
 
 def test_a_closing_end_reads_nothing_more() -> None:
@@ -495,6 +420,51 @@ def test_a_block_that_begins_while_data_are_on_their_way_ends_the_sender_as_well
         assert b.data == b"x"
 
 
+def test_a_sender_that_was_heard_after_a_block_begins_to_wait_anew_at_the_next_one() -> None:
+    """What waited arrives and is acknowledged; the time of the first block counts for nothing then."""
+    with connected() as (it, a, _):
+        set_user_timeout(a, 4_000)
+        it.network.block("b", "a")
+        a.transport.write(b"x")
+        it.run(3 * SECOND)
+        it.network.unblock("b", "a")
+        it.run(999 * MS)
+        assert a.events == ["made"]
+
+        it.cut("a", "b")
+        it.run(3 * SECOND)
+        assert a.events == ["made"]
+        a.transport.write(b"y")
+        assert it.run_until(lambda: len(a.events) > 1) == 4 * SECOND
+
+
+def test_a_machine_acknowledges_after_a_block_what_its_process_has_not_read() -> None:
+    with connected() as (it, a, b):
+        set_user_timeout(a, 4_000)
+        b.transport.pause_reading()
+        it.network.block("b", "a")
+        a.transport.write(b"x")
+        it.run(2_900 * MS)
+        it.network.unblock("b", "a")
+        it.run(60 * SECOND)
+
+        assert a.events == ["made"]
+
+
+def test_what_is_written_while_earlier_bytes_are_unread_is_noticed_not_to_be_acknowledged() -> None:
+    with connected() as (it, a, b):
+        set_user_timeout(a, 1_000)
+        b.transport.pause_reading()
+        a.transport.write(b"x")
+        it.run(10 * SECOND)
+        assert a.events == ["made"]
+
+        it.network.block("b", "a")
+        a.transport.write(b"y")
+        it.run(2 * SECOND)
+        assert a.events == ["made", "lost: connection timed out"]
+
+
 def test_a_block_shorter_than_the_user_timeout_ends_nothing() -> None:
     with connected() as (it, a, b):
         set_user_timeout(a, 4_000)
@@ -533,193 +503,6 @@ def test_a_paused_reader_is_no_reason_to_give_up() -> None:
         it.loop("b").resume()
         it.run()
         assert len(b.data) == 2 * WINDOW_BYTES
-
-
-# --- ends
-
-
-def test_an_orderly_end_comes_after_every_byte() -> None:
-    with connected() as (it, a, b):
-        sent = bytes(3 * WINDOW_BYTES)
-        a.transport.write(sent)
-        a.transport.close()
-        a.transport.write(b"too late")
-        assert a.transport.is_closing()
-        it.run()
-
-        assert b.data == sent
-        assert [event for event in a.events if event.startswith("lost")] == ["lost"]
-        assert b.events == ["made", "eof", "lost"]
-        assert it.network.transports == {}
-
-
-def test_closing_an_end_where_nothing_waits_ends_it_at_once_through_a_block_too() -> None:
-    """The kernel has taken everything; asyncio does not wait for it."""
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        a.transport.close()
-        it.run(MS)
-        assert a.events == ["made", "lost"]
-        it.run(10 * SECOND)
-        assert b.events == ["made"]
-
-        it.mend("a", "b")
-        it.run(2 * SECOND)
-        assert b.events == ["made", "eof", "lost"]
-
-
-def test_an_end_may_stay_open_after_the_others_end() -> None:
-    with connected() as (it, a, b):
-        b.stays_open_after_eof = True
-        a.transport.close()
-        it.run()
-
-        assert b.events == ["made", "eof"]
-        assert not b.transport.is_closing()
-
-
-def test_an_aborted_connection_is_reset() -> None:
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        a.transport.write(b"never sent")
-        a.transport.abort()
-        a.transport.abort()
-        it.run()
-        assert (a.events, b.events) == (["made", "lost"], ["made"])
-
-        it.mend("a", "b")
-        it.run()
-        assert b.events == ["made", "lost: connection reset by peer"]
-        assert b.data == b""
-
-
-def test_a_reset_on_the_way_ends_both_ends() -> None:
-    with connected() as (it, a, b):
-        a.transport.write(b"lost")
-        it.network.reset(b.transport)
-        it.run()
-
-        assert a.events == b.events == ["made", "lost: connection reset by the network"]
-        assert b.data == b""
-        a.transport.write(b"nothing happens")
-        a.transport.close()
-        it.run()
-        assert it.network.transports == {}
-
-
-def test_the_peer_of_a_killed_process_gets_what_was_sent_and_then_the_end() -> None:
-    with connected() as (it, a, b):
-        a.transport.write(b"last words")
-        it.machines["a"].kill()
-        it.run()
-
-        assert b.data == b"last words"
-        assert b.events == ["made", "eof", "lost"]
-        assert a.events == ["made"]
-
-
-def test_a_process_killed_with_unread_bytes_resets_its_peer() -> None:
-    with connected() as (it, a, b):
-        a.transport.pause_reading()
-        b.transport.write(b"unread")
-        it.run()
-        it.machines["a"].kill()
-        it.run()
-
-        assert b.events == ["made", "lost: connection reset by peer"]
-
-
-def test_what_waited_in_a_killed_process_is_gone() -> None:
-    with connected() as (it, a, b):
-        it.cut("a", "b")
-        a.transport.write(b"in the process")
-        it.machines["a"].kill()
-        it.mend("a", "b")
-        it.run(2 * SECOND)
-
-        assert b.data == b""
-        assert b.events == ["made", "eof", "lost"]
-
-
-@pytest.mark.parametrize("seed", range(8, 12))
-def test_an_end_that_a_block_held_back_does_not_overtake_the_bytes_before_it(seed: int) -> None:
-    with connected(seed=seed) as (it, a, b):
-        it.network.quality = LinkQuality(MS, 400 * MS)
-        for _ in range(5):
-            a.transport.write(b"x")
-        it.cut("a", "b")
-        it.machines["a"].kill()
-        it.mend("a", "b")
-        it.run(20 * SECOND)
-
-        assert b.data == b"xxxxx"
-        assert b.events == ["made", "eof", "lost"]
-
-
-def test_whoever_sends_to_an_end_that_is_no_more_is_told() -> None:
-    """An end that gave up says nothing; its machine does, once it is sent something."""
-    with connected() as (it, a, b):
-        set_user_timeout(a, 1_000)
-        it.cut("a", "b")
-        a.transport.write(b"x")
-        it.run(5 * SECOND)
-        it.mend("a", "b")
-        it.run(5 * SECOND)
-        assert a.events[-1] == "lost: connection timed out"
-        assert b.events == ["made"]
-
-        b.transport.write(b"y")
-        it.run()
-        assert b.events == ["made", "lost: connection reset by peer"]
-
-
-def test_a_sender_with_a_full_window_hears_of_its_peers_death() -> None:
-    with connected() as (it, a, b):
-        b.transport.pause_reading()
-        a.transport.write(bytes(4 * WINDOW_BYTES))
-        it.run(MS // 2)
-        it.machines["b"].kill()
-        it.run(5 * SECOND)
-
-        assert a.events[-1].startswith("lost")
-        assert it.network.transports == {}
-
-
-def test_a_machine_without_power_is_silent_and_then_knows_of_nothing() -> None:
-    with connected() as (it, a, b):
-        it.machines["b"].lose_power(lambda: False)
-        a.transport.write(b"x")
-        it.run(60 * SECOND)
-        assert a.events == ["made"]
-
-        it.machines["b"].regain_power()
-        it.run()
-        assert a.events == ["made", "lost: connection reset by peer"]
-        assert b.events == ["made"]
-        assert b.data == b""
-
-
-def test_an_idle_end_hears_of_a_power_loss_when_it_sends() -> None:
-    with connected() as (it, a, _):
-        it.machines["b"].lose_power(lambda: False)
-        it.run()
-        it.machines["b"].regain_power()
-        it.run(60 * SECOND)
-        assert a.events == ["made"]
-
-        a.transport.write(b"x")
-        it.run()
-        assert a.events == ["made", "lost: connection reset by peer"]
-
-
-def test_a_sender_with_a_user_timeout_does_not_wait_for_power() -> None:
-    with connected() as (it, a, _):
-        set_user_timeout(a, 2_000)
-        it.machines["b"].lose_power(lambda: False)
-        a.transport.write(b"x")
-        it.run(3 * SECOND)
-
-        assert a.events == ["made", "lost: connection timed out"]
 
 
 # --- who looks on

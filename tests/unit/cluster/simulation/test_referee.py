@@ -431,6 +431,22 @@ def test_members_with_another_log_at_the_end_are_told(small: SmallCluster) -> No
         small.referee.expect_equal([*small.cluster.members.values()])
 
 
+def test_a_service_that_noted_something_impossible_is_told(small: SmallCluster) -> None:
+    service = small.referee._services[small.follower.member_id]
+    service.faults = ["the same request twice"]  # type: ignore[attr-defined]  # as the registers have it
+
+    with pytest.raises(RuleBroken, match=r"a service is given nothing impossible: .*the same request twice"):
+        small.referee.expect_equal([*small.cluster.members.values()])
+
+
+def test_a_leader_with_a_timer_that_should_have_fired_is_told(small: SmallCluster) -> None:
+    assert small.leader.node is not None
+    small.leader.node.module.timers._deadlines[7] = 1
+
+    with pytest.raises(RuleBroken, match=r"a timer that is due fires: .*overdue=\[7\]"):
+        small.referee.expect_equal([*small.cluster.members.values()])
+
+
 def test_a_member_with_an_empty_disk_is_not_sound(small: SmallCluster) -> None:
     follower = small.follower
     assert small.referee.is_sound(follower)
@@ -459,5 +475,5 @@ def test_every_rule_of_the_referee_is_broken_by_a_test() -> None:
     """A new rule asks for a test that breaks it."""
     tests = Path(__file__).read_text(encoding="utf-8")
 
-    assert len(rules()) >= 18
+    assert len(rules()) >= 20
     assert {rule for rule in rules() if f'"{rule}' not in tests} == set()

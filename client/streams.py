@@ -1,0 +1,103 @@
+"""The iterators of a client: what the service sent, and what happened to the connections.
+
+Both belong to the event loop of their client, and say so when they are used elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from service_api.errors import LocalProtocolError
+
+from .connection import ClientConductor
+from .connection_events import ConnectionEvent
+from .egress import EgressMessage, EgressQueue
+from .protocol import CLOSED_BY_CLIENT, ClientState
+
+
+class EgressIterator:
+    """Iterates over a client's egress queue; one task at a time may wait for it."""
+
+    __slots__ = ("_check_loop", "_conductor", "_messages", "_protocol", "_queue")
+
+    def __init__(self, conductor: ClientConductor, queue: EgressQueue, check_loop: Callable[[], None]) -> None:
+        self._conductor = conductor
+        self._protocol = conductor.protocol
+        self._queue = queue
+        self._messages = queue.messages
+        self._check_loop = check_loop
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EgressMessage:
+        self._check_loop()
+        if not self._messages:
+            await self._wait()
+        message = self._messages.popleft()
+        if not self._conductor.is_reading:
+            self._conductor.on_room()
+        return message
+
+    def take_ready(self, limit: int) -> list[EgressMessage]:
+        """Take what is there, without waiting, up to a limit."""
+        self._check_loop()
+        messages = self._messages
+        taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
+        if not self._conductor.is_reading:
+            self._conductor.on_room()
+        return taken
+
+    async def _wait(self) -> None:
+        queue = self._queue
+        if queue.is_awaited:
+            raise LocalProtocolError("another task is waiting for the egress of this client")
+        queue.is_awaited = True
+        try:
+            await self._conductor.wait_until(self._is_ready)
+        finally:
+            queue.is_awaited = False
+        if not self._messages:
+            if self._protocol.close_reason == CLOSED_BY_CLIENT:
+                raise StopAsyncIteration
+            raise self._protocol.closed_error()
+
+    def _is_ready(self) -> bool:
+        return bool(self._messages) or self._protocol.state is ClientState.CLOSED
+
+
+class ConnectionEvents:
+    """Iterates over what happened to a client's connections, from the oldest event that is kept.
+
+    Any number of them may be read at once. The iteration ends after `SessionClosed`.
+    """
+
+    __slots__ = ("_check_loop", "_conductor", "_log", "_number", "dropped_count")
+
+    def __init__(self, conductor: ClientConductor, check_loop: Callable[[], None]) -> None:
+        self._conductor = conductor
+        self._log = conductor.protocol.events
+        self._number = self._log.first_number
+        self._check_loop = check_loop
+        self.dropped_count = 0
+        """Events that this reader missed, because more than `connection_event_limit` came before it read on."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConnectionEvent:
+        self._check_loop()
+        await self._conductor.wait_until(self._is_ready)
+        log = self._log
+        if self._number == log.total_count:
+            raise StopAsyncIteration
+        if self._number < log.first_number:
+            self.dropped_count += log.first_number - self._number
+            self._number = log.first_number
+        event = log.event(self._number)
+        self._number += 1
+        return event
+
+    def _is_ready(self) -> bool:
+        return self._number < self._log.total_count or self._conductor.protocol.state is ClientState.CLOSED

@@ -1,0 +1,38 @@
+"""The stop-watch on syncs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from archive.memory_file_system import MemoryFileSystem
+from cluster.runtime.sync_timer import DurationHistogram, TimedFileSystem
+
+
+def test_durations_are_counted_in_powers_of_two_and_every_one_in_the_last() -> None:
+    histogram = DurationHistogram()
+
+    for duration_ns in (0, 16_383, 16_384, 100_000, 20_000_000_000):
+        histogram.add(duration_ns)
+
+    buckets = dict(histogram.cumulative())
+    assert [count for bound, count in buckets.items() if bound == 16_384 / 1e9] == [2]
+    assert buckets[131_072 / 1e9] == 4
+    assert buckets[float("inf")] == histogram.count == 5
+    assert (histogram.max_ns, histogram.total_ns) == (20_000_000_000, 20_000_132_767)
+    assert list(buckets) == sorted(buckets)
+
+
+def test_syncs_are_timed_and_nothing_else_is(tmp_path: Path) -> None:
+    times = iter((10, 110, 1000, 4000))
+    disk = MemoryFileSystem()
+    timed = TimedFileSystem(disk, lambda: next(times))
+    timed.make_directory(tmp_path)
+
+    handle = timed.open_file(tmp_path / "a", create=True)
+    timed.pwrite(handle, b"abc", 0)
+    timed.sync_data(handle)
+    timed.sync_file(handle)
+
+    assert timed.pread(handle, 10, 0) == b"abc"
+    assert (timed.data_syncs.total_ns, timed.file_syncs.total_ns) == (100, 3000)
+    assert timed.pwrite == disk.pwrite

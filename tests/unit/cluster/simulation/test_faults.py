@@ -1,0 +1,269 @@
+"""What goes wrong in a simulated cluster: every kind can strike, alone and survivably, and the end is a sound core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from cluster.simulation.cluster import Member
+from cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
+from cluster.simulation.referee import RuleBroken
+
+from .small_cluster import QUICK, SmallCluster, small_cluster
+from .world import MS, SECOND
+
+KIND_OF = {kind.name: kind for kind in KINDS}
+DAMAGING = ("wipe", "flip_recording", "flip_catalog", "flip_recording_log", "flip_node_state")
+NOTHING = frozenset(KIND_NAMES)
+UNIT_NS = QUICK.leader_heartbeat_timeout_ms * MS
+
+
+def nemesis_of(small: SmallCluster, *, without: frozenset[str] = frozenset()) -> Nemesis:
+    return Nemesis(small.cluster, small.referee, small.trace, without=without, kill_client=lambda random: True)
+
+
+@contextmanager
+def struck_by_hand(*, member_count: int = 3, seed: int = 1) -> Iterator[tuple[SmallCluster, Nemesis]]:
+    """A cluster with 12 KiB of log at rest, and a nemesis that strikes only when a test tells it to."""
+    with small_cluster(seed, replace(QUICK, member_count=member_count)) as small:
+        small.start()
+        small.send(12, length=1_000)
+        yield small, nemesis_of(small, without=NOTHING)
+
+
+def strike(nemesis: Nemesis, kind: Kind, *, seed: int = 0) -> bool:
+    """Strike once, and say whether anything came of it."""
+    before = nemesis.fired[kind.name]
+    nemesis._strike(kind, Random(seed))
+    return nemesis.fired[kind.name] > before
+
+
+def recover(small: SmallCluster, nemesis: Nemesis) -> list[Member]:
+    """End the faults, and wait until the core is all equal."""
+    core = nemesis.end()
+    small.wait(lambda: all(member.node is not None for member in core) and small.is_at_rest(), limit_ns=60 * SECOND)
+    small.referee.expect_equal(core)
+    return core
+
+
+# --- each kind
+
+
+@pytest.mark.parametrize("name", KIND_NAMES)
+def test_each_kind_can_strike_and_a_cluster_survives_it(name: str) -> None:
+    with struck_by_hand() as (small, nemesis):
+        assert any(strike(nemesis, KIND_OF[name], seed=seed) for seed in range(30))
+        small.cluster.run_for(2 * UNIT_NS)
+        recover(small, nemesis)
+
+        assert small.cluster.unhandled == []
+        assert any(line.endswith(f"fault     {name}") for line in small.lines)
+
+
+def test_the_kinds_have_different_names_and_rates_that_mean_something() -> None:
+    assert len(set(KIND_NAMES)) == len(KINDS)
+    assert all(0 < kind.chance <= 1 and kind.interval > 0 for kind in KINDS)
+
+
+def test_each_kind_strikes_more_than_once_when_a_cluster_lasts() -> None:
+    """The plan goes on after a strike; a strike that came to nothing is not counted."""
+    with small_cluster() as small:
+        small.start()
+        nemesis = nemesis_of(small, without=NOTHING - {"clock_jump", "reset", "stall"})
+        small.cluster.run_for(60 * UNIT_NS)
+        nemesis.end()
+
+        struck = {name for name, count in nemesis.fired.items() if count}
+        assert struck != set()
+        assert struck <= {"clock_jump", "reset", "stall"}
+        assert max(nemesis.fired.values()) > 5
+        assert sum(nemesis.fired.values()) == sum("fault     " in line for line in small.lines) - 1  # and the end
+
+
+# --- leaving kinds out
+
+
+def planned(seed: int, *, without: frozenset[str] = frozenset()) -> dict[str, int]:
+    """When each kind of a seed strikes first."""
+    times = {}
+    with small_cluster(seed) as small:
+        nemesis = nemesis_of(small, without=without)
+        for time_ns, _, handle in small.cluster.scheduler._later:
+            if handle._callback == nemesis._strike:  # type: ignore[attr-defined]  # of asyncio
+                times[handle._args[0].name] = time_ns
+    return times
+
+
+def test_leaving_kinds_out_changes_neither_which_others_a_seed_has_nor_when_they_begin() -> None:
+    random = Random(1)
+    for seed in range(20):
+        everything = planned(seed)
+        without = frozenset(random.sample(KIND_NAMES, 8))
+        rest = planned(seed, without=without)
+        assert rest == {name: time_ns for name, time_ns in everything.items() if name not in without}
+        assert planned(seed, without=NOTHING) == {}
+
+
+def test_every_kind_is_in_some_seeds_and_not_in_others() -> None:
+    seeds = [planned(seed) for seed in range(60)]
+
+    for name in KIND_NAMES:
+        count = sum(name in seed for seed in seeds)
+        assert 0 < count < len(seeds), name
+
+
+def run_with(seed: int, *, without: frozenset[str]) -> list[str]:
+    with small_cluster(seed) as small:
+        small.start()
+        nemesis_of(small, without=without)
+        small.cluster.run_for(12 * UNIT_NS)
+        return small.lines
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_run_without_a_kind_is_the_same_until_that_kind_would_have_struck(seed: int) -> None:
+    """Damage that only excuses members is left out: this is about what strikes."""
+    everything = run_with(seed, without=frozenset(DAMAGING))
+    struck = [(index, line.split()[-1]) for index, line in enumerate(everything) if "fault     " in line]
+    assert len(struck) >= 4
+    name = struck[len(struck) // 2][1]
+    first = next(index for index, other in struck if other == name)
+
+    rest = run_with(seed, without=frozenset((*DAMAGING, name)))
+
+    assert rest[:first] == everything[:first]
+    assert not any(line.endswith(f"fault     {name}") for line in rest)
+
+
+# --- damage
+
+
+@pytest.mark.parametrize(("member_count", "limit"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)])
+def test_however_often_damage_strikes_at_once_it_hits_a_minority(member_count: int, limit: int) -> None:
+    with struck_by_hand(member_count=member_count) as (small, nemesis):
+        for seed in range(40):
+            for name in DAMAGING:
+                strike(nemesis, KIND_OF[name], seed=seed)
+        referee, members = small.referee, [*small.cluster.members.values()]
+
+        assert len(referee.damaged) == limit
+        sound = [member for member in members if referee.has_committed(member)]
+        assert len(sound) >= member_count - limit
+
+
+def test_damage_is_never_more_than_a_minoritys_while_a_cluster_lasts_and_members_become_sound_again() -> None:
+    with small_cluster(seed=3, settings=replace(QUICK, member_count=5)) as small:
+        small.start()
+        small.send(12, length=1_000)
+        nemesis = nemesis_of(small, without=NOTHING)
+        random, repaired, most = Random(1), 0, 0
+        for _ in range(40):
+            before = [*small.referee.damaged]
+            small.cluster.run_for(UNIT_NS // 2)
+            repaired += sum(member_id not in small.referee.damaged for member_id in before)
+            strike(nemesis, KIND_OF[random.choice(DAMAGING)], seed=random.randrange(1 << 30))
+            most = max(most, len(small.referee.damaged))
+        recover(small, nemesis)
+
+        assert most == 2
+        assert repaired > 2
+
+
+def test_a_member_without_the_newest_bytes_is_not_sound_yet() -> None:
+    with struck_by_hand() as (small, nemesis):
+        assert any(strike(nemesis, KIND_OF["wipe"], seed=seed) for seed in range(30))
+        (wiped,) = [small.cluster.members[member_id] for member_id in small.referee.damaged]
+        assert not small.referee.is_sound(wiped)
+
+        small.wait(lambda: not small.referee.damaged)
+        assert small.referee.is_sound(wiped)
+
+
+# --- members that stop by themselves
+
+
+def test_a_member_that_stops_without_a_cause_is_told() -> None:
+    with struck_by_hand() as (small, _):
+        node, loop = small.follower.node, small.follower.machine.loop
+        assert node is not None
+        assert loop is not None
+        loop.call_soon(node.stop)
+
+        with pytest.raises(RuleBroken, match="no member stops by itself without a cause"):
+            small.cluster.run_for(SECOND)
+
+
+def test_a_member_that_fails_when_it_was_only_told_to_stop_is_told() -> None:
+    def fail(name: str, path: object, length: int) -> None:
+        raise OSError(5, "not what was asked for")
+
+    with struck_by_hand() as (small, nemesis):
+        strike(nemesis, KIND_OF["stop"])
+        for member in small.cluster.members.values():
+            member.machine.on_disk_operation = fail
+
+        with pytest.raises(RuleBroken, match=r"no member stops by itself without a cause: .*not what was asked for"):
+            small.cluster.run_for(SECOND)
+
+
+# --- the end
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_end_leaves_a_sound_majority_that_works(seed: int) -> None:
+    member_count = (3, 5)[seed % 2]
+    with small_cluster(seed, replace(QUICK, member_count=member_count)) as small:
+        small.start()
+        small.send(12, length=1_000)
+        nemesis = nemesis_of(small)
+        small.cluster.run_for(4 * UNIT_NS)
+        damaged = [*small.referee.damaged]
+        core = nemesis.end()
+
+        sound = [member for member in core if member.member_id not in damaged]
+        assert len(sound) > member_count // 2
+        assert all(member.is_running and not member.is_paused and member.machine.has_power for member in core)
+        names = [member.machine.address for member in core]
+        assert not any(small.cluster.network.is_blocked(a, b) for a in names for b in names)
+        strikes = dict(nemesis.fired)
+        small.wait(lambda: all(member.node is not None for member in core) and small.is_at_rest())
+        small.referee.expect_equal(core)
+        small.cluster.run_for(20 * UNIT_NS)
+        assert nemesis.fired == strikes
+        assert all(member.is_running for member in core)
+
+
+@pytest.mark.parametrize(
+    ("name", "later_ns"),
+    [
+        ("stop", 0),
+        ("stop", 20 * MS),
+        ("stop_all", 0),
+        ("stop_all", 20 * MS),
+        ("disk_error", 0),
+        ("disk_full", 0),
+        ("end_midway", 0),
+    ],
+)
+def test_the_end_may_come_while_a_member_is_on_its_way_out(name: str, later_ns: int) -> None:
+    with struck_by_hand() as (small, nemesis):
+        assert strike(nemesis, KIND_OF[name])
+        small.cluster.run_for(later_ns)
+        core = nemesis.end()
+        small.cluster.run_for(10 * UNIT_NS)
+
+        assert all(member.is_running for member in core)
+
+
+def test_a_disk_that_was_slow_twice_at_once_is_as_fast_as_before_in_the_end() -> None:
+    with struck_by_hand() as (small, nemesis):
+        before = [replace(member.machine.timing) for member in small.cluster.members.values()]
+        for seed in range(20):
+            strike(nemesis, KIND_OF["disk_slow"], seed=seed)
+        small.cluster.run_for(60 * UNIT_NS)
+
+        assert [member.machine.timing for member in small.cluster.members.values()] == before
