@@ -44,6 +44,8 @@ from .runtime.status_publisher import StatusPublisher
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class
+from .snapshot_request import SnapshotAnswer
+from .status import printable_line
 
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
@@ -218,6 +220,7 @@ class Node:
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
+            answer_snapshot_request=self._answer_snapshot_request,
         )
         snapshots = SnapshotTaker(
             self._archive,
@@ -258,6 +261,15 @@ class Node:
         if answer.log_position is None:
             raise ClusterError(f"no snapshot: {answer.detail}")
         return answer.log_position
+
+    async def _answer_snapshot_request(self) -> bytes:
+        """Take a snapshot for whoever asks on the consensus endpoint."""
+        member_id = self._config.member_id
+        try:
+            answer = SnapshotAnswer(member_id=member_id, log_position=await self.take_snapshot(), detail="")
+        except ClusterError as error:
+            answer = SnapshotAnswer(member_id=member_id, log_position=None, detail=printable_line(str(error)))
+        return answer.model_dump_json().encode()
 
     def stop(self) -> None:
         """Stop this member in order."""

@@ -8,11 +8,15 @@ it: the operator marks that set invalid, and the next start uses the one before 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 import structlog
 
-from archive import Archive, Recording
+from archive import Archive, Recording, RecordingDescriptor
+from archive.reader import FrameReader
 from service_api import ClusterError, RemoteProtocolError
 from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, TimeUnit
 from service_api.wire.message import Message, decode_message
@@ -48,16 +52,30 @@ class Recovered:
     """What the service wrote."""
 
 
+class SnapshotSource(Protocol):
+    """An archive, or just its directory, that snapshots are read from."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the archive."""
+
+    def descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """What the catalog knows about a recording; an `ArchiveError` if it does not."""
+
+    def frames(self, recording_id: int) -> FrameReader:
+        """Read a recording that was stopped; an `ArchiveError` if it cannot be read."""
+
+
 async def load_snapshots(archive: Archive, recording_log_file: RecordingLogFile, log: Recording) -> Recovered | None:
     """Read the newest complete set of snapshots; None if there is none.
 
     Raises:
         ClusterError: it cannot be used; the error says why and what to do.
     """
-    plan = recording_log_file.recording_log.recovery_plan(SERVICE_COUNT)
-    if not plan.snapshots:
+    snapshots = recording_log_file.recording_log.recovery_plan(SERVICE_COUNT).snapshots
+    if not snapshots:
         return None
-    module_entry, service_entry = plan.snapshots
+    module_entry = snapshots[0]
     position = module_entry.log_position
     start_position, end_position = log.descriptor.start_position, log.append_position
     if not start_position <= position <= end_position:
@@ -66,10 +84,20 @@ async def load_snapshots(archive: Archive, recording_log_file: RecordingLogFile,
             f"start_position={start_position} append_position={end_position} directory={archive.directory}; "
             "restore this member's directory from a copy, or remove it to let the member catch up"
         )
+    return await read_snapshots(archive, snapshots)
+
+
+async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLogEntry]) -> Recovered:
+    """Read a complete set, the module's entry first, up to where the service's own state begins.
+
+    Raises:
+        ClusterError: it cannot be used; the error says why and what to do.
+    """
+    module_entry, service_entry = entries
     module = await _load_module(archive, module_entry)
     image = _open_reader(archive, service_entry)
     clients = await _load_clients(image, service_entry)
-    return Recovered(position, module_entry.timestamp, module, clients, image)
+    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, image)
 
 
 async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile) -> None:
@@ -83,7 +111,7 @@ async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFil
             await archive.purge_recording(descriptor.recording_id)
 
 
-async def _load_module(archive: Archive, entry: RecordingLogEntry) -> ModuleSnapshot:
+async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> ModuleSnapshot:
     reader = _open_reader(archive, entry)
     messages: list[Message] = []
     while (message := await reader.decode(_decode_module_message)) is not None:
@@ -125,7 +153,7 @@ def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry) -> None:
         raise RemoteProtocolError(f"time_unit={marker.time_unit.name} expected={TimeUnit.MILLIS.name}")
 
 
-def _open_reader(archive: Archive, entry: RecordingLogEntry) -> SnapshotReader:
+def _open_reader(archive: SnapshotSource, entry: RecordingLogEntry) -> SnapshotReader:
     stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if entry.service_id < 0 else SERVICE_SNAPSHOT_STREAM_ID
     try:
         descriptor = archive.descriptor(entry.recording_id)
@@ -137,7 +165,7 @@ def _open_reader(archive: Archive, entry: RecordingLogEntry) -> SnapshotReader:
     return SnapshotReader(frames, lambda reason: _unusable(archive, entry, reason))
 
 
-def _unusable(archive: Archive, entry: RecordingLogEntry, reason: str) -> ClusterError:
+def _unusable(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) -> ClusterError:
     directory = archive.directory.parent
     return ClusterError(
         f"snapshot cannot be used: log_position={entry.log_position} service_id={entry.service_id} "
