@@ -1,7 +1,8 @@
 """The client of a Quorate cluster: for asyncio, and for scripts and notebooks.
 
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
-connection       asyncio shell: sockets, timer, writes     streams      iterators: egress, connection_events
+sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
+connection       asyncio shell: sockets, timer, writes     config       settings; errors: what only a client raises
 protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain,
                  ingress_publisher (bytes out), egress_adapter (bytes in), effects
 """
@@ -22,3 +23,4 @@ from .egress import EgressMessage as EgressMessage
 from .errors import ConnectRejectedError as ConnectRejectedError
 from .errors import ConnectTimeoutError as ConnectTimeoutError
 from .errors import IndeterminateError as IndeterminateError
+from .sync_client import SyncClusterClient as SyncClusterClient

@@ -33,13 +33,14 @@ class ClusterClient:
 
     Messages of one client are handled in the order of their offers, and so are the answers. With a new leader
     the session goes on, but what was offered and not answered may be lost or not: number your messages,
-    resend the unanswered ones when the listener's `on_new_leader` is called, and let the service check the
-    numbers.
+    resend the unanswered ones when the listener's `on_new_leader` is called (without a listener, when
+    `connection_events` tells `NewLeader`), and let the service check the numbers.
 
     Times are in seconds. Errors are of `service_api.errors`, and those of `client.errors`.
     """
 
     def __init__(self, conductor: ClientConductor) -> None:
+        """Take over a session that is open; applications call `connect`."""
         self._conductor = conductor
         self._protocol = conductor.protocol
         self._loop = conductor.loop
@@ -205,6 +206,10 @@ class ClusterClient:
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
+        return self._events()
+
+    def _events(self) -> ConnectionEvents:
+        """Begin to read events; for any thread, but only the loop may go on with it."""
         return ConnectionEvents(self._conductor, self._check_loop)
 
     async def drain(self, timeout_s: float | None = None) -> None:

@@ -17,6 +17,9 @@ MIB: Final = 1 << 20
 class ClientConfig:
     """Everything a client can be told. Times are in seconds, lengths in bytes.
 
+        config = ClientConfig(endpoints=("10.0.0.1:9000", "10.0.0.2:9000"), new_leader_timeout_s=math.inf)
+        ClusterClient.connect(config=config)
+
     Raises:
         ConfigurationError: a value that cannot work, naming it and what was expected.
     """

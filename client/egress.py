@@ -28,6 +28,21 @@ _new_message: Final = tuple.__new__
 class EgressListener(Protocol):
     """Receives egress as plain function calls on the event loop, without an object per message.
 
+        class Totals:
+            def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+                self.total = int(bytes(payload))
+
+            def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+                self.must_resend = True
+
+            def on_session_event(self, code: EventCode, detail: str) -> None:
+                self.is_open = code is EventCode.OK
+
+        ClusterClient.connect(endpoints, egress_listener=Totals())
+
+    What it is called for has its place between two messages. News about single connections has none, and is in
+    `ClusterClient.connection_events`, whether there is a listener or not.
+
     The callbacks must not block. An exception goes to the loop's exception handler; the message counts as
     handled.
     """

@@ -89,9 +89,16 @@ class ConnectionEvents:
     async def __anext__(self) -> ConnectionEvent:
         self._check_loop()
         await self._conductor.wait_until(self._is_ready)
+        event = self.take_ready()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    def take_ready(self) -> ConnectionEvent | None:
+        """Take the next event if it has happened."""
         log = self._log
         if self._number == log.total_count:
-            raise StopAsyncIteration
+            return None
         if self._number < log.first_number:
             self.dropped_count += log.first_number - self._number
             self._number = log.first_number

@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -31,16 +31,22 @@ from .core.recording_log import RecordingLog
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
 from .runtime.dialling import Endpoint
+from .runtime.error_log import ErrorLog
 from .runtime.host import Host
 from .runtime.ingress import Ingress
 from .runtime.log_control import LogControl, MemberLogEndpoints
+from .runtime.log_tap import LogTap, keep_failure
 from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
+from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
 from .runtime.snapshot_taker import SnapshotTaker
+from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
+from .runtime.sync_timer import TimedFileSystem
+from .runtime.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class
@@ -54,8 +60,10 @@ _MARK_INTERVAL_S: Final = 1.0
 logger = structlog.get_logger()
 
 
-async def run_node(config: NodeConfig) -> None:
+async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None:
     """Run one member until SIGTERM or SIGINT, or until it cannot go on.
+
+    What `log_tap`, a processor of the log lines, hears of trouble goes to the member's error log.
 
     Raises:
         ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
@@ -65,9 +73,17 @@ async def run_node(config: NodeConfig) -> None:
     async with Node.open(config, service) as node:
         _settle_garbage_collector()
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_unhandled)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, node.stop)
-        await node.run()
+        if log_tap is not None:
+            log_tap.attach(node.errors.observe)
+        try:
+            with node.stalls.watch_process():
+                await node.run()
+        finally:
+            if log_tap is not None:
+                log_tap.detach()
 
 
 class Node:
@@ -88,6 +104,8 @@ class Node:
         self._archive = archive
         self._recording = recording
         self._files = files
+        self.errors = files.errors
+        self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
         ctx = _make_context(config, files, recording, host)
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
@@ -97,7 +115,7 @@ class Node:
         )
         self._ingress = Ingress(self.agent)
         self.service_agent = ClusteredServiceAgent(
-            service,
+            with_stop_watches(service, self.stalls),
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
             time_unit=ctx.config.time_unit,
@@ -112,12 +130,17 @@ class Node:
         )
         if recovered is not None:
             self._restore(recovered)
+        watch_delivery(self._adapter, self.stalls)
+        self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
+        self._metrics: MetricsServer | None = None
         self._status = StatusPublisher(
             self.module,
             clock=host.clock,
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
+            stalls=self.stalls,
+            errors=self.errors,
         )
 
     def __repr__(self) -> str:
@@ -134,7 +157,7 @@ class Node:
             ClusterError: the directory is in use, or a file in it cannot be used.
         """
         host = Host.of_operating_system() if host is None else host
-        with _open_files(config, host) as files:
+        with _open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await Archive.launch(
                 config.directory / "archive",
                 ArchiveConfig(
@@ -145,7 +168,7 @@ class Node:
                     checksums=config.checksums,
                 ),
                 clock_ms=host.clock.epoch_time,
-                file_system=host.file_system,
+                file_system=host.file_system if files.timed_disk is None else files.timed_disk,
                 make_worker=host.make_worker,
                 monotonic_ns=host.clock.monotonic_ns,
                 is_power_loss_possible=not files.mark.is_same_boot,
@@ -169,9 +192,11 @@ class Node:
         async with ActivityScope() as tasks:
             log, links, server = self._connect(tasks), self._links, ArchiveServer(self._archive)
             try:
-                tasks.create_task(self._update_mark(), name="mark-file")
-                await self.service_agent.start()  # before it listens: what comes must find an election or a term
+                self.agent.hold()
                 await self._listen(log, links, server, tasks)
+                tasks.create_task(self._update_mark(), name="mark-file")
+                await self.service_agent.start()
+                self.vitals.is_service_started = True
                 logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
                 self.agent.start()
                 assert self.agent.terminated is not None
@@ -181,6 +206,8 @@ class Node:
                 self.agent.close()
                 self._ingress.close()
                 links.close()
+                if self._metrics is not None:
+                    self._metrics.close()
                 await server.aclose()
                 await log.aclose()
         logger.info("node.stopped")
@@ -239,6 +266,7 @@ class Node:
             take_snapshot=snapshots.take,
             tasks=tasks,
         )
+        self.vitals.counts.watch(self.agent)
         self._archive.on_corruption = self.agent.terminate
         return log
 
@@ -278,6 +306,9 @@ class Node:
     async def _listen(self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope) -> None:
         me = self._config.me
         archive_endpoint = Endpoint.parse(me.archive)
+        if self._config.metrics_endpoint:
+            with _naming("metrics", self._config.metrics_endpoint):
+                await self._start_metrics(Endpoint.parse(self._config.metrics_endpoint))
         with _naming("ingress", me.ingress):
             await self._ingress.start(Endpoint.parse(me.ingress))
         with _naming("log or catchup", f"{me.log}, {me.catchup}"):
@@ -286,6 +317,35 @@ class Node:
             await server.start(archive_endpoint.host, archive_endpoint.port)
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
+
+    def _make_vitals(self, timed_disk: TimedFileSystem | None, *, started_ns: int) -> Vitals:
+        return Vitals(
+            module=self.module,
+            agent=self.agent,
+            ingress=self._ingress,
+            service=self.service_agent,
+            stalls=self.stalls,
+            errors=self.errors,
+            disk=timed_disk,
+            counts=EffectCounts(),
+            clock=self._clock,
+            delivered_position=lambda: self._adapter.position,
+            ingress_window_bytes=self._config.ingress_window_bytes,
+            started_ns=started_ns,
+            start_position=self.module.ctx.append_position,
+        )
+
+    async def _start_metrics(self, endpoint: Endpoint) -> None:
+        # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
+        from .runtime.metrics import CONTENT_TYPE, MetricsPage
+
+        self._metrics = MetricsServer(
+            make_page=MetricsPage(self.vitals).render,
+            content_type=CONTENT_TYPE,
+            why_not_ready=self.vitals.why_not_ready,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
+        logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
 
     async def _update_mark(self) -> None:
         """Show once a second, in the mark file, that this process is alive."""
@@ -297,10 +357,21 @@ class Node:
 class _Files:
     """The small files of a member, locked and open."""
 
-    def __init__(self, mark: ClusterMarkFile, node_state: NodeStateFile, recording_log: RecordingLogFile) -> None:
+    def __init__(
+        self,
+        mark: ClusterMarkFile,
+        node_state: NodeStateFile,
+        recording_log: RecordingLogFile,
+        *,
+        errors: ErrorLog,
+        timed_disk: TimedFileSystem | None,
+    ) -> None:
         self.mark = mark
         self.node_state = node_state
         self.recording_log = recording_log
+        self.errors = errors
+        self.timed_disk = timed_disk
+        """The archive's disk where its syncs are timed, for the metrics."""
 
 
 @contextlib.contextmanager
@@ -324,7 +395,13 @@ def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
             stack.callback(recording_log.close)
         except OSError as error:
             raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
-        yield _Files(mark, node_state, recording_log)
+        yield _Files(
+            mark,
+            node_state,
+            recording_log,
+            errors=ErrorLog(mark, host.clock.epoch_time),
+            timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
+        )
 
 
 async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
@@ -427,6 +504,11 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {error.strerror or error}") from error
+
+
+def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what no callback of the loop caught: a bug, and one to be found in the error log."""
+    logger.error("loop.exception", message=context.get("message"), exc_info=context.get("exception"))
 
 
 def _settle_garbage_collector() -> None:

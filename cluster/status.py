@@ -89,6 +89,12 @@ class MemberStatus(BaseModel):
     """Client connections to this member; a client keeps one to every member."""
     last_election: ElectionStatus | None
     """None before the first one."""
+    stall_count: Count = 0
+    """How often its loop stood still for longer than `stall_threshold_ms`, since its process began."""
+    stall_max_s: Seconds = 0
+    """The longest that its loop was busy with one thing, stall or not."""
+    error_count: Count = 0
+    """Warnings and errors that it logged since its process began; `quorate errors` shows them."""
 
 
 class Outcome(StrEnum):

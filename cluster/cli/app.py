@@ -16,10 +16,18 @@ import typer
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+"""No member could be reached."""
+EXIT_UNHEALTHY: Final = 10
+"""The cluster works, but not as it should, or has no quorum."""
+EXIT_NO_LEADER: Final = 11
+"""Members answer, and none leads."""
 
 COMMANDS: Final = {
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
     "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
+    "health": ("cluster.cli.health:health", "Tell whether a cluster is well: exit status 0, 3, 10 or 11."),
+    "errors": ("cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
     "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),

@@ -19,8 +19,10 @@ LEVELS: Final = {
 }
 
 
-def configure_logging(log_format: str, *, member_id: int, level: str = "info") -> None:
-    """Set structlog up for this process and bind the member id to every line.
+def configure_logging(
+    log_format: str, *, member_id: int, level: str = "info", tap: structlog.typing.Processor | None = None
+) -> None:
+    """Set structlog up for this process and bind the member id to every line; `tap` sees each line first.
 
     `log_format` is auto, console or json; auto is console if standard error is a terminal.
     """
@@ -37,6 +39,7 @@ def configure_logging(log_format: str, *, member_id: int, level: str = "info") -
         return event
 
     processors: list[structlog.typing.Processor] = [
+        *([] if tap is None else [tap]),
         add_member_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),

@@ -7,6 +7,7 @@ from typing import Any
 import uvloop
 
 from cluster.node import run_node
+from cluster.runtime.log_tap import LogTap
 from service_api.distribution import check_package_owners
 
 from .logging import configure_logging
@@ -22,5 +23,6 @@ def node(**settings: Any) -> None:
     """
     check_package_owners()
     config = load_from_flags(settings).config
-    configure_logging(config.log_format, member_id=config.member_id)
-    uvloop.run(run_node(config))
+    log_tap = LogTap()
+    configure_logging(config.log_format, member_id=config.member_id, tap=log_tap)
+    uvloop.run(run_node(config, log_tap=log_tap))

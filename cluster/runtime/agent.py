@@ -69,6 +69,7 @@ class ConsensusModuleAgent:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
         self._is_closed = False
+        self._is_held = False
         self._handlers: dict[type, Callable[[Any], Coroutine[Any, Any, None] | None]] = {}
         self._snapshot_answers: dict[int, asyncio.Future[fx.SnapshotAnswered]] = {}
         """Who waits for a snapshot, by the number of the request; the core bounds how many."""
@@ -139,8 +140,16 @@ class ConsensusModuleAgent:
 
     # --- inputs
 
+    def hold(self) -> None:
+        """Take no turn before `start`, while the service loads its state.
+
+        Which links are up is kept until then. Everything else is dropped: members and clients say it again.
+        """
+        self._is_held = True
+
     def start(self) -> None:
         """Begin the first election."""
+        self._is_held = False
         self._is_in_turn = True
         self.module.start(now_ns=self._clock.monotonic_ns(), timestamp=self._clock.epoch_time())
         self._is_in_turn = False
@@ -148,12 +157,12 @@ class ConsensusModuleAgent:
 
     def post(self, event: object) -> None:
         """Hand a message or an event to the core: now, or after what is being done."""
-        if self._is_closed:
+        if self._is_closed or (self._is_held and not isinstance(event, ev.LinkChanged)):
             return
         self._inbox.append(event)
         if len(self._inbox) > _INBOX_LIMIT:
             self.terminate(NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}"))
-        elif not self._is_in_turn and self._settling is None:
+        elif not self._is_in_turn and self._settling is None and not self._is_held:
             self._turn()
 
     async def request_snapshot(self) -> fx.SnapshotAnswered:

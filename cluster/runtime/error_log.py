@@ -121,7 +121,10 @@ class _Record:
 
 
 class ErrorLog:
-    """The error log of a running member. A disk that refuses ends it: trouble with it must not make more."""
+    """The error log of a running member; the file is not looked at before it is needed.
+
+    A disk that refuses ends it: trouble with it must not make more.
+    """
 
     def __init__(self, area: ErrorArea, epoch_ms: Callable[[], int]) -> None:
         self.observation_count = 0
@@ -133,19 +136,21 @@ class ErrorLog:
         self._records: dict[str, _Record] = {}
         self._end = 0
         self._failure: Exception | None = None
-        self._attempt(self._load)
+        self._is_loaded = False
 
     def __repr__(self) -> str:
-        return f"<ErrorLog distinct={self.distinct_count} dropped={self.dropped_count} bytes={self._end}>"
+        return f"<ErrorLog distinct={len(self._records)} dropped={self.dropped_count} bytes={self._end}>"
 
     @property
     def distinct_count(self) -> int:
         """How many different errors the file holds, those of earlier runs included."""
+        self._load_once()
         return len(self._records)
 
     def observe(self, trouble: Trouble) -> None:
         """Count an error, and write it down if it is a new one."""
         self.observation_count += 1
+        self._load_once()
         if self._failure is not None:
             self.dropped_count += 1
             return
@@ -181,6 +186,11 @@ class ErrorLog:
         self._records[headline] = _Record(self._end, count)
         self._end = end
         return True
+
+    def _load_once(self) -> None:
+        if not self._is_loaded:
+            self._is_loaded = True
+            self._attempt(self._load)
 
     def _load(self) -> None:
         """Go on with what an earlier run left; when that is much, with its newest half."""

@@ -6,10 +6,11 @@ up before the member has a file to keep errors in: what comes before `attach` wa
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -60,6 +61,16 @@ class LogTap:
     def detach(self) -> None:
         """Keep what comes to oneself again."""
         self._observe = None
+
+
+@contextlib.contextmanager
+def keep_failure(observe: Callable[[Trouble], None]) -> Iterator[None]:
+    """Take down what ends the block, which nobody has logged."""
+    try:
+        yield
+    except Exception as error:
+        observe(trouble_of_exception("critical", "node.failed", error))
+        raise
 
 
 def trouble_of(level: str, event: structlog.typing.EventDict) -> Trouble:

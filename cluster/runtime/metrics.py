@@ -291,7 +291,8 @@ METRICS: Final = (
     MetricRow(
         "quorate_sync_duration_seconds",
         "histogram",
-        "how long `fdatasync` and `fsync` of archive files took; the log is synced by the former at file_sync_level 1",
+        "how long syncs of archive files took: `fdatasync` is the log's at file_sync_level 1, `fsync` the log's at "
+        "level 2 and, at both, that of the zeroing of the next segment",
         lambda v: None,
         ("call",),
         "106, 107",

@@ -13,6 +13,8 @@ from service_api.distribution import installed_version
 
 from ..core.consensus_module import ConsensusModule
 from ..status import ElectionStatus, MemberStatus, RoleName, printable_line
+from .error_log import ErrorLog
+from .stall_tracker import StallTracker
 
 _NS_PER_S: Final = 1_000_000_000
 
@@ -34,12 +36,16 @@ class StatusPublisher:
         pid: int,
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
+        stalls: StallTracker,
+        errors: ErrorLog,
     ) -> None:
         self._module = module
         self._clock = clock
         self._pid = pid
         self._delivered_position = delivered_position
         self._connection_count = connection_count
+        self._stalls = stalls
+        self._errors = errors
         self._started_ns = clock.monotonic_ns()
 
     def __repr__(self) -> str:
@@ -68,6 +74,9 @@ class StatusPublisher:
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),
             last_election=_describe_election(module, now_ns),
+            stall_count=self._stalls.count,
+            stall_max_s=_seconds(self._stalls.max_ns),
+            error_count=self._errors.observation_count,
         )
 
 

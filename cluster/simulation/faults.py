@@ -425,10 +425,13 @@ class Nemesis:
         offset = begin + random.randrange(64)
         if begin // term_length != (begin + 96) // term_length:
             return False  # padding may follow, which nobody reads
+        bit = random.choice([bit for bit in range(8) if not _is_unprotected(offset - begin, bit)] or [None])
+        if bit is None:
+            return False
         base = begin - begin % segment_length
         if member.is_running and random.random() < 0.7:
             self._kill_member(member, random)
-        return self._flip(member, f"archive/{self._recording_id(member)}-{base}.rec", offset - base, random)
+        return self._flip(member, f"archive/{self._recording_id(member)}-{base}.rec", offset - base, bit, random)
 
     def _flip_catalog(self, random: Random) -> bool:
         return self._flip_small_file(random, "archive/archive.catalog", 32, 128)
@@ -446,14 +449,14 @@ class Nemesis:
             return False
         if member.is_running:
             self._kill_member(member, random)
-        return self._flip(member, name, random.randrange(begin, end), random)
+        return self._flip(member, name, random.randrange(begin, end), random.randrange(8), random)
 
-    def _flip(self, member: Member, name: str, offset: int, random: Random) -> bool:
+    def _flip(self, member: Member, name: str, offset: int, bit: int, random: Random) -> bool:
         path, disk = Path(DIRECTORY / name), member.machine.disk
         data = disk.durable_read(path, 1, offset)
         if not data:
             return False
-        disk.damage(path, offset, bytes([data[0] ^ 1 << random.randrange(8)]))
+        disk.damage(path, offset, bytes([data[0] ^ 1 << bit]))
         self._referee.damaged[member.member_id] = None
         self._excused[member.member_id] = "flip"
         self._after(self._duration_ns(random, 1.0), self._scrub, member)
@@ -541,9 +544,10 @@ class Nemesis:
 
     def _draw_core(self, random: Random) -> list[Member]:
         members = [*self._cluster.members.values()]
-        sound = [member for member in members if member.member_id not in self._referee.damaged]
-        majority = len(members) // 2 + 1
-        spare = random.sample(sound, random.randint(0, len(sound) - majority)) if random.random() < 0.5 else []
+        damaged, may_vote = self._referee.damaged, self._referee.may_vote
+        sound = [member for member in members if member.member_id not in damaged and may_vote(member)]
+        spare_limit = max(0, len(sound) - (len(members) // 2 + 1))
+        spare = random.sample(sound, random.randint(0, spare_limit)) if random.random() < 0.5 else []
         return [member for member in members if member not in spare]
 
     def _mend_machine(self, member: Member) -> None:
@@ -572,6 +576,14 @@ class Nemesis:
 def _off(name: str, path: object, length: int) -> None:
     """The process is gone: what it still tries to do must not reach the disk."""
     raise OSError(errno.EIO, "the process has ended", str(path))
+
+
+def _is_unprotected(frame_offset: int, bit: int) -> bool:
+    """Whether nothing in Aeron's frame protects this bit: its CRC covers what comes after the header only.
+
+    These are the fragment flags, the reserved value, and as much of the frame length as alignment rounds away.
+    """
+    return frame_offset == 5 or 24 <= frame_offset < 32 or (frame_offset == 0 and bit < 5)
 
 
 def _no_fault(name: str, path: object, length: int) -> None:

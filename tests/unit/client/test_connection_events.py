@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
 
 import pytest
+import uvloop
 
 from client import (
     ClientConfig,
@@ -189,3 +192,14 @@ async def test_waiting_for_an_event_can_be_cancelled_and_begun_again() -> None:
 
         async with asyncio.timeout(DEADLINE_S):
             assert isinstance(await anext(events), Disconnected)
+
+
+SCENARIOS = [
+    test for name, test in list(globals().items()) if name.startswith("test_") and inspect.iscoroutinefunction(test)
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__.removeprefix("test_"))
+def test_everything_holds_on_uvloop_too(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

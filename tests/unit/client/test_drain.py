@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
+from collections.abc import Callable, Coroutine
 
 import pytest
+import uvloop
 
 from client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
 from client.drain import DrainTarget
@@ -140,14 +143,22 @@ def test_a_session_may_wait_for_a_leader_for_ever() -> None:
 # --- On sockets
 
 
+async def fill(client: ClusterClient) -> int:
+    """Offer until neither the socket nor the window takes more, to a member that does not read."""
+    count = 0
+    while client.try_offer(bytes(1_000_000)):
+        count += 1
+        await asyncio.sleep(0)
+    return count
+
+
 async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         member = cluster.members[0]
         member.is_reading = member.is_echoing = False
-        for _ in range(10):
-            await client.offer(bytes(1_000_000))
+        count = await fill(client)
         with pytest.raises(ClusterTimeoutError, match=r"not everything was sent: timeout_s=0\.02"):
-            await client.drain(0.02)  # no socket takes 10 MB from a member that reads nothing
+            await client.drain(0.02)
         member.is_reading = True
         await cluster.notify()
         async with asyncio.timeout(DEADLINE_S):
@@ -155,7 +166,7 @@ async def test_drain_returns_when_all_of_it_is_on_its_way() -> None:
         (connection,) = client._conductor._connections.values()
 
         assert connection.unsent_bytes == 0
-        await cluster.until(lambda: len(member.payloads) == 10)
+        await cluster.until(lambda: len(member.payloads) == count)
 
 
 async def test_drain_is_over_at_once_when_nothing_was_offered_and_may_be_called_again() -> None:
@@ -169,8 +180,7 @@ async def test_drain_is_over_at_once_when_nothing_was_offered_and_may_be_called_
 async def test_drain_tells_that_the_leader_died_with_what_it_had_not_taken() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         cluster.members[0].is_reading = False
-        for _ in range(10):
-            await client.offer(bytes(1_000_000))
+        await fill(client)
         async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
             draining = tasks.create_task(drained(client))
             await asyncio.sleep(0)
@@ -189,11 +199,26 @@ async def drained(client: ClusterClient) -> str:
     return "sent"
 
 
+async def test_a_connection_that_has_just_failed_has_sent_nothing_more() -> None:
+    """The transport forgets its bytes at once, and says that it is lost a turn of the loop later."""
+    async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
+        cluster.members[0].is_reading = False
+        client.try_offer(bytes(7_000_000))
+        (connection,) = client._conductor._connections.values()
+        while connection.is_writable:  # noqa: ASYNC110  # until the transport has it all
+            await asyncio.sleep(0)
+        connection.abort()
+        reason = await drained(client)
+        cluster.members[0].is_reading = True
+        await cluster.notify()
+
+        assert reason == "lost the leader"
+
+
 async def test_a_cancelled_drain_leaves_the_client_as_it_was() -> None:
     async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
         cluster.members[0].is_reading = False
-        for _ in range(10):
-            await client.offer(bytes(1_000_000))
+        await fill(client)
         draining = asyncio.create_task(client.drain())
         await asyncio.sleep(0)
         draining.cancel()
@@ -233,8 +258,7 @@ async def test_aclose_ends_in_time_when_the_member_takes_nothing_and_says_that_n
         config = ClientConfig(endpoints=tuple(cluster.endpoints), close_timeout_s=0.02)
         client = await ClusterClient.connect(config=config)
         cluster.members[0].is_reading = False
-        for _ in range(10):
-            await client.offer(bytes(1_000_000))
+        await fill(client)
         async with asyncio.timeout(DEADLINE_S):
             await client.aclose()
 
@@ -283,3 +307,14 @@ async def test_aclose_without_a_leader_ends_at_once() -> None:
             await client.aclose()
 
         assert await end_of(client) == SessionClosed("closed by this client", is_confirmed=False)
+
+
+SCENARIOS = [
+    test for name, test in list(globals().items()) if name.startswith("test_") and inspect.iscoroutinefunction(test)
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__.removeprefix("test_"))
+def test_everything_holds_on_uvloop_too(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

@@ -95,6 +95,41 @@ def test_follower_that_reaches_all_but_the_leader_disturbs_nobody(seed: int, is_
 
 
 @pytest.mark.parametrize("member_count", [3, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_silent_leader_is_replaced_within_an_election_timeout_after_the_heartbeat_timeout(
+    seed: int, member_count: int
+) -> None:
+    """It was stopped, or its network is gone: nobody's connections to it close. Issue 3's bound, ten times as fast."""
+    cluster, leader, followers = settled(member_count, seed=seed)
+    term_id = cluster.term_id()
+
+    cluster.isolate(leader.member_id, is_news=False)
+
+    limits = leader.ctx.config
+    limit_ns = limits.leader_heartbeat_timeout_ns + limits.election_timeout_ns
+    assert cluster.run_until(lambda: cluster.leader() in followers, limit_ns=limit_ns)
+    assert cluster.term_id() <= term_id + 3
+    cluster.settle()
+
+
+@pytest.mark.parametrize("member_count", [3, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_candidates_get_out_of_each_others_way_where_messages_take_as_long_as_nominations_differ(
+    seed: int, member_count: int
+) -> None:
+    """Ballots that cannot be won are left at once: the delay before the next one has to grow, or they meet again."""
+    cluster, leader, _ = settled(member_count, seed=seed)
+    term_id = cluster.term_id()
+    cluster.delay = lambda: 12 * MS
+
+    cluster.crash(leader.member_id)
+
+    assert cluster.run_until(lambda: cluster.leader() is not None, limit_ns=1_000 * MS)
+    assert cluster.term_id() <= term_id + 8
+    cluster.settle()
+
+
+@pytest.mark.parametrize("member_count", [3, 5])
 def test_leader_that_is_heard_and_hears_nobody_steps_down(member_count: int) -> None:
     cluster, leader, followers = settled(member_count)
     term_id = cluster.term_id()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -15,8 +17,10 @@ from cluster.core.log_buffer import LogBuffer
 from cluster.runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from cluster.simulation.loop import SimulatedLoop
 from service_api import ClientSession, ClusteredService
 from tests.system.waiting import wait_until
+from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, small_cluster
 
 MS = 1_000_000
 THRESHOLD = 100 * MS
@@ -229,3 +233,34 @@ async def test_a_collection_in_a_watched_process_is_timed() -> None:
         gc.collect()
 
     assert "gc2" in stalls.culprits
+
+
+class Blocking(Counter):
+    """Holds up its whole process: 120 ms for a session, 150 ms for the message that asks for it."""
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        self.block(120)
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        super().on_session_message(session, timestamp, payload)
+        if bytes(payload).split()[1] == b"1":
+            self.block(150)
+
+    def block(self, duration_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.block(duration_ms * MS)
+
+
+def test_every_member_of_a_cluster_finds_the_callback_that_held_it_up() -> None:
+    """A simulated cluster: the blocked time is virtual, and each member measures its own."""
+    settings = replace(
+        QUICK, leader_heartbeat_timeout_ms=2_000, startup_canvass_timeout_ms=4_000, session_timeout_ms=9_000
+    )
+    with small_cluster(settings=settings, make_service=Blocking) as small:
+        small.start()
+        small.send(3)
+
+        found = [member.node.stalls for member in small.cluster.running() if member.node is not None]
+
+    assert [counts(stalls) for stalls in found] == [{"on_session_open": (1, 120), "on_session_message": (1, 150)}] * 3

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from cluster.core.events import LogImageClosed
+from cluster.runtime.error_log import ErrorLog, Trouble
+from cluster.runtime.stall_tracker import StallTracker
 from cluster.runtime.status_publisher import StatusPublisher
 from cluster.status import STATUS_LENGTH_LIMIT_BYTES, ElectionStatus, MemberStatus, decode_status
 from tests.unit.cluster.core.node import MS
@@ -24,9 +26,26 @@ class SoloClock:
         return self.solo.timestamp
 
 
+class NoArea:
+    """A disk with no room for errors."""
+
+    def read_error_area(self) -> bytes:
+        return b""
+
+    def write_error_area(self, data: bytes, offset: int) -> None:
+        raise OSError("no room")
+
+
 def publisher_of(solo: Solo) -> StatusPublisher:
+    clock = SoloClock(solo)
     return StatusPublisher(
-        solo.module, clock=SoloClock(solo), pid=4711, delivered_position=lambda: 64, connection_count=lambda: 5
+        solo.module,
+        clock=clock,
+        pid=4711,
+        delivered_position=lambda: 64,
+        connection_count=lambda: 5,
+        stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
+        errors=ErrorLog(NoArea(), clock.epoch_time),
     )
 
 
@@ -44,6 +63,17 @@ def test_a_node_that_is_not_started_yet_says_so() -> None:
     assert (status.state, status.role, status.last_election) == ("STARTING", "FOLLOWER", None)
     assert (status.leader_member_id, status.leadership_term_id) == (None, None)
     assert (status.append_position, status.commit_position) == (0, 0)
+
+
+def test_stalls_and_errors_are_counted_since_the_process_began() -> None:
+    publisher = publisher_of(Solo(is_started=False))
+    publisher._stalls.on_span("gc2", 0, 250 * MS)
+    publisher._stalls.on_span("loop", 300 * MS, 350 * MS)
+    publisher._errors.observe(Trouble("warning", "a.b", "", "here", ""))
+
+    status = asked(publisher)
+
+    assert (status.stall_count, status.stall_max_s, status.error_count) == (1, 0.25, 1)
 
 
 def test_a_member_in_an_election_names_its_state_and_why_it_elects() -> None:
