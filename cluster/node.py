@@ -216,7 +216,13 @@ class Node:
         """Begin where a snapshot ends; what it holds was committed."""
         position, timestamp = recovered.log_position, recovered.timestamp
         self.module.snapshots.restore(recovered.module, recovered.clients, timestamp)
-        self.service_agent.restore(recovered.clients, recovered.image, log_position=position, timestamp=timestamp)
+        self.service_agent.restore(
+            recovered.clients,
+            recovered.image,
+            closing=[s.cluster_session_id for s in recovered.module.sessions if s.close_reason is not None],
+            log_position=position,
+            timestamp=timestamp,
+        )
         self._adapter.start_from(position)
         logger.info("snapshot.loaded", log_position=position, sessions=len(recovered.clients))
 

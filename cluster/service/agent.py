@@ -6,7 +6,7 @@ Source: aeron.md §4.2, §4.3; Aeron `ClusteredServiceAgent`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -113,11 +113,22 @@ class ClusteredServiceAgent:
             await result
 
     def restore(
-        self, clients: Sequence[ClientSession], image: SnapshotImage, *, log_position: int, timestamp: int
+        self,
+        clients: Sequence[ClientSession],
+        image: SnapshotImage,
+        *,
+        closing: Collection[ClusterSessionId],
+        log_position: int,
+        timestamp: int,
     ) -> None:
-        """Take over what a container knew at a log position; the service gets the image when it starts."""
+        """Take over what a container knew at a log position; the service gets the image when it starts.
+
+        `closing` are the sessions that the service had asked to close: they must not look open to it again.
+        """
         for client in clients:
-            self._add_session(client.cluster_session_id, client.encoded_principal)
+            session = self._add_session(client.cluster_session_id, client.encoded_principal)
+            if session.id in closing:
+                session.mark_closing()
         self.log_position, self.egress.time = log_position, timestamp
         self._image = image
 

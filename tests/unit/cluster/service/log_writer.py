@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
 from cluster.messages.log import (
+    ClusterAction,
     ClusterActionRequest,
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -178,6 +179,13 @@ class Rig:
             log_session_id=7,
             time_unit=TimeUnit.MILLIS,
             app_version=1,
+        )
+        end_position = self.publisher.end_position_of(len(event.encode())) + wrong_by
+        return self.publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())
+
+    def action(self, *, wrong_by: int = 0) -> int:
+        event = ClusterActionRequest(
+            leadership_term_id=TERM, log_position=0, timestamp=100, action=ClusterAction.SNAPSHOT, flags=0
         )
         end_position = self.publisher.end_position_of(len(event.encode())) + wrong_by
         return self.publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())

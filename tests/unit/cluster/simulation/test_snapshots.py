@@ -242,6 +242,21 @@ def test_service_that_fails_costs_its_member_the_snapshot_and_nothing_else(small
     restart(small, follower)
 
 
+def test_service_that_writes_no_snapshots_has_none_and_loses_nothing() -> None:
+    """Were its snapshot an empty one, the next start would begin with nothing."""
+    with small_cluster() as small:  # with a service that has state and no on_take_snapshot
+        small.start()
+        small.send(5)
+        ask(small)
+        small.cluster.run_for(SECOND)
+        small.send(5)
+
+        assert [newest(member) for member in small.cluster.members.values()] == [None, None, None]
+        restart(small, *small.cluster.members.values())
+        small.send(1)
+        assert small.referee.counts.loaded_snapshots == 0
+
+
 @pytest.mark.parametrize("recording_id", [1, 2], ids=["service", "module"])
 @pytest.mark.parametrize("position", [45, 150, 400])
 def test_damaged_snapshot_is_refused_and_the_one_before_it_works(
