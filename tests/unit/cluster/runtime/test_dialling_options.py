@@ -31,6 +31,6 @@ async def test_the_silent_end_of_the_other_machine_is_noticed_on_every_connectio
         interval_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
         count = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
         assert idle_s + interval_s * count <= 10
-        transport.abort()
+        transport.close()
     server.close()
     await server.wait_closed()

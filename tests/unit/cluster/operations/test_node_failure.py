@@ -1,0 +1,59 @@
+"""What ends a member, or is caught by nobody in it, finds its way into the error log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+
+from cluster.node import _log_unhandled
+from cluster.runtime.error_log import Trouble
+from cluster.runtime.log_tap import LogTap, keep_failure
+from service_api import ClusterError
+
+
+async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
+    seen: list[Trouble] = []
+    tap = LogTap()
+    tap.attach(seen.append)
+    kept = structlog.get_config()
+    structlog.configure(processors=[tap, structlog.processors.KeyValueRenderer()])
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_unhandled)
+
+    def fail() -> None:
+        raise ValueError("unforeseen")
+
+    try:
+        loop.call_soon(fail)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    finally:
+        structlog.configure(**kept)
+
+    assert [(trouble.event, trouble.kind, trouble.level) for trouble in seen] == [
+        ("loop.exception", "ValueError", "error")
+    ]
+    assert seen[0].place.endswith("fail")
+
+
+def test_what_ends_a_member_is_kept_and_goes_on() -> None:
+    seen: list[Trouble] = []
+
+    with pytest.raises(ClusterError, match="disk is gone"), keep_failure(seen.append):
+        raise ClusterError("disk is gone")
+
+    assert [(trouble.level, trouble.event, trouble.message) for trouble in seen] == [
+        ("critical", "node.failed", "ClusterError: disk is gone")
+    ]
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, asyncio.CancelledError])
+def test_being_told_to_stop_is_no_failure(ending: type[BaseException]) -> None:
+    seen: list[Trouble] = []
+
+    with pytest.raises(ending), keep_failure(seen.append):
+        raise ending
+
+    assert seen == []
