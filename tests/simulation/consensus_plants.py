@@ -251,25 +251,6 @@ def _truncate_to_the_commit_position_of_the_leader(planting: Planting) -> None:
 # --- 9: positions that go back
 
 
-def _let_the_commit_go_back(planting: Planting) -> None:
-    real = LeaderTerm._advance_commit
-
-    def advance_commit(self: LeaderTerm) -> None:
-        real(self)
-        ctx = self._ctx
-        position = members.quorum_position(
-            ctx.members.values(),
-            leadership_term_id=ctx.leadership_term_id,
-            now_ns=ctx.now_ns,
-            heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
-        )
-        if 0 <= position < ctx.commit_position:
-            planting.ran()
-            ctx.commit_position = position
-
-    planting.replace(LeaderTerm, "_advance_commit", advance_commit)
-
-
 def _take_any_commit_position(planting: Planting) -> None:
     """A member that joins a new leader takes that leader's commit position, which may be lower than its own."""
 
@@ -299,25 +280,6 @@ def _lead_without_a_quorum_of_marks(planting: Planting) -> None:
         if self._quorum_position() < self._ctx.append_position:
             planting.ran()
         self._enter(ElectionState.LEADER_REPLAY, Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
-
-    planting.replace_item(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
-    planting.replace(Election, "_poll_leader_log_replication", poll)
-
-
-def _count_bytes_without_marks(planting: Planting) -> None:
-    """A voter's word where its log ends counts as if it held that in the new term."""
-    real = Election._poll_leader_log_replication
-
-    def poll(self: Election) -> None:
-        ctx = self._ctx
-        for member in ctx.others:
-            is_marked = member.append_leadership_term_id == ctx.leadership_term_id
-            if member.vote and not is_marked and member.log_position >= ctx.append_position:
-                planting.ran()
-                member.append_leadership_term_id = ctx.leadership_term_id
-                member.append_position = member.log_position
-                member.time_of_last_append_ns = ctx.now_ns
-        real(self)
 
     planting.replace_item(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
     planting.replace(Election, "_poll_leader_log_replication", poll)
@@ -404,20 +366,6 @@ def _deliver_what_is_recorded(planting: Planting) -> None:
 
 
 # --- 21: no leader
-
-
-def _stay_a_candidate(planting: Planting) -> None:
-    """A ballot that is not won is waited for, for ever."""
-    real = Election._poll_candidate_ballot
-
-    def poll(self: Election) -> None:
-        if self._ctx.now_ns >= self._deadline_ns:
-            planting.ran()
-            self._deadline_ns = self._ctx.now_ns + 1_000_000_000_000
-        real(self)
-
-    planting.replace_item(election._POLL, ElectionState.CANDIDATE_BALLOT, poll)
-    planting.replace(Election, "_poll_candidate_ballot", poll)
 
 
 def _wait_for_everybody(planting: Planting) -> None:
@@ -515,19 +463,12 @@ PLANTS = (
         "only what contradicts the leader's log is truncated",
         _truncate_to_the_commit_position_of_the_leader,
     ),
-    Plant("leader-commit-goes-back", 9, "a leader's commit position never goes back", _let_the_commit_go_back),
     Plant("follower-commit-goes-back", 9, "a follower's commit position never goes back", _take_any_commit_position),
     Plant(
         "no-quorum-of-marks",
         10,
         "a quorum is in the term before the leader's log is committed",
         _lead_without_a_quorum_of_marks,
-    ),
-    Plant(
-        "bytes-are-marks",
-        10,
-        "holding the bytes of a log is not being in the term that commits them",
-        _count_bytes_without_marks,
     ),
     Plant("truncation-lowers-term", 11, "a truncation leaves the voted term alone", _lower_the_term_with_a_truncation),
     Plant(
@@ -545,7 +486,6 @@ PLANTS = (
     ),
     Plant("wiped-member-votes", 17, "who lost its directory elects nobody", _let_everybody_vote, "wiped-member"),
     Plant("deliver-uncommitted", 19, "nothing is delivered past the commit position", _deliver_what_is_recorded),
-    Plant("candidate-for-ever", 21, "a ballot ends", _stay_a_candidate),
     Plant("unanimous-or-nothing", 21, "a majority is enough", _wait_for_everybody, "member-left-out"),
     Plant(
         "leader-without-followers",
