@@ -14,7 +14,7 @@ from cluster.runtime.snapshot_recording import SnapshotWriter
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api.types import TermId
 
-from .plant import Plant, Planting
+from .plant import SNAPSHOT_HUNT_OPTIONS, Plant, Planting
 
 
 def _count_what_is_not_durable(planting: Planting) -> None:
@@ -78,15 +78,14 @@ def _give_a_session_id_again(planting: Planting) -> None:
     planting.replace(SessionManager, "restore", restore)
 
 
-PLANTS = (
-    Plant(
-        "snapshot-not-durable", 7, "a snapshot counts only when it is complete and durable", _count_what_is_not_durable
-    ),
-    Plant("snapshot-term-back", 11, "a snapshot never takes the term back", _vote_as_the_snapshot_did),
-    Plant("snapshot-replayed-too", 12, "a replay begins where the snapshot ends", _replay_what_the_snapshot_holds),
-    Plant("snapshot-timers-lost", 25, "timers are in snapshots", _forget_timers),
-    Plant(
-        "snapshot-moves-on", 31, "delivery stands still while a snapshot is taken", _deliver_while_a_snapshot_is_taken
-    ),
-    Plant("snapshot-id-again", 31, "session ids go on behind a snapshot", _give_a_session_id_again),
+PLANTS = tuple(
+    Plant(name, class_number, rule, break_it, options=SNAPSHOT_HUNT_OPTIONS)
+    for name, class_number, rule, break_it in (
+        ("snapshot-not-durable", 7, "a snapshot counts once it is complete and durable", _count_what_is_not_durable),
+        ("snapshot-term-back", 11, "a snapshot never takes the term back", _vote_as_the_snapshot_did),
+        ("snapshot-replayed-too", 12, "a replay begins where the snapshot ends", _replay_what_the_snapshot_holds),
+        ("snapshot-timers-lost", 25, "timers are in snapshots", _forget_timers),
+        ("snapshot-moves-on", 31, "delivery stands still for a snapshot", _deliver_while_a_snapshot_is_taken),
+        ("snapshot-id-again", 31, "session ids go on behind a snapshot", _give_a_session_id_again),
+    )
 )
