@@ -18,6 +18,7 @@ from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
 from .file_system import FileSystem, OsFileSystem, read_fully
 from .frame_check import FrameRules
+from .reader import FrameReader
 from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
 from .repair import RepairResult, repair_tail
 from .segment_files import Segment, SegmentFiles, storage_error
@@ -311,6 +312,41 @@ class Archive:
             raise
         except OSError as error:
             raise storage_error(error, "read failed", recording_id, position) from error
+
+    def frames(self, recording_id: int) -> FrameReader:
+        """Read a recording that was stopped, frame by frame, in whatever thread.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or ACTIVE_RECORDING.
+        """
+        return FrameReader(self.directory, self._inactive(recording_id), file_system=self._file_system)
+
+    async def purge_recording(self, recording_id: int) -> None:
+        """Remove an inactive recording: it is marked as deleted, durably, and then its files go.
+
+        Does what is left of it where a crash came between the two.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or ACTIVE_RECORDING.
+        """
+        async with self._changes:
+            descriptor = self._catalog.get(recording_id)
+            if recording_id in self._active:
+                raise ArchiveError(
+                    "recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id
+                )
+            self._forget_read_handles(recording_id)
+            files, is_new = self._files(descriptor), descriptor.state is not RecordingState.DELETED
+
+            def purge() -> None:
+                if is_new:
+                    self._catalog.update(replace(descriptor, state=RecordingState.DELETED))
+                files.remove_unpublished()
+                files.remove_from(0)
+
+            await self._blocking(purge, recording_id)
+            if is_new:
+                _log.info("recording.purged", recording_id=recording_id)
 
     async def aclose(self) -> None:
         """Stop every active recording and close the files. A recording that has failed keeps no stop

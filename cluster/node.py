@@ -18,7 +18,7 @@ import structlog
 
 from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
-from service_api import ClusteredService, ClusterError, ConfigurationError
+from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
 from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId
 
 from .config import NodeConfig
@@ -41,6 +41,8 @@ from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
+from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
+from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
 from .runtime.sync_timer import TimedFileSystem
@@ -48,6 +50,8 @@ from .runtime.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class
+from .snapshot_request import SnapshotAnswer
+from .status import printable_line
 
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
@@ -93,6 +97,7 @@ class Node:
         recording: Recording,
         files: _Files,
         host: Host,
+        recovered: Recovered | None,
     ) -> None:
         self._config = config
         self._clock = host.clock
@@ -123,6 +128,8 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
+        if recovered is not None:
+            self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
@@ -169,7 +176,9 @@ class Node:
             try:
                 recording = await _open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
-                yield cls(config, service, archive, recording, files, host)
+                recovered = await load_snapshots(archive, files.recording_log, recording)
+                await remove_leftovers(archive, files.recording_log)
+                yield cls(config, service, archive, recording, files, host, recovered)
             finally:
                 await archive.aclose()
 
@@ -183,6 +192,7 @@ class Node:
         async with ActivityScope() as tasks:
             log, links, server = self._connect(tasks), self._links, ArchiveServer(self._archive)
             try:
+                self.agent.hold()
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._update_mark(), name="mark-file")
                 await self.service_agent.start()
@@ -201,6 +211,20 @@ class Node:
                 await server.aclose()
                 await log.aclose()
         logger.info("node.stopped")
+
+    def _restore(self, recovered: Recovered) -> None:
+        """Begin where a snapshot ends; what it holds was committed."""
+        position, timestamp = recovered.log_position, recovered.timestamp
+        self.module.snapshots.restore(recovered.module, recovered.clients, timestamp)
+        self.service_agent.restore(
+            recovered.clients,
+            recovered.image,
+            closing=[s.cluster_session_id for s in recovered.module.sessions if s.close_reason is not None],
+            log_position=position,
+            timestamp=timestamp,
+        )
+        self._adapter.start_from(position)
+        logger.info("snapshot.loaded", log_position=position, sessions=len(recovered.clients))
 
     def _connect(self, tasks: ActivityScope) -> LogControl:
         """Make the parts that talk to other members, and attach them to the agent."""
@@ -229,6 +253,15 @@ class Node:
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
+            answer_snapshot_request=self._answer_snapshot_request,
+        )
+        snapshots = SnapshotTaker(
+            self._archive,
+            self.service_agent,
+            post=self.agent.post,
+            on_failed=self.agent.terminate,
+            monotonic_ns=self._clock.monotonic_ns,
+            tasks=tasks,
         )
         self.agent.attach(
             links=self._links,
@@ -236,6 +269,7 @@ class Node:
             log=log,
             adapter=self._adapter,
             service=self.service_agent,
+            take_snapshot=snapshots.take,
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -246,6 +280,30 @@ class Node:
     def delivered_position(self) -> int:
         """How far the service has processed the log."""
         return self._adapter.position
+
+    async def take_snapshot(self) -> int:
+        """Have every member take a snapshot; give its log position once this one, which must lead, has it durably.
+
+        Raises:
+            NotLeaderError: another member leads, or none.
+            ClusterError: the snapshot was not taken here, or it is not known whether it will be.
+        """
+        if self.module.leader is None:
+            endpoints = [member.ingress for member in self._config.members]
+            raise NotLeaderError(self.module.ctx.leader_member_id, endpoints)
+        answer = await self.agent.request_snapshot()
+        if answer.log_position is None:
+            raise ClusterError(f"no snapshot: {answer.detail}")
+        return answer.log_position
+
+    async def _answer_snapshot_request(self) -> bytes:
+        """Take a snapshot for whoever asks on the consensus endpoint."""
+        member_id = self._config.member_id
+        try:
+            answer = SnapshotAnswer(member_id=member_id, log_position=await self.take_snapshot(), detail="")
+        except ClusterError as error:
+            answer = SnapshotAnswer(member_id=member_id, log_position=None, detail=printable_line(str(error)))
+        return answer.model_dump_json().encode()
 
     def stop(self) -> None:
         """Stop this member in order."""

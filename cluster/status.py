@@ -131,13 +131,23 @@ async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no status to be had; the error says why.
     """
+    return decode_status(await query_document(endpoint, STATUS_STREAM_ID, timeout_s))
+
+
+async def query_document(endpoint: str, stream_id: int, timeout_s: float) -> bytes:
+    """Ask the member at a consensus endpoint for the one document that it answers with on a stream.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: there was no document to be had; the error says why.
+    """
     host, port = split_endpoint(endpoint)
     loop = asyncio.get_running_loop()
-    reader = _AnswerReader(loop.create_future())
+    reader = _AnswerReader(loop.create_future(), stream_id)
     try:
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(lambda: reader, host, port)
-            payload = await reader.answer
+            return await reader.answer
     except TimeoutError:
         raise reader.late_error(timeout_s) from None
     except ConnectionRefusedError:
@@ -147,7 +157,6 @@ async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
         raise StatusQueryError(Outcome.UNREACHABLE, printable_line(f"{endpoint}: {reason}")) from None
     finally:
         reader.abort()
-    return decode_status(payload)
 
 
 def decode_status(payload: bytes) -> MemberStatus:
@@ -175,8 +184,9 @@ def printable_line(text: str) -> str:
 class _AnswerReader(asyncio.Protocol):
     """Asks as soon as it is connected; resolves `answer` with the payload of the first frame."""
 
-    def __init__(self, answer: asyncio.Future[bytes]) -> None:
+    def __init__(self, answer: asyncio.Future[bytes], stream_id: int) -> None:
         self.answer = answer
+        self._stream_id = stream_id
         self._transport: asyncio.Transport | None = None
         self._parser = FrameParser(STATUS_LENGTH_LIMIT_BYTES)
         self._received_bytes = 0
@@ -184,7 +194,7 @@ class _AnswerReader(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a stream transport, also where it lacks the base class
         assert self._transport is not None
-        self._transport.write(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
+        self._transport.write(SetupFrame(session_id=NULL_VALUE, stream_id=self._stream_id).encode())
 
     def data_received(self, data: bytes) -> None:
         if self.answer.done():
@@ -197,13 +207,13 @@ class _AnswerReader(asyncio.Protocol):
             return
         if frame is None:
             return
-        if frame.type == TYPE_DATA and frame.stream_id == STATUS_STREAM_ID:
+        if frame.type == TYPE_DATA and frame.stream_id == self._stream_id:
             self.answer.set_result(frame.payload)
             return
         self._fail(
             Outcome.INVALID,
             f"not a status: frame type={frame.type} stream_id={frame.stream_id} "
-            f"expected type={TYPE_DATA} stream_id={STATUS_STREAM_ID}",
+            f"expected type={TYPE_DATA} stream_id={self._stream_id}",
         )
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from .cluster import Cluster, SnapshotImage, SnapshotPublication
-from .errors import ConfigurationError
+from .errors import ConfigurationError, LocalProtocolError
 from .session import ClientSession
 from .types import CloseReason, Role, TimeUnit
 
@@ -69,7 +69,12 @@ class ClusteredService(ABC):
         """A timer of this service fired, at the same log position on every member."""
 
     def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
-        """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces."""
+        """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces.
+
+        No log entry is processed meanwhile. A service without this method has no snapshots: each that is asked for
+        fails, and every start replays the whole log. One without state may write nothing.
+        """
+        raise LocalProtocolError(f"service writes no snapshots: service={type(self).__qualname__}")
 
     def on_role_change(self, role: Role) -> None:
         """This member's role changed. It comes outside the log's order: replicated state must not change here."""

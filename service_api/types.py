@@ -30,10 +30,15 @@ NULL_SESSION_ID: Final = ClusterSessionId(NULL_VALUE)
 LOG_STREAM_ID: Final = 100
 INGRESS_STREAM_ID: Final = 101
 EGRESS_STREAM_ID: Final = 102
+SERVICE_SNAPSHOT_STREAM_ID: Final = 106
+CONSENSUS_MODULE_SNAPSHOT_STREAM_ID: Final = 107
 CONSENSUS_STREAM_ID: Final = 108
 
 STATUS_STREAM_ID: Final = 200
 """Ours: one question to a member's consensus endpoint, one answer about its state. Aeron uses no stream of this id."""
+
+SNAPSHOT_REQUEST_STREAM_ID: Final = 201
+"""Ours: a leader is asked on its consensus endpoint for a snapshot, and answers when it has one."""
 
 
 class Role(IntEnum):

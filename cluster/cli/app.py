@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
+    "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
     "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""

@@ -27,7 +27,7 @@ from ..messages.consensus import (
     StopCatchup,
     Vote,
 )
-from ..messages.log import SessionCloseEvent, SessionOpenEvent, TimerEvent
+from ..messages.log import ClusterActionRequest, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from . import dialogue
 from . import effects as fx
 from . import events as ev
@@ -40,6 +40,7 @@ from .members import compare_log
 from .reason import Reason
 from .reason import ReasonKind as K
 from .sessions import SessionManager
+from .snapshot import SnapshotControl
 from .timers import TimerService
 
 
@@ -67,6 +68,7 @@ class ConsensusModule:
         self.ctx = ctx
         self.sessions = SessionManager(ctx)
         self.timers = TimerService()
+        self.snapshots = SnapshotControl(ctx, self.sessions, self.timers)
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
@@ -93,6 +95,9 @@ class ConsensusModule:
             ev.LogImageClosed: self._on_log_image_closed,
             ev.CatchupImageAvailable: self._on_catchup_available,
             ev.LiveJoined: self._on_live_joined,
+            ev.SnapshotRequested: self._on_snapshot_requested,
+            ev.SnapshotTaken: self.snapshots.on_taken,
+            ev.SnapshotFailed: self.snapshots.on_failed,
             ev.ClientConnect: self._on_client_connect,
             ev.ClientKeepAlive: self._on_client_keep_alive,
             ev.ClientClose: self._on_client_close,
@@ -159,6 +164,10 @@ class ConsensusModule:
         """A timer fired."""
         self.timers.on_fired(event.correlation_id)
 
+    def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        """A cluster action. True if nothing behind it may be delivered before `ResumeDelivery`."""
+        return self.snapshots.on_replay_action(event, end_position)
+
     def on_service_close_session(self, session_id: ClusterSessionId) -> None:
         """The service asked for a session to be closed."""
         self.sessions.on_service_close(session_id)
@@ -171,6 +180,7 @@ class ConsensusModule:
         self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
+        self.snapshots.roll_back()
         self.last_election = LastElection(reason, self.ctx.now_ns)
         self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
         self.election.poll()
@@ -337,6 +347,9 @@ class ConsensusModule:
             self.leader.on_live_joined(event)
         else:
             self.ctx.members[event.member_id].live_join_position = event.position
+
+    def _on_snapshot_requested(self, event: ev.SnapshotRequested) -> None:
+        self.snapshots.on_request(event, None if self.leader is None else self.leader.publisher)
 
     # --- clients
 

@@ -152,6 +152,35 @@ class CommitAdvanced:
 
 
 @dataclass(slots=True)
+class TakeSnapshot:
+    """Record the state of service and module at `log_position`, where delivery stands still.
+
+    Ends with `SnapshotTaken` or `SnapshotFailed`. The messages were made at that position; the service's own follow
+    those of its container.
+    """
+
+    log_position: int
+    leadership_term_id: int
+    timestamp: int
+    service_messages: tuple[Message, ...]
+    module_messages: tuple[Message, ...]
+
+
+@dataclass(slots=True)
+class ResumeDelivery:
+    """Deliver on behind the snapshot action at which delivery stands still."""
+
+
+@dataclass(slots=True)
+class SnapshotAnswered:
+    """What became of a request for a snapshot: the position of the one taken here, or None and why."""
+
+    request_id: int
+    log_position: int | None
+    detail: str
+
+
+@dataclass(slots=True)
 class RoleChanged:
     """This member's role changed."""
 
@@ -238,6 +267,9 @@ Effect = (
     | StartCatchupReplay
     | StopCatchupReplay
     | CommitAdvanced
+    | TakeSnapshot
+    | ResumeDelivery
+    | SnapshotAnswered
     | RoleChanged
     | StateChanged
     | ElectionStarted

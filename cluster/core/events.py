@@ -102,6 +102,30 @@ class LiveJoined:
 
 
 @dataclass(slots=True)
+class SnapshotRequested:
+    """Somebody wants the cluster to take a snapshot; `request_id` comes back with the answer."""
+
+    request_id: int
+
+
+@dataclass(slots=True)
+class SnapshotTaken:
+    """The snapshot at `log_position` is recorded, durably; the recordings are those of the services in order of id."""
+
+    log_position: int
+    service_recording_ids: tuple[int, ...]
+    module_recording_id: int
+
+
+@dataclass(slots=True)
+class SnapshotFailed:
+    """The snapshot at `log_position` was not recorded; what there is of it counts for nothing."""
+
+    log_position: int
+    reason: str
+
+
+@dataclass(slots=True)
 class ClientConnect:
     """A client asks for a session on ingress connection `connection_id`."""
 

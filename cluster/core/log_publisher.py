@@ -64,6 +64,7 @@ class LogPublisher:
         "_initial_term_id",
         "_max_frame_length",
         "_mtu_length_bytes",
+        "_stream_id",
         "_term_length_bytes",
         "log_buffer",
         "log_session_id",
@@ -79,6 +80,7 @@ class LogPublisher:
         term_length_bytes: int,
         mtu_length_bytes: int,
         checksums: bool,
+        stream_id: int = LOG_STREAM_ID,
     ) -> None:
         self.log_buffer = log_buffer
         self.log_session_id = log_session_id
@@ -88,6 +90,7 @@ class LogPublisher:
         self._term_length_bytes = term_length_bytes
         self._mtu_length_bytes = mtu_length_bytes
         self._checksums = checksums
+        self._stream_id = stream_id
 
     def append_ingress(self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int) -> int:
         """Stamp and append the session messages at the start of `buffer[start:end]`.
@@ -185,7 +188,7 @@ class LogPublisher:
                 TYPE_DATA,
                 term_offset + offset,
                 session_id,
-                LOG_STREAM_ID,
+                self._stream_id,
                 term_id,
                 0,
             )
@@ -226,7 +229,7 @@ class LogPublisher:
         self.log_buffer.append(
             encode_padding(
                 length,
-                stream_id=LOG_STREAM_ID,
+                stream_id=self._stream_id,
                 session_id=self.log_session_id,
                 term_id=term_id,
                 term_offset=term_offset,

@@ -463,6 +463,18 @@ class RecordingLog:
             self._rewrite(entry, replace(entry, is_valid=False))
         return True
 
+    def remove_incomplete_snapshots(self, service_count: int) -> bool:
+        """Take out valid snapshots of sets that were never completed; True if there were any."""
+        complete = {
+            id(entry)
+            for found in self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
+            for entry in found
+        }
+        incomplete = [entry for entry in self._entries if entry.is_valid_snapshot and id(entry) not in complete]
+        for entry in incomplete:
+            self.remove_entry(entry)
+        return bool(incomplete)
+
     def remove_entry(self, entry: RecordingLogEntry) -> None:
         """Take an entry out of the log; its slot stays, marked as removed."""
         invariant(

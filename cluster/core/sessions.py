@@ -13,7 +13,7 @@ Source: seed 004; aeron.md §3.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -119,6 +119,16 @@ class SessionManager:
                 session.state = SessionState.OPEN
                 session.close_reason = None
         self._next_session_id = self._next_committed_session_id
+
+    @property
+    def next_committed_session_id(self) -> int:
+        """The id after that of the newest session whose opening was delivered."""
+        return self._next_committed_session_id
+
+    def restore(self, sessions: Iterable[ClusterSession], *, next_session_id: int) -> None:
+        """Take over the sessions of a snapshot."""
+        self.sessions = {session.cluster_session_id: session for session in sessions}
+        self._next_session_id = self._next_committed_session_id = next_session_id
 
     # --- connections, on every member
 

@@ -62,6 +62,10 @@ class TimerService:
         """The earliest deadline that may be due next; it may belong to a timer that was moved since."""
         return self._heap[0][0] if self._heap else None
 
+    def pending(self) -> list[tuple[int, int]]:
+        """Every timer whose event was not delivered, as (correlation_id, deadline), by deadline and then id."""
+        return sorted(self._deadlines.items(), key=lambda timer: (timer[1], timer[0]))
+
     def rearm(self) -> None:
         """Leadership changed: what was appended and not delivered may never be, so it is due again."""
         self._fired.clear()

@@ -69,7 +69,11 @@ class ConsensusModuleAgent:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
         self._is_closed = False
+        self._is_held = False
         self._handlers: dict[type, Callable[[Any], Coroutine[Any, Any, None] | None]] = {}
+        self._snapshot_answers: dict[int, asyncio.Future[fx.SnapshotAnswered]] = {}
+        """Who waits for a snapshot, by the number of the request; the core bounds how many."""
+        self._next_request_id = 1
         self.terminated: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -83,6 +87,7 @@ class ConsensusModuleAgent:
         log: LogControl,
         adapter: BoundedLogAdapter,
         service: ClusteredServiceAgent,
+        take_snapshot: Callable[[fx.TakeSnapshot], None],
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
@@ -108,6 +113,9 @@ class ConsensusModuleAgent:
             fx.StartCatchupReplay: log.start_catchup_replay,
             fx.StopCatchupReplay: lambda effect: log.stop_catchup_replay(effect.member_id),
             fx.CommitAdvanced: self._commit_advanced,
+            fx.TakeSnapshot: take_snapshot,
+            fx.ResumeDelivery: self._resume_delivery,
+            fx.SnapshotAnswered: self._answer_snapshot,
             fx.RoleChanged: self._role_changed,
             fx.StateChanged: _log_state_changed,
             fx.ElectionStarted: _log_election_started,
@@ -132,8 +140,16 @@ class ConsensusModuleAgent:
 
     # --- inputs
 
+    def hold(self) -> None:
+        """Take no turn before `start`, while the service loads its state.
+
+        Which links are up is kept until then. Everything else is dropped: members and clients say it again.
+        """
+        self._is_held = True
+
     def start(self) -> None:
         """Begin the first election."""
+        self._is_held = False
         self._is_in_turn = True
         self.module.start(now_ns=self._clock.monotonic_ns(), timestamp=self._clock.epoch_time())
         self._is_in_turn = False
@@ -141,13 +157,31 @@ class ConsensusModuleAgent:
 
     def post(self, event: object) -> None:
         """Hand a message or an event to the core: now, or after what is being done."""
-        if self._is_closed:
+        if self._is_closed or (self._is_held and not isinstance(event, ev.LinkChanged)):
             return
         self._inbox.append(event)
         if len(self._inbox) > _INBOX_LIMIT:
             self.terminate(NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}"))
-        elif not self._is_in_turn and self._settling is None:
+        elif not self._is_in_turn and self._settling is None and not self._is_held:
             self._turn()
+
+    async def request_snapshot(self) -> fx.SnapshotAnswered:
+        """Have the cluster take a snapshot, if this member leads; wait until it is taken here, or was not.
+
+        Raises:
+            NodeTerminatedError: this node stops before that.
+        """
+        if self._is_closed:
+            raise NodeTerminatedError("the node has stopped")
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        answer: asyncio.Future[fx.SnapshotAnswered] = asyncio.get_running_loop().create_future()
+        self._snapshot_answers[request_id] = answer
+        try:
+            self.post(ev.SnapshotRequested(request_id))
+            return await answer
+        finally:
+            del self._snapshot_answers[request_id]
 
     def terminate(self, error: BaseException | None) -> None:
         """Stop this node: in order, or because of an error that it cannot live with."""
@@ -162,6 +196,9 @@ class ConsensusModuleAgent:
         """Take no more turns."""
         self._is_closed = True
         self._inbox.clear()
+        for answer in self._snapshot_answers.values():
+            if not answer.done():
+                answer.set_exception(NodeTerminatedError("the node stops: the snapshot may be taken or not"))
         if self._timer is not None:
             self._timer.cancel()
 
@@ -290,6 +327,15 @@ class ConsensusModuleAgent:
     def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
         self._adapter.advance_limit(effect.position)
         self._deliver_soon()
+
+    def _resume_delivery(self, effect: fx.ResumeDelivery) -> None:
+        self._adapter.resume()
+        self._deliver_soon()
+
+    def _answer_snapshot(self, effect: fx.SnapshotAnswered) -> None:
+        answer = self._snapshot_answers.get(effect.request_id)
+        if answer is not None and not answer.done():
+            answer.set_result(effect)
 
     def _start_replay(self, effect: fx.StartReplay) -> None:
         self._replay_target = effect.to_position

@@ -6,16 +6,17 @@ Source: aeron.md §4.2, §4.3; Aeron `ClusteredServiceAgent`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
 import structlog
 
-from service_api import CloseReason, ClusteredService, LocalProtocolError, Role
+from service_api import CloseReason, ClusteredService, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
+from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 
 logger = structlog.get_logger()
@@ -58,6 +59,7 @@ class ClusteredServiceAgent:
         self._role = Role.FOLLOWER
         self._outlets: dict[ClusterSessionId, tuple[EgressOutlet, int]] = {}
         self._is_in_log_callback = False
+        self._image: SnapshotImage | None = None
         self._sessions_view = MappingProxyType(self.sessions)
 
     def __repr__(self) -> str:
@@ -105,7 +107,34 @@ class ClusteredServiceAgent:
 
     async def start(self) -> None:
         """Let the service set itself up, before any log entry."""
-        result = self.service.on_start(self, None)
+        image, self._image = self._image, None
+        result = self.service.on_start(self, image)
+        if inspect.isawaitable(result):
+            await result
+
+    def restore(
+        self,
+        clients: Sequence[ClientSession],
+        image: SnapshotImage,
+        *,
+        closing: Collection[ClusterSessionId],
+        log_position: int,
+        timestamp: int,
+    ) -> None:
+        """Take over what a container knew at a log position; the service gets the image when it starts.
+
+        `closing` are the sessions that the service had asked to close: they must not look open to it again.
+        """
+        for client in clients:
+            session = self._add_session(client.cluster_session_id, client.encoded_principal)
+            if session.id in closing:
+                session.mark_closing()
+        self.log_position, self.egress.time = log_position, timestamp
+        self._image = image
+
+    async def take_snapshot(self, publication: SnapshotPublication) -> None:
+        """Let the service write its state; what it raises is raised."""
+        result = self.service.on_take_snapshot(publication)
         if inspect.isawaitable(result):
             await result
 
@@ -142,10 +171,7 @@ class ClusteredServiceAgent:
     def on_session_open(self, event: SessionOpenEvent) -> None:
         """A client session was opened."""
         session_id = ClusterSessionId(event.cluster_session_id)
-        session = ContainerClientSession(
-            session_id, event.encoded_principal, self.egress, max_payload_length=self._max_payload_length
-        )
-        self.sessions[session_id] = session
+        session = self._add_session(session_id, event.encoded_principal)
         outlet = self._outlets.get(session_id)
         if outlet is not None:
             session.connect(*outlet)
@@ -200,6 +226,12 @@ class ClusteredServiceAgent:
     def leave_messages(self) -> None:
         """No session message is being delivered any more."""
         self._is_in_log_callback = False
+
+    def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
+        session = self.sessions[session_id] = ContainerClientSession(
+            session_id, encoded_principal, self.egress, max_payload_length=self._max_payload_length
+        )
+        return session
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

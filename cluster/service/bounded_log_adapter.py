@@ -23,6 +23,7 @@ from service_api.wire.stream import MessageAssembler
 from ..core.log_buffer import LogBuffer
 from ..messages.log import (
     LOG_MESSAGES,
+    ClusterActionRequest,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -75,6 +76,9 @@ class ModuleReplay(Protocol):
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
 
+    def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        """A cluster action. True if delivery has to stand still behind it."""
+
 
 class BoundedLogAdapter:
     """Delivers log entries in order. `position` is how far it has come; `limit_position` how far it may go.
@@ -103,12 +107,22 @@ class BoundedLogAdapter:
         self._archived_position = 0
         self.position = 0
         self.limit_position = 0
+        self.is_paused = False
+        """Whether delivery stands still behind a cluster action until `resume`."""
         self.slow_ns = _NEVER_NS
         """A `poll` that takes longer is told to `on_slow`, with when it began and ended."""
         self.on_slow: Callable[[int, int], None] = lambda begin_ns, end_ns: None
 
     def __repr__(self) -> str:
         return f"<BoundedLogAdapter position={self.position} limit={self.limit_position}>"
+
+    def start_from(self, position: int) -> None:
+        """Begin at the position of a snapshot, everything below it being in the state that was loaded."""
+        self.position = self.limit_position = position
+
+    def resume(self) -> None:
+        """Deliver on behind a cluster action."""
+        self.is_paused = False
 
     def advance_limit(self, position: int) -> None:
         """Allow delivery up to a committed position."""
@@ -125,7 +139,7 @@ class BoundedLogAdapter:
         late_ns = now_ns + _TURN_NS
         self._agent.enter_messages()
         try:
-            while self.position < stop_position and now_ns < late_ns:
+            while self.position < stop_position and now_ns < late_ns and not self.is_paused:
                 chunk, offset = self._chunk()
                 end = min(len(chunk), offset + self.limit_position - self.position)
                 now_ns = self._deliver(chunk, offset, end, now_ns, late_ns)
@@ -134,7 +148,7 @@ class BoundedLogAdapter:
             self._agent.egress.flush()
         if now_ns - begin_ns > self.slow_ns:
             self.on_slow(begin_ns, now_ns)
-        return self.position < self.limit_position
+        return self.position < self.limit_position and not self.is_paused
 
     def _chunk(self) -> tuple[bytes, int]:
         """Find bytes at the current position, in the window or in the archive."""
@@ -164,7 +178,7 @@ class BoundedLogAdapter:
         Stops before the end when `late_ns` has come. Gives the time.
         """
         base = self.position - offset
-        while offset < end and now_ns < late_ns:
+        while offset < end and now_ns < late_ns and not self.is_paused:
             self._deliver_messages(chunk, offset, min(end, offset + self._run_bytes))
             if self.position == base + offset:
                 self._deliver_odd(chunk, offset)
@@ -255,6 +269,15 @@ class BoundedLogAdapter:
         self._module.on_replay_timer_event(event)
         self._agent.on_timer_event(event)
 
+    def _on_cluster_action(self, event: ClusterActionRequest) -> None:
+        invariant(
+            event.log_position == self.position,
+            "a cluster action says where it ends",
+            log_position=event.log_position,
+            position=self.position,
+        )
+        self.is_paused = self._module.on_replay_cluster_action(event, self.position)
+
     def _on_new_term(self, event: NewLeadershipTermEvent) -> None:
         invariant(
             event.log_position == self.position,
@@ -270,4 +293,5 @@ _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the ty
     SessionCloseEvent: BoundedLogAdapter._on_session_close,
     TimerEvent: BoundedLogAdapter._on_timer,
     NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
+    ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
 }

@@ -121,6 +121,10 @@ class ContainerClientSession:
             self._closing = True
             self._container.close_session(self.id)
 
+    def mark_closing(self) -> None:
+        """Remember that the service asked for this before the snapshot that the session comes from."""
+        self._closing = True
+
     def flush(self) -> None:
         """Write what was offered in this batch."""
         out, outlet = self._out, self._outlet

@@ -18,6 +18,7 @@ from archive.memory_file_system import MemoryFileSystem
 from service_api import ClusterError
 from service_api.types import MemberId
 
+from ..core.events import SnapshotRequested
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
@@ -65,6 +66,7 @@ KINDS: Final = (
     Kind("short_write", 0.3, 5.0),
     Kind("wipe", 0.3, 12.0),
     Kind("client_kill", 0.3, 6.0),
+    Kind("snapshot", 0.5, 2.0),
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
@@ -317,6 +319,16 @@ class Nemesis:
 
     def _client_kill(self, random: Random) -> bool:
         return self._kill_client(random)
+
+    # --- what an operator asks for
+
+    def _snapshot(self, random: Random) -> bool:
+        """The leader is asked for a snapshot; mostly it is, sometimes a member that only believes it leads."""
+        leader = self._cluster.leader() if random.random() < 0.8 else self._member(random)
+        if leader is None or leader.node is None or leader.machine.loop is None or leader.is_paused:
+            return False
+        leader.machine.loop.call_soon(leader.node.agent.post, SnapshotRequested(0))
+        return True
 
     # --- clocks
 

@@ -17,17 +17,25 @@ class ObservedService(ClusteredService):
     """Hands every callback on, and tells an observer of each log entry after the service has processed it."""
 
     def __init__(
-        self, service: ClusteredService, observe: Observer, on_error: Callable[[int, Exception], None] | None = None
+        self,
+        service: ClusteredService,
+        observe: Observer,
+        on_error: Callable[[int, Exception], None] | None = None,
+        on_loaded: Callable[[int, object], None] | None = None,
     ) -> None:
         self.service = service
-        self._observe, self._on_error = observe, on_error
+        self._observe, self._on_error, self._on_loaded = observe, on_error, on_loaded
         self._cluster: Cluster | None = None
         self._state_hash: Callable[[], object] = getattr(service, "state_hash", lambda: None)
 
-    def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Awaitable[None] | None:
-        """Start the service."""
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        """Start the service; tell what it has become, if it was given a snapshot."""
         self._cluster = cluster
-        return self.service.on_start(cluster, snapshot)
+        result = self.service.on_start(cluster, snapshot)
+        if result is not None:
+            await result
+        if snapshot is not None and self._on_loaded is not None:
+            self._on_loaded(cluster.log_position, self._state_hash())
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """Hand on, and tell."""

@@ -75,6 +75,7 @@ class Counts:
     committed_bytes: int = 0
     delivered_entries: int = 0
     votes: int = 0
+    loaded_snapshots: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
 
 
@@ -86,6 +87,8 @@ class Referee:
         """The log as far as any member has called it committed."""
         self.delivered: dict[int, tuple[object, ...]] = {}
         """Every delivered entry by its end position: what it was, and the hash of the service's state after it."""
+        self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]]]] = {}
+        """The open sessions and the timers of consensus modules, by the end position of each delivered entry."""
         self.counts = Counts()
         self.leaders: dict[int, MemberId] = {}
         """Who led which term."""
@@ -121,8 +124,9 @@ class Referee:
         service = self._services[member.member_id] = self._make_service()
         return ObservedService(
             service,
-            lambda position, timestamp, what: self._on_delivered(member, position, timestamp, what),
+            lambda position, timestamp, what: self._on_entry(member, position, timestamp, what),
             lambda position, error: self._on_service_error(member, position, error),
+            lambda position, state_hash: self._on_loaded(member, position, state_hash),
         )
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
@@ -145,6 +149,8 @@ class Referee:
         except RuleBroken as broken:
             self._broken = self._broken or broken
         view = self._views[member.member_id] = _View(append_position=append_position)
+        if member.member_id not in self.damaged:
+            view.candidate_term_id = self._durable_candidate_term(member) or -1  # 0 is no term to go back from
         loop.observer = lambda: self.look(member, view)
 
     # --- looking
@@ -339,6 +345,11 @@ class Referee:
             votes=(voted, candidate_id),
         )
 
+    def _on_entry(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
+        """Look at an entry just delivered, from the service's side and from the module's."""
+        self._on_delivered(member, position, timestamp, what)
+        self._on_module(member, position)
+
     def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
         """Runs inside a service's callback: what is found is kept until the next look."""
         try:
@@ -371,6 +382,55 @@ class Referee:
                 self.counts.delivered_entries += 1
                 kind = str(what[0])
                 self.counts.by_kind[kind] = self.counts.by_kind.get(kind, 0) + 1
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
+
+    def _on_module(self, member: Member, position: int) -> None:
+        """What consensus modules keep for services: the same on all, whether from the log or from a snapshot."""
+        if member.node is None:
+            return
+        module = member.node.module
+        opened = [s for s in module.sessions.sessions.values() if s.opened_log_position <= position]
+        sessions = frozenset(session.cluster_session_id for session in opened)
+        timers = frozenset(module.timers._deadlines.items())
+        first = self._modules.setdefault(position, (sessions, timers))
+        try:
+            expect(
+                first == (sessions, timers),
+                "every consensus module has the same sessions and timers at the same position",
+                member=member.member_id,
+                position=position,
+                sessions=sorted(first[0] ^ sessions),
+                timers=sorted(first[1] ^ timers),
+            )
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
+
+    def _on_loaded(self, member: Member, position: int, state_hash: object) -> None:
+        """A service was given a snapshot: it must be what every service was at that position, and go on right there.
+
+        What it goes on with is told from its state too: were an entry given twice or never, its hash would differ.
+        """
+        self.counts.loaded_snapshots += 1
+        newest = max((end for end in self.delivered if end <= position), default=None)
+        expected = None if newest is None else self.delivered[newest][-1]
+        try:
+            expect(
+                position <= len(self.committed),
+                "a snapshot holds only what is committed",
+                member=member.member_id,
+                position=position,
+                committed=len(self.committed),
+            )
+            expect(
+                newest is None or state_hash == expected,
+                "a service loaded from a snapshot is what every service was at that position",
+                member=member.member_id,
+                position=position,
+                newest=newest,
+                expected=expected,
+                actual=state_hash,
+            )
         except RuleBroken as broken:
             self._broken = self._broken or broken
 

@@ -46,7 +46,10 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8)
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
+"""For plants in snapshots, and for the control."""
+
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 
@@ -82,6 +85,8 @@ class Plant:
     break_it: Callable[[Planting], None]
     scenario: str | None = None
     """The directed scenario that finds it; without one, whole runs do, seed after seed."""
+    options: Options = HUNT_OPTIONS
+    """What such runs are like. Most take no snapshots, with which less is replayed and less of what is wrong is met."""
 
     def __repr__(self) -> str:
         return f"<Plant {self.name} class={self.class_number}>"

@@ -18,11 +18,12 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from service_api import ClientSession, CloseReason, Cluster, ClusteredService, SnapshotImage
+from service_api import ClientSession, CloseReason, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 REQUEST: Final = struct.Struct("<q")
 ANSWER: Final = struct.Struct("<qq32s")
 _HASHED: Final = struct.Struct("<32sqq")
+_STATE: Final = struct.Struct("<q32sq")
 
 CLOSE: Final = b"close"
 FLOOD: Final = b"flood"
@@ -71,9 +72,24 @@ class AppendList:
 class AppendListService(ClusteredService):
     """Runs the list; at its end it prints where it stood, for the test to compare."""
 
-    def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
         self._cluster = cluster
         self._list = AppendList()
+        if snapshot is None:
+            return
+        async for message in snapshot:
+            place, digest, session_id = _STATE.unpack_from(message)
+            self._list.place, self._list.digest = place, digest
+            answers = self._list.answers.setdefault(session_id, [])
+            answers += (Answer(*found) for found in ANSWER.iter_unpack(message[_STATE.size :]))
+        self._print("test_service.loaded")
+
+    async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
+        state = self._list
+        for session_id, answers in state.answers.items():
+            for begin in range(0, len(answers), 100):
+                packed = b"".join(ANSWER.pack(*answer) for answer in answers[begin : begin + 100])
+                await snapshot.offer(_STATE.pack(state.place, state.digest, session_id) + packed)
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         self._print("test_session.opened", cluster_session_id=session.id)

@@ -36,7 +36,7 @@ def test_help_lists_every_command_and_answers_at_once() -> None:
     elapsed_s = time.perf_counter() - start
 
     assert result.returncode == 0
-    assert all(name in result.stdout for name in ("node", "status", "config", "demo", "archive"))
+    assert all(name in result.stdout for name in ("node", "status", "config", "demo", "archive", "snapshot"))
     assert elapsed_s < 3.0  # about 0.13 s on an idle machine; the bound is for a busy one
 
 

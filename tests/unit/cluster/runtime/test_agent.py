@@ -59,6 +59,7 @@ class Rig:
             log=cast(LogControl, parts),
             adapter=cast(BoundedLogAdapter, parts),
             service=cast(ClusteredServiceAgent, parts),
+            take_snapshot=lambda effect: parts.journal.append(effect),
             tasks=tasks,
         )
 
@@ -338,6 +339,18 @@ async def test_time_of_entries_does_not_go_back_with_the_clock(rig: Rig) -> None
     assert rig.agent.stamp() == 900
     rig.clock.now_ns = 901
     assert rig.agent.stamp() == 901
+
+
+async def test_held_agent_remembers_links_alone_until_it_starts(rig: Rig) -> None:
+    """A service may take long to load its snapshot; what comes meanwhile would find neither election nor term."""
+    rig.agent.hold()
+    rig.agent.post(ev.LinkChanged(ONE, is_up=True))
+    rig.agent.post("canvass")
+    assert rig.module.steps == []
+
+    rig.agent.start()
+
+    assert rig.module.steps == ["start", ev.LinkChanged(ONE, is_up=True)]
 
 
 async def test_closed_agent_takes_no_more_turns(rig: Rig) -> None:

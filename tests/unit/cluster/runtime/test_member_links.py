@@ -20,9 +20,16 @@ from cluster.messages.consensus import (
 )
 from cluster.runtime.activities import ActivityScope
 from cluster.runtime.dialling import Endpoint
-from cluster.runtime.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
+from cluster.runtime.member_links import _SNAPSHOT_REQUEST_LIMIT, _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
 from service_api import ConfigurationError
-from service_api.types import CONSENSUS_STREAM_ID, INGRESS_STREAM_ID, STATUS_STREAM_ID, MemberId, TermId
+from service_api.types import (
+    CONSENSUS_STREAM_ID,
+    INGRESS_STREAM_ID,
+    SNAPSHOT_REQUEST_STREAM_ID,
+    STATUS_STREAM_ID,
+    MemberId,
+    TermId,
+)
 from service_api.wire.frame import SetupFrame, encode_frame
 from service_api.wire.message import Message, decode_message
 from service_api.wire.stream import FrameParser
@@ -30,6 +37,7 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport
 
 ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
 STATUS = b'{"role": "FOLLOWER"}'
+SNAPSHOT = b'{"log_position": 512}'
 NOWHERE = Endpoint("127.0.0.1", 1)
 
 
@@ -57,13 +65,19 @@ class Links:
     def __init__(self, peers: dict[MemberId, Endpoint] | None = None) -> None:
         self.messages: list[Message] = []
         self.changes: list[tuple[MemberId, bool]] = []
+        self.snapshot: asyncio.Future[None] = asyncio.Future()
         self.links = MemberLinks(
             ME,
             peers or {ONE: NOWHERE, TWO: NOWHERE},
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
             make_status=lambda: STATUS,
+            answer_snapshot_request=self._answer_snapshot_request,
         )
+
+    async def _answer_snapshot_request(self) -> bytes:
+        await self.snapshot
+        return SNAPSHOT
 
     def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
         outbound, transport = _Outbound(self.links, member_id, asyncio.Future()), FakeTransport()
@@ -370,3 +384,37 @@ def test_endpoint_that_is_none_is_refused(text: str) -> None:
 
 def test_endpoint_may_be_an_ipv6_address() -> None:
     assert Endpoint.parse("[::1]:9000") == Endpoint("::1", 9000)
+
+
+# --- requests for a snapshot
+
+
+async def test_request_for_a_snapshot_is_answered_when_it_is_taken() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._tasks = tasks
+        inbound, transport = mine.accepted(setup(-1, stream_id=SNAPSHOT_REQUEST_STREAM_ID))
+        await asyncio.sleep(0)
+        inbound.data_received(b"more")
+        assert transport.take_written() == b""
+
+        mine.snapshot.set_result(None)
+        await until(lambda: mine.links._snapshot_request_count == 0)
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert (frame.payload, frame.stream_id) == (SNAPSHOT, SNAPSHOT_REQUEST_STREAM_ID)
+    inbound.connection_lost(None)
+
+
+async def test_requests_for_a_snapshot_are_limited() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._tasks = tasks
+        accepted = [
+            mine.accepted(setup(-1, stream_id=SNAPSHOT_REQUEST_STREAM_ID)) for _ in range(_SNAPSHOT_REQUEST_LIMIT + 1)
+        ]
+        await asyncio.sleep(0)
+
+        assert [transport.is_closing() for _, transport in accepted] == [False] * _SNAPSHOT_REQUEST_LIMIT + [True]
+        for inbound, _ in accepted:
+            inbound.connection_lost(None)

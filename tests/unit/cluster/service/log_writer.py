@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
-from cluster.messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
+from cluster.messages.log import (
+    ClusterAction,
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import CloseReason, Cluster, ClusteredService, Role
@@ -57,6 +64,7 @@ class FakeRequests:
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
+        self.stands_still = False
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         self.told.append(("schedule", correlation_id, deadline))
@@ -76,6 +84,10 @@ class FakeRequests:
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         self.told.append(("fired", event.correlation_id))
+
+    def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        self.told.append(("action", event.action, end_position))
+        return self.stands_still
 
 
 class FakeReader:
@@ -167,6 +179,13 @@ class Rig:
             log_session_id=7,
             time_unit=TimeUnit.MILLIS,
             app_version=1,
+        )
+        end_position = self.publisher.end_position_of(len(event.encode())) + wrong_by
+        return self.publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())
+
+    def action(self, *, wrong_by: int = 0) -> int:
+        event = ClusterActionRequest(
+            leadership_term_id=TERM, log_position=0, timestamp=100, action=ClusterAction.SNAPSHOT, flags=0
         )
         end_position = self.publisher.end_position_of(len(event.encode())) + wrong_by
         return self.publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())

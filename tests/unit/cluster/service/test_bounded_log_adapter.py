@@ -6,11 +6,16 @@ from random import Random
 
 import pytest
 
-from cluster.messages.log import MembershipChangeEvent
+from cluster.cli.single_process import InMemorySnapshot
+from cluster.messages.log import ClusterAction, MembershipChangeEvent
+from cluster.messages.snapshot import ClientSession as ClientSessionMessage
 from service_api import CloseReason, ClusterError, InvariantViolation
 from service_api.session import ClientSession
-from service_api.types import MemberId
+from service_api.types import ClusterSessionId, MemberId
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
+
+NO_IMAGE = InMemorySnapshot()
+CLOSING = ClusterSessionId(SESSION + 1)
 
 
 @pytest.fixture
@@ -332,3 +337,62 @@ def test_entry_that_only_old_logs_hold_stops_the_node(rig: Rig) -> None:
 
     with pytest.raises(InvariantViolation, match="unexpected kind: MembershipChangeEvent"):
         rig.deliver()
+
+
+@pytest.mark.parametrize("in_one_chunk", [False, True])
+def test_delivery_stands_still_behind_a_snapshot_action_until_it_is_resumed(rig: Rig, *, in_one_chunk: bool) -> None:
+    """Source: aeron.md §3.10 step 3: log polling breaks right after an action entry."""
+    rig.requests.stands_still = True
+    rig.open()
+    rig.message(b"before")
+    action_end = rig.action()
+    rig.message(b"after")
+    if in_one_chunk:
+        rig.one_chunk()
+
+    rig.deliver()
+
+    assert rig.service.payloads == [b"before"]
+    assert rig.adapter.position == rig.agent.log_position == action_end
+    assert not rig.adapter.poll(1 << 20)
+    rig.adapter.resume()
+    rig.deliver()
+    assert rig.service.payloads == [b"before", b"after"]
+    assert rig.adapter.position == rig.log_buffer.append_position
+
+
+def test_delivery_goes_on_where_the_module_takes_no_snapshot(rig: Rig) -> None:
+    rig.open()
+    end = rig.action()
+    rig.message(b"after")
+
+    rig.deliver()
+
+    assert ("action", ClusterAction.SNAPSHOT, end) in rig.requests.told
+    assert rig.service.payloads == [b"after"]
+
+
+def test_action_that_does_not_say_where_it_ends_stops_the_node(rig: Rig) -> None:
+    rig.action(wrong_by=32)
+
+    with pytest.raises(InvariantViolation, match="a cluster action says where it ends"):
+        rig.deliver()
+
+
+def test_delivery_begins_where_a_snapshot_ends(rig: Rig) -> None:
+    rig.open()
+    rig.message(b"in the snapshot")
+    position = rig.action()
+    rig.message(b"after")
+    clients = [ClientSessionMessage(cluster_session_id=id_, response_stream_id=102) for id_ in (SESSION, CLOSING)]
+    rig.agent.restore(clients, NO_IMAGE, closing=[CLOSING], log_position=position, timestamp=7)
+    rig.adapter.start_from(position)
+
+    assert (rig.agent.log_position, rig.agent.time, [*rig.agent.client_sessions]) == (
+        position,
+        7,
+        [SESSION, CLOSING],
+    )
+    assert [session.is_closing for session in rig.agent.client_sessions.values()] == [False, True]
+    rig.deliver()
+    assert rig.service.payloads == [b"after"]

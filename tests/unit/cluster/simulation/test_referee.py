@@ -25,6 +25,9 @@ def small() -> Iterator[SmallCluster]:
         yield made
 
 
+MODULE_RULE = "every consensus module has the same sessions and timers at the same position"
+
+
 def claim(small: SmallCluster, member: Member, position: int, *, afresh: bool = False) -> None:
     """Let a member call a position committed, and the referee look; afresh: as a process that has claimed nothing."""
     assert member.node is not None
@@ -396,6 +399,34 @@ def test_a_service_that_raises_is_found_in_a_run() -> None:
         small.start()
         with pytest.raises(RuleBroken, match=r"no callback of a service raises: .*as expected.*test_referee\.py"):
             small.send(1)
+
+
+def test_a_module_with_another_timer_is_told(small: SmallCluster) -> None:
+    position = 1 << 40
+    node = small.follower.node
+    assert node is not None
+    small.referee._on_module(small.follower, position)
+    look(small, small.follower)
+    node.module.timers.schedule(7, 70)
+
+    small.referee._on_module(small.follower, position)
+
+    with pytest.raises(RuleBroken, match=f"{MODULE_RULE}.*7, 70"):
+        look(small, small.follower)
+
+
+def test_a_service_that_loads_another_state_is_told(small: SmallCluster) -> None:
+    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state")
+
+    with pytest.raises(RuleBroken, match="a service loaded from a snapshot is what every service was at that position"):
+        look(small, small.follower)
+
+
+def test_a_snapshot_of_what_is_not_committed_is_told(small: SmallCluster) -> None:
+    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"")
+
+    with pytest.raises(RuleBroken, match="a snapshot holds only what is committed"):
+        look(small, small.follower)
 
 
 # --- the end of a run

@@ -1,0 +1,315 @@
+"""Snapshots as the consensus module sees them: when one is taken, what is in it, and what comes of a loaded one.
+
+The leader appends a SNAPSHOT action. Every member delivers the log up to and with that entry, stands still there until
+its own snapshot is recorded, and goes on; consensus goes on meanwhile. What a snapshot holds of the consensus module
+depends on delivered entries alone, so it is the same on every member: of what a leader has appended and not delivered,
+nothing is in it.
+
+A set counts once the entry of the module's snapshot is in the recording log, behind those of the services.
+
+Source: aeron.md §3.10; Aeron `ConsensusModuleSnapshotTaker`, `ServiceSnapshotTaker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from service_api import CloseReason, RemoteProtocolError
+from service_api.types import CorrelationId, TermId
+from service_api.wire.message import Message
+from service_api.wire.session import SessionMessageHeader
+
+from ..messages import snapshot as wire
+from ..messages.log import CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest
+from . import effects as fx
+from .context import ConsensusContext
+from .events import SnapshotFailed, SnapshotRequested, SnapshotTaken
+from .log_publisher import LogPublisher
+from .recording_log import CONSENSUS_MODULE_SERVICE_ID
+from .sessions import ClusterSession, SessionManager, SessionState
+from .timers import TimerService
+
+SERVICE_COUNT: Final = 1
+"""Services of a node."""
+
+_REQUEST_LIMIT: Final = 64
+"""Requests that may wait for one snapshot; more are refused, and whoever asks may ask again."""
+
+_FIRST_SERVICE_SESSION_ID: Final = -(1 << 63)
+"""What the session ids of service 0's messages count up from. Source: aeron.md §3.8."""
+
+
+@dataclass(slots=True)
+class _Action:
+    """A SNAPSHOT action that was delivered, while its snapshot is being recorded."""
+
+    log_position: int
+    leadership_term_id: int
+    timestamp: int
+
+
+@dataclass(slots=True, frozen=True)
+class ModuleSnapshot:
+    """A decoded snapshot of a consensus module."""
+
+    log_position: int
+    leadership_term_id: int
+    next_session_id: int
+    sessions: tuple[wire.ClusterSession, ...]
+    timers: tuple[wire.Timer, ...]
+
+
+class SnapshotControl:
+    """Takes snapshots of one member: asks for them as leader, and records where they are."""
+
+    def __init__(self, ctx: ConsensusContext, sessions: SessionManager, timers: TimerService) -> None:
+        self._ctx = ctx
+        self._sessions = sessions
+        self._timers = timers
+        self._appended_position: int | None = None
+        """Leader: the end of the SNAPSHOT action that is in the log, while its snapshot is not recorded here."""
+        self._request_ids: list[int] = []
+        """Leader: who waits for that snapshot."""
+        self._action: _Action | None = None
+
+    def __repr__(self) -> str:
+        return f"<SnapshotControl appended={self._appended_position} taking={self._action}>"
+
+    # --- the leader
+
+    def on_request(self, event: SnapshotRequested, publisher: LogPublisher | None) -> None:
+        """Append a SNAPSHOT action, or wait for the one that is on its way. `publisher` is None but on the leader."""
+        ctx = self._ctx
+        if publisher is None:
+            leader = ctx.leader_member_id
+            ctx.emit(fx.SnapshotAnswered(event.request_id, None, f"not the leader: leader_member_id={leader}"))
+            return
+        if len(self._request_ids) >= _REQUEST_LIMIT:
+            ctx.emit(fx.SnapshotAnswered(event.request_id, None, f"too many requests: limit={_REQUEST_LIMIT}"))
+            return
+        self._request_ids.append(event.request_id)
+        if self._appended_position is None:
+            self._appended_position = self._append_action(publisher)
+
+    def roll_back(self) -> None:
+        """This member leads no more: its action may commit or not, whoever asked has to look for it elsewhere."""
+        self._appended_position = None
+        self._answer(None, "leadership changed: the snapshot may be taken or not")
+
+    def _append_action(self, publisher: LogPublisher) -> int:
+        ctx = self._ctx
+        event = ClusterActionRequest(
+            leadership_term_id=ctx.leadership_term_id,
+            log_position=0,
+            timestamp=ctx.stamp(),
+            action=ClusterAction.SNAPSHOT,
+            flags=CLUSTER_ACTION_FLAGS_DEFAULT,
+        )
+        # The entry holds its own end position; its length does not depend on it.
+        end_position = publisher.end_position_of(len(event.encode()))
+        return publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())
+
+    # --- every member, in log order
+
+    def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        """A cluster action is delivered. True if delivery has to stand still here until a snapshot is recorded."""
+        if event.action is not ClusterAction.SNAPSHOT or event.flags not in (None, CLUSTER_ACTION_FLAGS_DEFAULT):
+            return False
+        newest = self._ctx.recording_log.latest_snapshots(SERVICE_COUNT)
+        if newest and newest[0].log_position >= end_position:
+            return False
+        self._action = _Action(end_position, event.leadership_term_id, event.timestamp)
+        self._ctx.emit(
+            fx.TakeSnapshot(
+                end_position,
+                event.leadership_term_id,
+                event.timestamp,
+                tuple(self._service_messages(self._action)),
+                tuple(self._module_messages(self._action)),
+            )
+        )
+        return True
+
+    def on_taken(self, event: SnapshotTaken) -> None:
+        """The snapshot is recorded: say so in the recording log, durably, then go on."""
+        ctx, action = self._ctx, self._action
+        if action is None or action.log_position != event.log_position:
+            return
+        self._action = None
+        term = ctx.recording_log.term_entry(action.leadership_term_id)
+        if term is None:
+            self._finish(action, None, f"no term for the snapshot: leadership_term_id={action.leadership_term_id}")
+            return
+        recordings = [*enumerate(event.service_recording_ids)]
+        # From the highest service down, the module's last: it completes the set.
+        for service_id, recording_id in [
+            *reversed(recordings),
+            (CONSENSUS_MODULE_SERVICE_ID, event.module_recording_id),
+        ]:
+            ctx.recording_log.append_snapshot(
+                recording_id=recording_id,
+                leadership_term_id=action.leadership_term_id,
+                term_base_log_position=term.term_base_log_position,
+                log_position=action.log_position,
+                timestamp=action.timestamp,
+                service_id=service_id,
+            )
+        ctx.emit(fx.PersistRecordingLog())
+        self._finish(action, action.log_position, "snapshot taken")
+
+    def on_failed(self, event: SnapshotFailed) -> None:
+        """There is no snapshot at this position on this member: go on without it."""
+        action = self._action
+        if action is None or action.log_position != event.log_position:
+            return
+        self._action = None
+        self._finish(action, None, event.reason)
+
+    def _finish(self, action: _Action, log_position: int | None, detail: str) -> None:
+        self._ctx.emit(fx.ResumeDelivery())
+        if self._appended_position == action.log_position:
+            self._appended_position = None
+            self._answer(log_position, detail)
+
+    def _answer(self, log_position: int | None, detail: str) -> None:
+        request_ids, self._request_ids = self._request_ids, []
+        for request_id in request_ids:
+            self._ctx.emit(fx.SnapshotAnswered(request_id, log_position, detail))
+
+    # --- what is in it
+
+    def _service_messages(self, action: _Action) -> Iterable[Message]:
+        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
+        for session in self._open_sessions(action):
+            yield wire.ClientSession(
+                cluster_session_id=session.cluster_session_id,
+                response_stream_id=session.response_stream_id,
+                response_channel=session.response_channel,
+                encoded_principal=session.encoded_principal,
+            )
+        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+
+    def _module_messages(self, action: _Action) -> Iterable[Message]:
+        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
+        yield wire.ConsensusModule(
+            next_session_id=self._sessions.next_committed_session_id,
+            next_service_session_id=_FIRST_SERVICE_SESSION_ID + 1,
+            log_service_session_id=_FIRST_SERVICE_SESSION_ID,
+            pending_message_capacity=0,
+        )
+        for session in self._open_sessions(action):
+            # A close for another reason is the leader's alone until it is delivered.
+            is_closing = session.close_reason is CloseReason.SERVICE_ACTION
+            yield wire.ClusterSession(
+                cluster_session_id=session.cluster_session_id,
+                correlation_id=session.correlation_id,
+                opened_log_position=session.opened_log_position,
+                time_of_last_activity=-1,
+                close_reason=CloseReason.SERVICE_ACTION if is_closing else None,
+                response_stream_id=session.response_stream_id,
+                response_channel=session.response_channel,
+            )
+        for correlation_id, deadline in self._timers.pending():
+            yield wire.Timer(correlation_id=CorrelationId(correlation_id), deadline=deadline)
+        yield wire.PendingMessageTracker(
+            next_service_session_id=_FIRST_SERVICE_SESSION_ID + 1,
+            log_service_session_id=_FIRST_SERVICE_SESSION_ID,
+            pending_message_capacity=0,
+            service_id=0,
+        )
+        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+
+    def _open_sessions(self, action: _Action) -> list[ClusterSession]:
+        """Sessions whose opening was delivered, by id; the leader has others already."""
+        sessions = self._sessions.sessions
+        opened = (sessions[session_id] for session_id in sorted(sessions))
+        return [session for session in opened if session.opened_log_position <= action.log_position]
+
+    def _marker(self, action: _Action, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+        config = self._ctx.config
+        return wire.SnapshotMarker(
+            type_id=type_id,
+            log_position=action.log_position,
+            leadership_term_id=TermId(action.leadership_term_id),
+            index=0,
+            mark=mark,
+            time_unit=config.time_unit,
+            app_version=config.app_version,
+        )
+
+    # --- recovery
+
+    def restore(self, snapshot: ModuleSnapshot, clients: Sequence[wire.ClientSession], timestamp: int) -> None:
+        """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
+        ctx = self._ctx
+        ctx.commit_position = snapshot.log_position
+        ctx.cluster_time = max(ctx.cluster_time, timestamp)
+        principals = {client.cluster_session_id: client.encoded_principal for client in clients}
+        sessions = [
+            ClusterSession(
+                cluster_session_id=session.cluster_session_id,
+                correlation_id=session.correlation_id,
+                opened_log_position=session.opened_log_position,
+                response_stream_id=session.response_stream_id,
+                response_channel=session.response_channel,
+                encoded_principal=principals.get(session.cluster_session_id, b""),
+                time_of_last_activity_ns=ctx.now_ns,
+                state=SessionState.OPEN if session.close_reason is None else SessionState.CLOSING,
+                close_reason=session.close_reason,
+            )
+            for session in snapshot.sessions
+        ]
+        self._sessions.restore(sessions, next_session_id=snapshot.next_session_id)
+        for timer in snapshot.timers:
+            self._timers.schedule(timer.correlation_id, timer.deadline)
+
+
+def decode_module_snapshot(messages: Sequence[Message]) -> ModuleSnapshot:
+    """Read the messages of a consensus module's snapshot, from its first marker to its last.
+
+    Raises:
+        RemoteProtocolError: they are not one, or hold what this version cannot take over.
+    """
+    begin = expect_marker(
+        messages[0] if messages else None, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN
+    )
+    end = expect_marker(messages[-1], wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+    if (begin.log_position, begin.leadership_term_id) != (end.log_position, end.leadership_term_id):
+        raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
+    modules, sessions, timers = [], [], []
+    for message in messages[1:-1]:
+        match message:
+            case wire.ConsensusModule():
+                modules.append(message)
+            case wire.ClusterSession():
+                sessions.append(message)
+            case wire.Timer():
+                timers.append(message)
+            case wire.PendingMessageTracker() | wire.ClusterMembers():
+                pass
+            case SessionMessageHeader():
+                raise RemoteProtocolError("it holds messages of services that are not in the log yet")
+            case _:
+                raise RemoteProtocolError(f"message unexpected: {type(message).__name__}")
+    if len(modules) != 1:
+        raise RemoteProtocolError(f"ConsensusModule messages={len(modules)} expected=1")
+    return ModuleSnapshot(
+        log_position=begin.log_position,
+        leadership_term_id=begin.leadership_term_id,
+        next_session_id=modules[0].next_session_id,
+        sessions=tuple(sessions),
+        timers=tuple(timers),
+    )
+
+
+def expect_marker(message: Message | None, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+    """Give the marker that this message must be.
+
+    Raises:
+        RemoteProtocolError: it is another, or no marker.
+    """
+    if isinstance(message, wire.SnapshotMarker) and (message.type_id, message.mark) == (type_id, mark):
+        return message
+    raise RemoteProtocolError(f"marker missing: type_id={type_id} mark={mark.name} actual={message!r}")

@@ -1,0 +1,182 @@
+"""What a member that starts finds of its snapshots: the newest complete set is read, what counts for nothing removed.
+
+The module's snapshot is small and read as a whole; of the service's only what the container wrote, the rest is for the
+service to load. Whatever does not check out is refused before the node takes part in anything, with what to do about
+it: the operator marks that set invalid, and the next start uses the one before it, with a longer replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from archive import Archive, Recording, RecordingDescriptor
+from archive.reader import FrameReader
+from service_api import ClusterError, RemoteProtocolError
+from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, TimeUnit
+from service_api.wire.message import Message, decode_message
+
+from ..core.recording_log import EntryType, RecordingLogEntry
+from ..core.snapshot import SERVICE_COUNT, ModuleSnapshot, decode_module_snapshot, expect_marker
+from ..messages.snapshot import (
+    CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
+    SERVICE_SNAPSHOT_MESSAGES,
+    SERVICE_SNAPSHOT_TYPE_ID,
+    ClientSession,
+    SnapshotMark,
+    SnapshotMarker,
+)
+from .recording_log_file import RecordingLogFile
+from .snapshot_recording import SnapshotReader
+
+_SNAPSHOT_STREAMS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True, frozen=True)
+class Recovered:
+    """The state that a member starts from."""
+
+    log_position: int
+    timestamp: int
+    module: ModuleSnapshot
+    clients: tuple[ClientSession, ...]
+    """The open sessions, as the service's container knew them."""
+    image: SnapshotReader
+    """What the service wrote."""
+
+
+class SnapshotSource(Protocol):
+    """An archive, or just its directory, that snapshots are read from."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the archive."""
+
+    def descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """What the catalog knows about a recording; an `ArchiveError` if it does not."""
+
+    def frames(self, recording_id: int) -> FrameReader:
+        """Read a recording that was stopped; an `ArchiveError` if it cannot be read."""
+
+
+async def load_snapshots(archive: Archive, recording_log_file: RecordingLogFile, log: Recording) -> Recovered | None:
+    """Read the newest complete set of snapshots; None if there is none.
+
+    Raises:
+        ClusterError: it cannot be used; the error says why and what to do.
+    """
+    snapshots = recording_log_file.recording_log.recovery_plan(SERVICE_COUNT).snapshots
+    if not snapshots:
+        return None
+    module_entry = snapshots[0]
+    position = module_entry.log_position
+    start_position, end_position = log.descriptor.start_position, log.append_position
+    if not start_position <= position <= end_position:
+        raise ClusterError(
+            f"the log does not hold the position of the newest snapshot: log_position={position} "
+            f"start_position={start_position} append_position={end_position} directory={archive.directory}; "
+            "restore this member's directory from a copy, or remove it to let the member catch up"
+        )
+    return await read_snapshots(archive, snapshots)
+
+
+async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLogEntry]) -> Recovered:
+    """Read a complete set, the module's entry first, up to where the service's own state begins.
+
+    Raises:
+        ClusterError: it cannot be used; the error says why and what to do.
+    """
+    module_entry, service_entry = entries
+    module = await _load_module(archive, module_entry)
+    image = _open_reader(archive, service_entry)
+    clients = await _load_clients(image, service_entry)
+    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, image)
+
+
+async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile) -> None:
+    """Remove what a crash or a failure left of snapshots that were never complete."""
+    recording_log = recording_log_file.recording_log
+    if recording_log.remove_incomplete_snapshots(SERVICE_COUNT):
+        await asyncio.get_running_loop().run_in_executor(None, recording_log_file.persist)
+    kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
+    for descriptor in archive.descriptors():
+        if descriptor.stream_id in _SNAPSHOT_STREAMS and descriptor.recording_id not in kept:
+            await archive.purge_recording(descriptor.recording_id)
+
+
+async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> ModuleSnapshot:
+    reader = _open_reader(archive, entry)
+    messages: list[Message] = []
+    while (message := await reader.decode(_decode_module_message)) is not None:
+        messages.append(message)
+        if isinstance(message, SnapshotMarker) and message.mark is SnapshotMark.END:
+            break  # what follows is the state of an extension, which there is none of here
+    try:
+        snapshot = decode_module_snapshot(messages)
+        for message in messages:
+            if isinstance(message, SnapshotMarker):
+                _check_marker(message, entry)
+    except RemoteProtocolError as error:
+        raise _unusable(archive, entry, str(error)) from error
+    return snapshot
+
+
+async def _load_clients(reader: SnapshotReader, entry: RecordingLogEntry) -> tuple[ClientSession, ...]:
+    """Read what the container wrote, up to and with its last marker."""
+    clients: list[ClientSession] = []
+    try:
+        marker = expect_marker(
+            await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
+        )
+        _check_marker(marker, entry)
+        while isinstance(message := await reader.decode(_decode_service_message), ClientSession):
+            clients.append(message)
+        _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry)
+    except RemoteProtocolError as error:
+        raise reader.unusable(str(error)) from error
+    return tuple(clients)
+
+
+def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry) -> None:
+    actual = (marker.log_position, marker.leadership_term_id)
+    expected = (entry.log_position, entry.leadership_term_id)
+    if actual != expected:
+        raise RemoteProtocolError(f"(log_position, leadership_term_id)={actual} expected={expected}")
+    if marker.time_unit not in (None, TimeUnit.MILLIS):
+        raise RemoteProtocolError(f"time_unit={marker.time_unit.name} expected={TimeUnit.MILLIS.name}")
+
+
+def _open_reader(archive: SnapshotSource, entry: RecordingLogEntry) -> SnapshotReader:
+    stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if entry.service_id < 0 else SERVICE_SNAPSHOT_STREAM_ID
+    try:
+        descriptor = archive.descriptor(entry.recording_id)
+        if descriptor.stream_id != stream_id:
+            raise RemoteProtocolError(f"stream_id={descriptor.stream_id} expected={stream_id}")
+        frames = archive.frames(entry.recording_id)
+    except ClusterError as error:
+        raise _unusable(archive, entry, str(error)) from error
+    return SnapshotReader(frames, lambda reason: _unusable(archive, entry, reason))
+
+
+def _unusable(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) -> ClusterError:
+    directory = archive.directory.parent
+    return ClusterError(
+        f"snapshot cannot be used: log_position={entry.log_position} service_id={entry.service_id} "
+        f"recording_id={entry.recording_id}: {reason}; run `quorate snapshot invalidate {directory}`, then start "
+        "again: the snapshot before it is used, or the whole log"
+    )
+
+
+def _decode_module_message(data: bytes) -> Message:
+    return decode_message(data, registry=CONSENSUS_MODULE_SNAPSHOT_MESSAGES)
+
+
+def _decode_service_message(data: bytes) -> Message:
+    return decode_message(data, registry=SERVICE_SNAPSHOT_MESSAGES)

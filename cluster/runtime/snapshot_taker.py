@@ -1,0 +1,118 @@
+"""Takes the snapshots that the consensus module asks for: the service's first, then the module's.
+
+It runs beside the turns. Delivery stands still meanwhile, so the service's state does not change, however often the
+loop goes round; elections, heartbeats and the log go on. A service that raises costs this member the snapshot and
+nothing else. A disk that fails stops the node, as it does anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from archive import Archive, ArchiveError
+from service_api import invariant
+from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from service_api.wire.message import Message
+
+from ..core import effects as fx
+from ..core import events as ev
+from ..service.agent import ClusteredServiceAgent
+from .activities import ActivityScope
+from .snapshot_recording import SnapshotWriter
+
+logger = structlog.get_logger()
+
+
+class SnapshotTaker:
+    """Records one snapshot at a time."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        service: ClusteredServiceAgent,
+        *,
+        post: Callable[[object], None],
+        on_failed: Callable[[BaseException], None],
+        monotonic_ns: Callable[[], int],
+        tasks: ActivityScope,
+    ) -> None:
+        self._archive = archive
+        self._service = service
+        self._post = post
+        self._on_failed = on_failed
+        self._monotonic_ns = monotonic_ns
+        self._tasks = tasks
+
+    def __repr__(self) -> str:
+        return f"<SnapshotTaker {self._service!r}>"
+
+    def take(self, effect: fx.TakeSnapshot) -> None:
+        """Begin to record the snapshot; how it ends comes back as an event."""
+        self._tasks.create_task(self._take(effect), name=f"snapshot-{effect.log_position}")
+
+    async def _take(self, effect: fx.TakeSnapshot) -> None:
+        began_ns = self._monotonic_ns()
+        logger.info("snapshot.started", log_position=effect.log_position, leadership_term_id=effect.leadership_term_id)
+        try:
+            service_id = await self._record(
+                SERVICE_SNAPSHOT_STREAM_ID, "service-0-snapshot", effect.service_messages, self._service.take_snapshot
+            )
+            invariant(
+                self._service.log_position == effect.log_position,
+                "delivery stands still while a snapshot is taken",
+                log_position=self._service.log_position,
+                expected=effect.log_position,
+            )
+            module_id = await self._record(
+                CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, "consensus-module-snapshot", effect.module_messages, _nothing_else
+            )
+        except _ServiceFailedError as error:
+            cause = error.__cause__
+            logger.error("snapshot.failed", log_position=effect.log_position, error=repr(cause), exc_info=cause)
+            self._post(ev.SnapshotFailed(effect.log_position, f"the service failed: {cause!r}"))
+            return
+        except Exception as error:
+            self._on_failed(error)
+            return
+        logger.info(
+            "snapshot.taken",
+            log_position=effect.log_position,
+            service_recording_id=service_id,
+            module_recording_id=module_id,
+            length_bytes=self._archive.recorded_position(service_id),
+            duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
+        )
+        self._post(ev.SnapshotTaken(effect.log_position, (service_id,), module_id))
+
+    async def _record(
+        self,
+        stream_id: int,
+        alias: str,
+        messages: tuple[Message, ...],
+        write_rest: Callable[[SnapshotWriter], Awaitable[None]],
+    ) -> int:
+        """Record one snapshot, durably; give the id of the recording."""
+        writer = await SnapshotWriter.start(
+            self._archive, stream_id=stream_id, alias=alias, monotonic_ns=self._monotonic_ns
+        )
+        for message in messages:
+            await writer.offer(message.encode())
+        try:
+            await write_rest(writer)
+        except ArchiveError:
+            raise
+        except Exception as error:
+            # What there is of it is in no recording log: should this not be reached, the next start removes it.
+            await self._archive.purge_recording(await writer.finish())
+            raise _ServiceFailedError from error
+        return await writer.finish()
+
+
+class _ServiceFailedError(Exception):
+    """The service raised while it wrote its snapshot; the cause says what."""
+
+
+async def _nothing_else(writer: SnapshotWriter) -> None:
+    """The snapshot of a consensus module ends with its last marker."""

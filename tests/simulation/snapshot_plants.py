@@ -1,0 +1,91 @@
+"""Planted bugs in what a snapshot holds, when it counts, and where the log goes on behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cluster.core.sessions import ClusterSession, SessionManager
+from cluster.core.snapshot import ModuleSnapshot, SnapshotControl
+from cluster.core.timers import TimerService
+from cluster.messages.log import ClusterActionRequest
+from cluster.messages.snapshot import ClientSession
+from cluster.runtime.snapshot_recording import SnapshotWriter
+from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from service_api.types import TermId
+
+from .plant import SNAPSHOT_HUNT_OPTIONS, Plant, Planting
+
+
+def _count_what_is_not_durable(planting: Planting) -> None:
+    """The recording log names a snapshot of which the last bytes are with the kernel, or not even there."""
+
+    async def finish(self: SnapshotWriter) -> int:
+        planting.ran()
+        return self.recording.recording_id
+
+    planting.replace(SnapshotWriter, "finish", finish)
+
+
+def _vote_as_the_snapshot_did(planting: Planting) -> None:
+    real = SnapshotControl.restore
+
+    def restore(
+        self: SnapshotControl, snapshot: ModuleSnapshot, clients: Sequence[ClientSession], timestamp: int
+    ) -> None:
+        real(self, snapshot, clients, timestamp)
+        if self._ctx.candidate_term_id > snapshot.leadership_term_id:
+            planting.ran()
+            self._ctx.candidate_term_id = TermId(snapshot.leadership_term_id)
+
+    planting.replace(SnapshotControl, "restore", restore)
+
+
+def _replay_what_the_snapshot_holds(planting: Planting) -> None:
+    def start_from(self: BoundedLogAdapter, position: int) -> None:
+        planting.ran()
+
+    planting.replace(BoundedLogAdapter, "start_from", start_from)
+
+
+def _deliver_while_a_snapshot_is_taken(planting: Planting) -> None:
+    real = SnapshotControl.on_replay_action
+
+    def on_replay_action(self: SnapshotControl, event: ClusterActionRequest, end_position: int) -> bool:
+        if real(self, event, end_position):
+            planting.ran()
+        return False
+
+    planting.replace(SnapshotControl, "on_replay_action", on_replay_action)
+
+
+def _forget_timers(planting: Planting) -> None:
+    def pending(self: TimerService) -> list[tuple[int, int]]:
+        if self._deadlines:
+            planting.ran()
+        return []
+
+    planting.replace(TimerService, "pending", pending)
+
+
+def _give_a_session_id_again(planting: Planting) -> None:
+    real: Any = SessionManager.restore
+
+    def restore(self: SessionManager, sessions: Iterable[ClusterSession], *, next_session_id: int) -> None:
+        planting.ran()
+        real(self, sessions, next_session_id=max(1, next_session_id - 1))
+
+    planting.replace(SessionManager, "restore", restore)
+
+
+PLANTS = tuple(
+    Plant(name, class_number, rule, break_it, options=SNAPSHOT_HUNT_OPTIONS)
+    for name, class_number, rule, break_it in (
+        ("snapshot-not-durable", 7, "a snapshot counts once it is complete and durable", _count_what_is_not_durable),
+        ("snapshot-term-back", 11, "a snapshot never takes the term back", _vote_as_the_snapshot_did),
+        ("snapshot-replayed-too", 12, "a replay begins where the snapshot ends", _replay_what_the_snapshot_holds),
+        ("snapshot-timers-lost", 25, "timers are in snapshots", _forget_timers),
+        ("snapshot-moves-on", 31, "delivery stands still for a snapshot", _deliver_while_a_snapshot_is_taken),
+        ("snapshot-id-again", 31, "session ids go on behind a snapshot", _give_a_session_id_again),
+    )
+)
