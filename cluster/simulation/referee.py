@@ -103,6 +103,8 @@ class Referee:
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
         self._votes: dict[tuple[MemberId, int], int] = {}
+        self._committed_in: dict[int, int] = {}
+        """How far the log was committed by members of each term that committed any of it first."""
         self._reports: dict[MemberId, tuple[int, int]] = {}
         """The last position that each member has reported, and in which term."""
         self._paths: dict[tuple[int, int], Path] = {}
@@ -252,6 +254,7 @@ class Referee:
             if disk is holder.machine.disk and held_position >= since:
                 self._hold(holder, position)
         self.committed += data
+        self._committed_in[report[0]] = position
         self.counts.committed_bytes = len(self.committed)
 
     def _on_leader(self, member: Member) -> None:
@@ -263,12 +266,14 @@ class Referee:
         expect(
             leader_id == member.member_id, "one leader per term", term=term_id, leaders=(leader_id, member.member_id)
         )
+        # A leader may come late: what a higher term has committed meanwhile is not its own.
+        required = max((end for term, end in self._committed_in.items() if term < term_id), default=0)
         expect(
-            member.member_id in self.damaged or self.has_committed(member),
+            member.member_id in self.damaged or self._durable_log(member, 0, required) == self.committed[:required],
             "a leader has everything that was ever committed",
             member=member.member_id,
             term=term_id,
-            committed=len(self.committed),
+            committed=required,
             append_position=ctx.append_position,
         )
 

@@ -233,6 +233,7 @@ def test_a_member_that_says_it_leads_is_looked_at(small: SmallCluster) -> None:
 
 
 def test_a_leader_without_everything_that_was_committed_is_told(small: SmallCluster) -> None:
+    small.referee._committed_in = {-1: len(small.referee.committed)}  # in an earlier term
     damage(small.leader, 100)
 
     with pytest.raises(RuleBroken, match="a leader has everything that was ever committed"):
@@ -241,9 +242,18 @@ def test_a_leader_without_everything_that_was_committed_is_told(small: SmallClus
 
 def test_a_leader_that_lacks_the_end_of_what_was_committed_is_told(small: SmallCluster) -> None:
     small.referee.committed += b"more"
+    small.referee._committed_in = {-1: len(small.referee.committed)}
 
     with pytest.raises(RuleBroken, match="a leader has everything that was ever committed"):
         small.referee._on_leader(small.leader)
+
+
+def test_a_leader_that_comes_late_need_not_have_what_a_later_term_committed(small: SmallCluster) -> None:
+    """Found by seed 112110101: it won term 10, stood still, and went on when term 11 had long committed more."""
+    small.referee.committed += b"more"
+    small.referee._committed_in[99] = len(small.referee.committed)
+
+    small.referee._on_leader(small.leader)
 
 
 # --- what members say
