@@ -357,6 +357,8 @@ class Referee:
 
     def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
         """Runs inside a service's callback: what is found is kept until the next look."""
+        if member.node is None:
+            return  # its machine lost power in the middle of this callback: nobody hears of what is left of it
         try:
             expect(
                 position <= len(self.committed) or self._is_committing(member, position),
