@@ -33,10 +33,10 @@ from . import effects as fx
 from . import events as ev
 from .context import ConsensusContext
 from .election import Election
+from .election_ballot import compare_own_log
 from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
-from .members import compare_log
 from .reason import Reason
 from .reason import ReasonKind as K
 from .sessions import SessionManager
@@ -226,13 +226,7 @@ class ConsensusModule:
                 member.log_position = message.log_position
                 dialogue.send_new_leadership_term(ctx, member, is_startup=False)
             return
-        order = compare_log(
-            ctx.log_leadership_term_id,
-            ctx.append_position,
-            message.log_leadership_term_id,
-            message.log_position,
-        )
-        comparison = "an older log" if order > 0 else "a log that is no older"
+        comparison = "an older log" if compare_own_log(ctx, message) > 0 else "a log that is no older"
         self._begin_election(
             Reason(
                 K.HIGHER_TERM_CANDIDATE,

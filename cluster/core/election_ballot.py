@@ -116,13 +116,7 @@ class BallotPhase(ABC):
         if message.candidate_term_id <= ctx.candidate_term_id:
             self._refuse_vote(message, Reason(K.VOTED_IN_TERM, candidate_term_id=ctx.candidate_term_id))
             return
-        order = compare_log(
-            ctx.log_leadership_term_id,
-            ctx.append_position,
-            message.log_leadership_term_id,
-            message.log_position,
-        )
-        if order > 0:
+        if compare_own_log(ctx, message) > 0:
             ctx.heed_candidate_term(message.candidate_term_id)
             self._refuse_vote(message, own_log_newer(ctx, message))
             reason = Reason(
@@ -337,6 +331,13 @@ class BallotPhase(ABC):
         me.log_leadership_term_id = ctx.log_leadership_term_id
         me.log_position = ctx.append_position
         me.has_franchise = True  # without it, it stands for an empty log only
+
+
+def compare_own_log(ctx: ConsensusContext, message: RequestVote) -> int:
+    """Compare this member's log with the candidate's: positive when this one is newer."""
+    return compare_log(
+        ctx.log_leadership_term_id, ctx.append_position, message.log_leadership_term_id, message.log_position
+    )
 
 
 def own_log_newer(ctx: ConsensusContext, message: RequestVote) -> Reason:

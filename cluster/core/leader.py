@@ -221,19 +221,18 @@ class LeaderTerm:
 
     def _append_new_leadership_term_event(self) -> None:
         ctx = self._ctx
-        event = NewLeadershipTermEvent(
-            leadership_term_id=ctx.leadership_term_id,
-            log_position=0,
-            timestamp=ctx.stamp(),
-            term_base_log_position=ctx.term_base_log_position,
-            leader_member_id=ctx.config.member_id,
-            log_session_id=ctx.log_session_id,
-            time_unit=ctx.config.time_unit,
-            app_version=ctx.config.app_version,
+        self.publisher.append_positioned(
+            NewLeadershipTermEvent(
+                leadership_term_id=ctx.leadership_term_id,
+                log_position=0,
+                timestamp=ctx.stamp(),
+                term_base_log_position=ctx.term_base_log_position,
+                leader_member_id=ctx.config.member_id,
+                log_session_id=ctx.log_session_id,
+                time_unit=ctx.config.time_unit,
+                app_version=ctx.config.app_version,
+            )
         )
-        # The entry holds its own end position; its length does not depend on it.
-        end_position = self.publisher.end_position_of(len(event.encode()))
-        self.publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())
 
     def _fire_timers(self) -> None:
         ctx = self._ctx

@@ -30,6 +30,7 @@ from service_api.wire.frame import (
     term_of,
 )
 
+from ..messages.log import ClusterActionRequest, NewLeadershipTermEvent
 from .log_buffer import LogBuffer
 
 PREFIX_LENGTH: Final = 24
@@ -196,11 +197,14 @@ class LogPublisher:
         self.log_buffer.append(bytes(run))
         return self.log_buffer.append_position
 
-    def end_position_of(self, message_length: int) -> int:
-        """Compute where a message of this length would end if it were appended now.
+    def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest) -> int:
+        """Append an entry that holds its own end position, whatever it says of that. Returns the end position."""
+        # The length of the entry does not depend on it.
+        end_position = self.end_position_of(len(event.encode()))
+        return self.append_message(event.model_copy(update={"log_position": end_position}).encode())
 
-        Entries that carry their own end position are encoded with it before they are appended.
-        """
+    def end_position_of(self, message_length: int) -> int:
+        """Compute where a message of this length would end if it were appended now."""
         length = self.framed_length(message_length)
         _, term_offset = self._place()
         remaining = self._term_length_bytes - term_offset

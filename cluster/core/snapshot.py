@@ -100,16 +100,15 @@ class SnapshotControl:
 
     def _append_action(self, publisher: LogPublisher) -> int:
         ctx = self._ctx
-        event = ClusterActionRequest(
-            leadership_term_id=ctx.leadership_term_id,
-            log_position=0,
-            timestamp=ctx.stamp(),
-            action=ClusterAction.SNAPSHOT,
-            flags=CLUSTER_ACTION_FLAGS_DEFAULT,
+        return publisher.append_positioned(
+            ClusterActionRequest(
+                leadership_term_id=ctx.leadership_term_id,
+                log_position=0,
+                timestamp=ctx.stamp(),
+                action=ClusterAction.SNAPSHOT,
+                flags=CLUSTER_ACTION_FLAGS_DEFAULT,
+            )
         )
-        # The entry holds its own end position; its length does not depend on it.
-        end_position = publisher.end_position_of(len(event.encode()))
-        return publisher.append_message(event.model_copy(update={"log_position": end_position}).encode())
 
     # --- every member, in log order
 
