@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -25,7 +25,10 @@ _BASE_PORT: Final = 20_110
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Settings:
-    """What the members of one simulated cluster are told. Times in milliseconds, lengths in bytes."""
+    """What the members of one simulated cluster are told, by the names of `NodeConfig`.
+
+    Times in milliseconds, lengths in bytes.
+    """
 
     member_count: int = 3
     leader_heartbeat_timeout_ms: int = 2_000
@@ -112,24 +115,15 @@ class SimulatedCluster:
         return tuple(member.config.me.ingress for member in self.members.values())
 
     def _make_member(self, number: int) -> Member:
-        settings = self.settings
         machine = self._make_machine(f"member-{number}")
+        told = asdict(self.settings)
+        del told["member_count"]
         config = NodeConfig(
             member_id=number,
             members=parse_members(self._members_text),
             directory=DIRECTORY,
             service="simulation:Service",
-            file_sync_level=settings.file_sync_level,
-            term_length_bytes=settings.term_length_bytes,
-            segment_length_bytes=settings.segment_length_bytes,
-            mtu_length_bytes=settings.mtu_length_bytes,
-            startup_canvass_timeout_ms=settings.startup_canvass_timeout_ms,
-            election_timeout_ms=settings.election_timeout_ms,
-            election_status_interval_ms=settings.election_status_interval_ms,
-            leader_heartbeat_timeout_ms=settings.leader_heartbeat_timeout_ms,
-            leader_heartbeat_interval_ms=settings.leader_heartbeat_interval_ms,
-            session_timeout_ms=settings.session_timeout_ms,
-            ingress_window_bytes=settings.ingress_window_bytes,
+            **told,
         )
         member = Member(machine, config)
         machine.on_exit = lambda error: self._on_exit(member, error)

@@ -114,26 +114,26 @@ class Machine:
 
     def kill(self) -> None:
         """End the process at once; what it wrote stays with the kernel."""
-        loop, self.loop = self.loop, None
-        if loop is None:
-            return
-        loop.kill()
-        self._graves.append(loop)
-        self.clock.ahead_ns = 0
-        self._network.close_process(loop)
-        self.disk.crash_process()
+        loop = self._end_process()
+        if loop is not None:
+            self._network.close_process(loop)
+            self.disk.crash_process()
 
     def lose_power(self, keep: Callable[[], bool]) -> None:
         """End everything at once; of what was not synced only what `keep` says survives."""
-        loop, self.loop = self.loop, None
+        self._end_process()
         self.has_power = False
         self._boot_count += 1
+        self._network.lose_power(self.address)
+        self.disk.crash(keep)
+
+    def _end_process(self) -> SimulatedLoop | None:
+        loop, self.loop = self.loop, None
         if loop is not None:
             loop.kill()
             self._graves.append(loop)
-        self.clock.ahead_ns = 0
-        self._network.lose_power(self.address)
-        self.disk.crash(keep)
+            self.clock.ahead_ns = 0
+        return loop
 
     def regain_power(self) -> None:
         """Start the machine, without a process."""
