@@ -385,7 +385,7 @@ class Nemesis:
     def _short_write(self, random: Random) -> bool:
         """The disk takes less than it is given, for a while."""
         disk = self._member(random).machine.disk
-        disk.write_limit_bytes = random.choice((40, 100, 700))
+        disk.write_limit_bytes = random.choice((200, 400, 700))
         self._after(self._duration_ns(random, 0.5), self._mend_writes, disk)
         return True
 
