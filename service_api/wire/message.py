@@ -111,6 +111,13 @@ class ClusterMessage(Message):
     SCHEMA_VERSION: ClassVar[int] = 16
 
 
+class QuorateMessage(Message):
+    """A message that Aeron has no counterpart of, in a schema of our own: no tool of Aeron's takes it for another."""
+
+    SCHEMA_ID: ClassVar[int] = 811
+    SCHEMA_VERSION: ClassVar[int] = 0
+
+
 Registry = Mapping[int, type[Message]]
 """Message classes by `registry_key`: what a link accepts."""
 
