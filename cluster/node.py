@@ -28,8 +28,10 @@ from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
+from .plugin_loading import load_authorisation
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
+from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
 from .runtime.host import Host
@@ -469,6 +471,7 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
         members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
+        authorisation=GuardedAuthorisation(load_authorisation(config.authorisation, config.service_dir)),
         append_position=recording.append_position,
         log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
         leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
