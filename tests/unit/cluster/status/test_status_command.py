@@ -86,7 +86,11 @@ def test_members_come_from_the_environment_or_the_nodes_own_file(tmp_path: Path)
 
 def test_the_exit_status_tells_no_answer_no_leader_and_no_majority_apart() -> None:
     """As `quorate health` does."""
-    leader, follower, down = answered(member_status(1, state="LEADER")), answered(member_status(0)), failed(2, Outcome.REFUSED)
+    leader, follower, down = (
+        answered(member_status(1, state="LEADER")),
+        answered(member_status(0)),
+        failed(2, Outcome.REFUSED),
+    )
     alone = answered(member_status(0, state="CANVASS", leader=None))
 
     assert exit_status(make_report([follower, leader, down], asked_at_ms=0)) == 0
