@@ -81,6 +81,7 @@ class NodeConfig(BaseSettings):
     leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader is lost")] = 2_000
     leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
+    termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
 

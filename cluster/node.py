@@ -11,7 +11,8 @@ import contextlib
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any, Final
 
 import structlog
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
-from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
+from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
 from service_api.types import (
     LOG_STREAM_ID,
     NULL_VALUE,
@@ -31,17 +32,18 @@ from service_api.types import (
 )
 
 from .config import NodeConfig
+from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
+from .core.control_toggle import ActionStep, ControlToggle
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
-from .operations import Operation, OperationProgress, OperationRequest, Step
+from .operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
 from .plugin_loading import load_authorisation
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
-from .runtime.answering import answering_once
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
@@ -265,7 +267,7 @@ class Node:
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
-            answerers={OPERATION_STREAM_ID: answering_once(self._answer_operation)},
+            answerers={OPERATION_STREAM_ID: self._answer_operation},
         )
         snapshots = SnapshotTaker(
             self._archive,
@@ -298,36 +300,70 @@ class Node:
 
         Raises:
             NotLeaderError: another member leads, or none.
+            ActionRefusedError: it will not be taken, as things are.
             ClusterError: the snapshot was not taken here, or it is not known whether it will be.
         """
+        return await self._run_action(ControlToggle.SNAPSHOT)
+
+    async def take_standby_snapshot(self) -> int:
+        """Have standby nodes, which this cluster has none of itself, take a snapshot. Otherwise as `take_snapshot`."""
+        return await self._run_action(ControlToggle.STANDBY_SNAPSHOT)
+
+    async def suspend(self) -> int:
+        """Have the cluster take no input until `resume`; clients wait. Otherwise as `take_snapshot`."""
+        return await self._run_action(ControlToggle.SUSPEND)
+
+    async def resume(self) -> int:
+        """Have a suspended cluster go on. Otherwise as `take_snapshot`."""
+        return await self._run_action(ControlToggle.RESUME)
+
+    async def shutdown(self) -> int:
+        """Stop every member at one position, each with a snapshot of it. Otherwise as `take_snapshot`.
+
+        `run` ends on every member; here, which leads, last.
+        """
+        return await self._run_action(ControlToggle.SHUTDOWN)
+
+    async def abort(self) -> int:
+        """Stop every member at one position, without a snapshot. Otherwise as `shutdown`."""
+        return await self._run_action(ControlToggle.ABORT)
+
+    async def _run_action(self, action: ControlToggle) -> int:
         if self.module.leader is None:
             endpoints = [member.ingress for member in self._config.members]
             raise NotLeaderError(self.module.ctx.leader_member_id, endpoints)
-        answer = await self.agent.request_snapshot()
-        if answer.log_position is None:
-            raise ClusterError(f"no snapshot: {answer.detail}")
-        return answer.log_position
+        async with aclosing(self.agent.run_action(action)) as steps:
+            *_, last = [step async for step in steps]
+        if last.step is ActionStep.REFUSED:
+            raise ActionRefusedError(f"{action.name} refused: {last.detail}")
+        if last.step is not ActionStep.DONE or last.log_position is None:
+            raise ClusterError(f"{action.name} {last.step}: {last.detail}")
+        return last.log_position
 
-    async def _answer_operation(self, request: bytes) -> bytes:
-        """Take a snapshot for whoever asks on the consensus endpoint."""
-        member_id = self._config.member_id
+    async def _answer_operation(self, request: bytes) -> AsyncGenerator[bytes, None]:
+        """Do what somebody on the consensus endpoint asks for, and tell each step."""
         try:
-            OperationRequest.model_validate_json(request)
-            position, step, detail = await self.take_snapshot(), Step.DONE, "snapshot taken"
-        except (ClusterError, ValidationError) as error:
-            position, step, detail = None, Step.FAILED, printable_line(str(error))
-        answer = OperationProgress(
-            member_id=member_id,
-            operation=Operation.SNAPSHOT,
-            step=step,
-            log_position=position,
-            detail=detail,
-            is_final=True,
+            operation = OperationRequest.model_validate_json(request).operation
+        except ValidationError as error:
+            raise RemoteProtocolError(f"no operation: errors={error.error_count()}") from None
+        async with aclosing(self.agent.run_action(ControlToggle[operation.name])) as steps:
+            async for step in steps:
+                yield self._describe_step(operation, step)
+
+    def _describe_step(self, operation: Operation, step: fx.ActionProgressed) -> bytes:
+        progress = OperationProgress(
+            operation=operation,
+            step=step.step,
+            member_id=self._config.member_id if step.member_id is None else step.member_id,
+            log_position=step.log_position,
+            detail=printable_line(step.detail),
+            is_final=step.is_final,
         )
-        return answer.model_dump_json().encode()
+        return progress.model_dump_json().encode()
 
     def stop(self) -> None:
         """Stop this member in order."""
+        self.module.actions.quit()
         self.agent.terminate(None)
 
     async def _listen(self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope) -> None:
@@ -476,6 +512,7 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
             election_status_interval_ns=config.election_status_interval_ms * _NS_PER_MS,
             leader_heartbeat_timeout_ns=config.leader_heartbeat_timeout_ms * _NS_PER_MS,
             leader_heartbeat_interval_ns=config.leader_heartbeat_interval_ms * _NS_PER_MS,
+            termination_timeout_ns=config.termination_timeout_ms * _NS_PER_MS,
             session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
             session_limit=config.session_limit,
             initial_term_id=recording.descriptor.initial_term_id,

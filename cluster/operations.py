@@ -16,27 +16,29 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from service_api import ClusterError
 from service_api.types import OPERATION_STREAM_ID
 
+from .core.control_toggle import ActionStep
 from .status import Id, Line, Outcome, Position, StatusQueryError, query_documents
 
 
-class Operation(StrEnum):
-    """What a cluster can be asked to do."""
+class ActionRefusedError(ClusterError):
+    """The cluster will not do what it was asked for, as things are; nothing was done."""
 
+
+class Operation(StrEnum):
+    """What a cluster can be asked to do. The names are those of `ControlToggle`."""
+
+    SUSPEND = "suspend"
+    """Take no input until it is resumed; clients wait."""
+    RESUME = "resume"
+    """End a suspension."""
     SNAPSHOT = "snapshot"
     """Every member takes a snapshot at one log position."""
-
-
-class Step(StrEnum):
-    """How far an operation has come."""
-
-    REFUSED = "refused"
-    """Nothing was done, and nothing will be."""
-    APPENDED = "appended"
-    """The leader has put it into its log; it may not commit."""
-    DONE = "done"
-    """The member that answers has done it."""
-    FAILED = "failed"
-    """It was not done here; other members may have done it."""
+    SHUTDOWN = "shutdown"
+    """Every member takes a snapshot at one log position, and stops there."""
+    ABORT = "abort"
+    """Every member stops at one log position, without a snapshot."""
+    STANDBY_SNAPSHOT = "standby-snapshot"
+    """Nodes that stand by take a snapshot; members do not."""
 
 
 class OperationRequest(BaseModel):
@@ -52,14 +54,14 @@ class OperationProgress(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    member_id: Id
-    """Who answers: only the leader takes requests."""
     operation: Operation
-    step: Step
+    step: ActionStep
+    member_id: Id
+    """Whom the step is about: the leader, which answers, or the follower that has acknowledged."""
     log_position: Position | None
     """Where in the log the operation is, once it is there."""
     detail: Line
-    """Why it was refused or failed; otherwise what was done."""
+    """Why it was refused or failed; otherwise what was done or is known."""
     is_final: bool
     """Whether this is the last step of the answer."""
 

@@ -25,12 +25,15 @@ from ..messages.consensus import (
     NewLeadershipTerm,
     RequestVote,
     StopCatchup,
+    TerminationAck,
+    TerminationPosition,
     Vote,
 )
 from ..messages.log import ClusterActionRequest, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from . import dialogue
 from . import effects as fx
 from . import events as ev
+from .actions import ActionControl
 from .context import ConsensusContext
 from .election import Election
 from .election_ballot import compare_own_log
@@ -69,6 +72,8 @@ class ConsensusModule:
         self.sessions = SessionManager(ctx)
         self.timers = TimerService()
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers)
+        self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
+        self.snapshots.on_finished = self.actions.on_snapshot_finished
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
@@ -95,12 +100,16 @@ class ConsensusModule:
             ev.LogImageClosed: self._on_log_image_closed,
             ev.CatchupImageAvailable: self._on_catchup_available,
             ev.LiveJoined: self._on_live_joined,
-            ev.SnapshotRequested: self._on_snapshot_requested,
+            TerminationPosition: self._on_termination_position,
+            TerminationAck: self._on_termination_ack,
+            ev.ActionRequested: self.actions.on_request,
+            ev.DeliveredTo: self.actions.on_delivered,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
             ev.ClientConnect: self._on_client_connect,
             ev.ClientKeepAlive: self._on_client_keep_alive,
             ev.ClientClose: self._on_client_close,
+            ev.ClientAdmin: self._on_client_admin,
             ev.ClientStray: self._on_client_stray,
             ev.ClientDisconnected: self._on_client_disconnected,
         }
@@ -116,13 +125,17 @@ class ConsensusModule:
         """Begin the first election of this process."""
         self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
         self.ctx.me.is_reachable = True
+        self.actions.start()
         self._begin_election(Reason(K.NODE_STARTED), is_node_startup=True)
 
     def step(self, event: object, *, now_ns: int, timestamp: int) -> None:
         """Take in one message or event. Unknown types are a bug of the caller and raise KeyError."""
         self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
-        self._handlers[type(event)](event)
+        self._dispatch(event)
         self._settle()
+
+    def _dispatch(self, event: object) -> None:
+        self._handlers[type(event)](event)
 
     def poll(self, *, now_ns: int, timestamp: int) -> None:
         """Do what time alone has made due."""
@@ -134,9 +147,7 @@ class ConsensusModule:
             return
         term = self.leader or self.follower
         assert term is not None
-        reason = term.poll()
-        if reason is not None:
-            self._begin_election(reason)
+        self._begin_election_if(term.poll())
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would do anything."""
@@ -166,7 +177,7 @@ class ConsensusModule:
 
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A cluster action. True if nothing behind it may be delivered before `ResumeDelivery`."""
-        return self.snapshots.on_replay_action(event, end_position)
+        return self.actions.on_replay_action(event, end_position)
 
     def on_service_close_session(self, session_id: ClusterSessionId) -> None:
         """The service asked for a session to be closed."""
@@ -180,7 +191,7 @@ class ConsensusModule:
         self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
-        self.snapshots.roll_back()
+        self.actions.roll_back()
         self.last_election = LastElection(reason, self.ctx.now_ns)
         self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
         self.election.poll()
@@ -196,13 +207,17 @@ class ConsensusModule:
         self.last_election.closed_ns = ctx.now_ns
         self.last_election.leadership_term_id = ctx.leadership_term_id
         if ctx.role is Role.LEADER:
-            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self._last_activity_ns)
+            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self._last_activity_ns, self.actions)
             self.leader.poll()
         else:
             self.follower = FollowerTerm(ctx)
 
     def _begin_election_if(self, reason: Reason | None) -> None:
-        if reason is not None:
+        if reason is None:
+            return
+        if self.actions.may_ignore(reason):
+            self.ctx.time_of_last_leader_ns = self.ctx.now_ns
+        else:
             self._begin_election(reason)
 
     # --- consensus messages
@@ -280,6 +295,15 @@ class ConsensusModule:
         if self.election is not None and message.follower_member_id == self.ctx.config.member_id:
             self.election.on_stop_catchup(message)
 
+    def _on_termination_position(self, message: TerminationPosition) -> None:
+        if self.follower is not None:
+            self.follower.on_termination_position(message)
+            self.actions.on_termination_position(message)
+
+    def _on_termination_ack(self, message: TerminationAck) -> None:
+        if self.leader is not None:
+            self.actions.on_termination_ack(message)
+
     # --- events
 
     def _on_link_changed(self, event: ev.LinkChanged) -> None:
@@ -288,7 +312,7 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_link_changed(event)
         elif self.follower is not None and not event.is_up and event.member_id == ctx.leader_member_id:
-            self._begin_election(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
+            self._begin_election_if(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
 
     def _on_log_stopped(self, event: ev.LogStopped) -> None:
         if self.election is not None:
@@ -330,7 +354,7 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_log_image_closed(event)
         elif self.follower is not None and event.log_session_id == self.ctx.log_session_id:
-            self._begin_election(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
+            self._begin_election_if(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
 
     def _on_catchup_available(self, event: ev.CatchupImageAvailable) -> None:
         if self.election is not None and event.log_session_id == self.ctx.log_session_id:
@@ -342,13 +366,12 @@ class ConsensusModule:
         else:
             self.ctx.members[event.member_id].live_join_position = event.position
 
-    def _on_snapshot_requested(self, event: ev.SnapshotRequested) -> None:
-        self.snapshots.on_request(event, None if self.leader is None else self.leader.publisher)
-
     # --- clients
 
     def _on_client_connect(self, event: ev.ClientConnect) -> None:
-        if self.leader is not None:
+        if self.actions.is_holding:
+            self.actions.hold(event)
+        elif self.leader is not None:
             self.leader.on_client_connect(event)
         else:
             self.sessions.on_redirect(event.connection_id, event.request)
@@ -360,8 +383,14 @@ class ConsensusModule:
             self.sessions.bind(event.connection_id, event.cluster_session_id)
 
     def _on_client_close(self, event: ev.ClientClose) -> None:
-        if self.leader is not None:
+        if self.actions.is_holding:
+            self.actions.hold(event)
+        elif self.leader is not None:
             self.leader.on_client_close(event)
+
+    def _on_client_admin(self, event: ev.ClientAdmin) -> None:
+        if self.leader is not None:
+            self.leader.on_client_admin(event)
 
     def _on_client_stray(self, event: ev.ClientStray) -> None:
         if self.leader is not None:

@@ -37,6 +37,8 @@ class ConsensusConfig:
     leader_heartbeat_interval_ns: int
     session_timeout_ns: int
     session_limit: int
+    termination_timeout_ns: int = 10_000_000_000
+    """How long a leader that stops with its cluster waits for the followers, once its own part is done."""
     initial_term_id: int = 0
     term_length_bytes: int
     mtu_length_bytes: int

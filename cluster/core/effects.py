@@ -15,6 +15,7 @@ from service_api import Role
 from service_api.types import MemberId, RecordingId
 from service_api.wire.message import Message
 
+from .control_toggle import ActionStep
 from .election_state import ElectionState
 from .reason import Reason
 
@@ -172,12 +173,48 @@ class ResumeDelivery:
 
 
 @dataclass(slots=True)
-class SnapshotAnswered:
-    """What became of a request for a snapshot: the position of the one taken here, or None and why."""
+class ActionProgressed:
+    """One step of an action, for the tool that asked for it."""
 
     request_id: int
+    step: ActionStep
     log_position: int | None
     detail: str
+    member_id: int | None
+    """The follower that the step is about; None for the leader's own."""
+    is_final: bool
+
+
+@dataclass(slots=True)
+class ModuleStateChanged:
+    """What the consensus module does changed: one log line."""
+
+    old: str
+    new: str
+    reason: str
+    leadership_term_id: int
+
+
+@dataclass(slots=True)
+class HoldIngress:
+    """Read no client, or read them again."""
+
+    is_held: bool
+
+
+@dataclass(slots=True)
+class AwaitDelivery:
+    """Say with `DeliveredTo` when everything up to a position is delivered."""
+
+    position: int
+
+
+@dataclass(slots=True)
+class Terminate:
+    """Stop this node in order: the cluster stops."""
+
+    log_position: int
+    reason: str
 
 
 @dataclass(slots=True)
@@ -269,7 +306,11 @@ Effect = (
     | CommitAdvanced
     | TakeSnapshot
     | ResumeDelivery
-    | SnapshotAnswered
+    | ActionProgressed
+    | ModuleStateChanged
+    | HoldIngress
+    | AwaitDelivery
+    | Terminate
     | RoleChanged
     | StateChanged
     | ElectionStarted

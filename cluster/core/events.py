@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service_api.types import ClusterSessionId, MemberId
-from service_api.wire.session import SessionConnectRequest
+from service_api.types import ClusterSessionId, CorrelationId, MemberId
+from service_api.wire.session import AdminRequest, SessionConnectRequest
+
+from .control_toggle import ControlToggle
 
 
 @dataclass(slots=True)
@@ -101,11 +103,27 @@ class LiveJoined:
     position: int
 
 
-@dataclass(slots=True)
-class SnapshotRequested:
-    """Somebody wants the cluster to take a snapshot; `request_id` comes back with the answer."""
+@dataclass(slots=True, frozen=True)
+class AdminAsker:
+    """A client that asks for an action over its session."""
 
-    request_id: int
+    cluster_session_id: ClusterSessionId
+    correlation_id: CorrelationId
+
+
+@dataclass(slots=True)
+class ActionRequested:
+    """Somebody wants the cluster to do something; a tool's `asker`, a number, comes back with each step."""
+
+    asker: int | AdminAsker
+    action: ControlToggle
+
+
+@dataclass(slots=True)
+class DeliveredTo:
+    """Everything up to `position`, which was asked about, is delivered."""
+
+    position: int
 
 
 @dataclass(slots=True)
@@ -149,6 +167,14 @@ class ClientClose:
     connection_id: int
     leadership_term_id: int
     cluster_session_id: ClusterSessionId
+
+
+@dataclass(slots=True)
+class ClientAdmin:
+    """A client asks for an action over its session."""
+
+    connection_id: int
+    request: AdminRequest
 
 
 @dataclass(slots=True)

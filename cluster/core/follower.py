@@ -5,7 +5,7 @@ Source: seed 002, "Consensus work"; aeron.md §3.3.
 
 from __future__ import annotations
 
-from ..messages.consensus import CommitPosition, NewLeadershipTerm
+from ..messages.consensus import CommitPosition, NewLeadershipTerm, TerminationPosition
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
@@ -53,6 +53,11 @@ class FollowerTerm:
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """The leader repeats what this follower knows already."""
         self._on_leader_alive(message.commit_position)
+
+    def on_termination_position(self, message: TerminationPosition) -> None:
+        """The leader is alive, and says where the cluster stops, which is committed."""
+        if message.leadership_term_id == self._ctx.leadership_term_id:
+            self._on_leader_alive(message.log_position)
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
         ctx = self._ctx

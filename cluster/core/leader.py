@@ -9,13 +9,25 @@ from collections.abc import Callable
 
 from service_api import CloseReason
 from service_api.types import ClusterSessionId, CorrelationId, MemberId
+from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
 from ..messages.log import NewLeadershipTermEvent, TimerEvent
 from . import dialogue
 from . import effects as fx
+from .actions import ActionControl
 from .context import ConsensusContext
-from .events import ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
+from .control_toggle import ControlToggle
+from .events import (
+    ActionRequested,
+    AdminAsker,
+    ClientAdmin,
+    ClientClose,
+    ClientConnect,
+    ClientKeepAlive,
+    ClientStray,
+    LiveJoined,
+)
 from .log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
@@ -39,11 +51,13 @@ class LeaderTerm:
         sessions: SessionManager,
         timers: TimerService,
         last_activity_ns: Callable[[int], int | None],
+        actions: ActionControl,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
         self._timers = timers
         self._last_activity_ns = last_activity_ns
+        self._actions = actions
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
         self.publisher = LogPublisher(
@@ -60,6 +74,7 @@ class LeaderTerm:
             member.time_of_last_append_ns = ctx.now_ns
         self._append_new_leadership_term_event()
         sessions.on_lead()
+        actions.on_lead(self.publisher)
 
     def __repr__(self) -> str:
         ctx = self._ctx
@@ -68,10 +83,13 @@ class LeaderTerm:
     def poll(self) -> Reason | None:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
-        self._fire_timers()
+        self._actions.poll()
+        if not self._actions.is_holding:
+            self._fire_timers()
         if ctx.now_ns >= self._next_session_check_ns:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
-            self._sessions.poll(self.publisher, self._last_activity_ns)
+            if not self._actions.is_holding:
+                self._sessions.poll(self.publisher, self._last_activity_ns)
         if ctx.now_ns < self._next_heartbeat_ns:
             return None
         self._publish_commit_position()
@@ -86,8 +104,11 @@ class LeaderTerm:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns)
+        termination_ns = self._actions.termination.next_deadline_ns()
+        if termination_ns is not None:
+            deadline_ns = min(deadline_ns, termination_ns)
         timer = self._timers.next_deadline()
-        if timer is None:
+        if timer is None or self._actions.is_holding:
             return deadline_ns
         # The timer's clock is cluster time: look again in steps, so that a jump of that clock is noticed.
         return min(
@@ -138,6 +159,7 @@ class LeaderTerm:
             ctx.commit_position = position
             self._publish_commit_position()
             ctx.emit(fx.CommitAdvanced(position))
+            self._actions.on_commit(position)
 
     def _publish_commit_position(self) -> None:
         ctx = self._ctx
@@ -216,6 +238,29 @@ class LeaderTerm:
             self._sessions.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
         elif not session.is_close_appended:
             self._sessions.close(session, CloseReason.CLIENT_ACTION, self.publisher, "CLIENT_ACTION")
+
+    def on_client_admin(self, event: ClientAdmin) -> None:
+        """A client asks for an action over its session; it is answered when that is done, or was not."""
+        ctx, request = self._ctx, event.request
+        session = self._sessions.session_on(event.connection_id)
+        term_id, session_id = request.leadership_term_id, ClusterSessionId(request.cluster_session_id)
+        if session is None or session.cluster_session_id != session_id or term_id != ctx.leadership_term_id:
+            self._sessions.on_stray(event.connection_id, session_id, term_id)
+            return
+        asker = AdminAsker(session_id, CorrelationId(request.correlation_id))
+        kind = request.request_type
+        if not ctx.authorisation.is_authorised(
+            AdminRequest.SCHEMA_ID, AdminRequest.TEMPLATE_ID, kind, session.encoded_principal
+        ):
+            self._sessions.answer_admin(
+                session_id, asker.correlation_id, AdminResponseCode.UNAUTHORISED_ACCESS, "not allowed to this principal"
+            )
+        elif kind is not AdminRequestType.SNAPSHOT:
+            self._sessions.answer_admin(
+                session_id, asker.correlation_id, AdminResponseCode.ERROR, "no admin request of this type is known"
+            )
+        else:
+            self._actions.on_request(ActionRequested(asker, ControlToggle.SNAPSHOT))
 
     # --- entries of the leader's own
 

@@ -19,7 +19,15 @@ from enum import Enum
 
 from service_api import CloseReason
 from service_api.types import NULL_SESSION_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
-from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.wire.session import (
+    AdminRequestType,
+    AdminResponse,
+    AdminResponseCode,
+    EventCode,
+    NewLeaderEvent,
+    SessionConnectRequest,
+    SessionEvent,
+)
 
 from ..messages.log import SessionCloseEvent, SessionOpenEvent
 from . import effects as fx
@@ -231,11 +239,37 @@ class SessionManager:
 
     def on_lead(self) -> None:
         """This member leads now: give every session its time again, and tell every client that is connected."""
+        self.renew_activity()
         for session_id, session in self.sessions.items():
-            session.time_of_last_activity_ns = self._ctx.now_ns
             connection_id = self._connections.get(session_id)
             if connection_id is not None and session.state is SessionState.OPEN:
                 self._welcome(connection_id, session_id)
+
+    def renew_activity(self) -> None:
+        """Give every session its time again."""
+        for session in self.sessions.values():
+            session.time_of_last_activity_ns = self._ctx.now_ns
+
+    def session_on(self, connection_id: int) -> ClusterSession | None:
+        """The open session whose client has shown to hold it on this connection."""
+        session_id = self._sessions_by_connection.get(connection_id)
+        session = None if session_id is None else self.sessions.get(session_id)
+        return session if session is not None and session.state is SessionState.OPEN else None
+
+    def answer_admin(
+        self, session_id: ClusterSessionId, correlation_id: CorrelationId, code: AdminResponseCode, message: str
+    ) -> None:
+        """Answer an admin request, wherever its client is now; one that is gone asks again."""
+        connection_id = self._connections.get(session_id)
+        if connection_id is not None:
+            response = AdminResponse(
+                cluster_session_id=session_id,
+                correlation_id=correlation_id,
+                request_type=AdminRequestType.SNAPSHOT,
+                response_code=code,
+                message=message,
+            )
+            self._ctx.emit(fx.SendToClient(connection_id, response))
 
     def close(self, session: ClusterSession, reason: CloseReason, publisher: LogPublisher, detail: str) -> None:
         """Append the close of a session and tell its client."""

@@ -12,7 +12,7 @@ Source: aeron.md §3.10; Aeron `ConsensusModuleSnapshotTaker`, `ServiceSnapshotT
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,20 +22,16 @@ from service_api.wire.message import Message
 from service_api.wire.session import SessionMessageHeader
 
 from ..messages import snapshot as wire
-from ..messages.log import CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest
+from ..messages.log import ClusterActionRequest
 from . import effects as fx
 from .context import ConsensusContext
-from .events import SnapshotFailed, SnapshotRequested, SnapshotTaken
-from .log_publisher import LogPublisher
+from .events import SnapshotFailed, SnapshotTaken
 from .recording_log import CONSENSUS_MODULE_SERVICE_ID
 from .sessions import ClusterSession, SessionManager, SessionState
 from .timers import TimerService
 
 SERVICE_COUNT: Final = 1
 """Services of a node."""
-
-_REQUEST_LIMIT: Final = 64
-"""Requests that may wait for one snapshot; more are refused, and whoever asks may ask again."""
 
 _FIRST_SERVICE_SESSION_ID: Final = -(1 << 63)
 """What the session ids of service 0's messages count up from. Source: aeron.md §3.8."""
@@ -62,60 +58,23 @@ class ModuleSnapshot:
 
 
 class SnapshotControl:
-    """Takes snapshots of one member: asks for them as leader, and records where they are."""
+    """Takes snapshots of one member, where the log says so, and records where they are."""
 
     def __init__(self, ctx: ConsensusContext, sessions: SessionManager, timers: TimerService) -> None:
         self._ctx = ctx
         self._sessions = sessions
         self._timers = timers
-        self._appended_position: int | None = None
-        """Leader: the end of the SNAPSHOT action that is in the log, while its snapshot is not recorded here."""
-        self._request_ids: list[int] = []
-        """Leader: who waits for that snapshot."""
         self._action: _Action | None = None
+        self.on_finished: Callable[[int, str | None], None] = lambda position, failure: None
+        """Told the position of a snapshot that is recorded, or that cannot be and why."""
 
     def __repr__(self) -> str:
-        return f"<SnapshotControl appended={self._appended_position} taking={self._action}>"
-
-    # --- the leader
-
-    def on_request(self, event: SnapshotRequested, publisher: LogPublisher | None) -> None:
-        """Append a SNAPSHOT action, or wait for the one that is on its way. `publisher` is None but on the leader."""
-        ctx = self._ctx
-        if publisher is None:
-            leader = ctx.leader_member_id
-            ctx.emit(fx.SnapshotAnswered(event.request_id, None, f"not the leader: leader_member_id={leader}"))
-            return
-        if len(self._request_ids) >= _REQUEST_LIMIT:
-            ctx.emit(fx.SnapshotAnswered(event.request_id, None, f"too many requests: limit={_REQUEST_LIMIT}"))
-            return
-        self._request_ids.append(event.request_id)
-        if self._appended_position is None:
-            self._appended_position = self._append_action(publisher)
-
-    def roll_back(self) -> None:
-        """This member leads no more: its action may commit or not, whoever asked has to look for it elsewhere."""
-        self._appended_position = None
-        self._answer(None, "leadership changed: the snapshot may be taken or not")
-
-    def _append_action(self, publisher: LogPublisher) -> int:
-        ctx = self._ctx
-        return publisher.append_positioned(
-            ClusterActionRequest(
-                leadership_term_id=ctx.leadership_term_id,
-                log_position=0,
-                timestamp=ctx.stamp(),
-                action=ClusterAction.SNAPSHOT,
-                flags=CLUSTER_ACTION_FLAGS_DEFAULT,
-            )
-        )
+        return f"<SnapshotControl taking={self._action}>"
 
     # --- every member, in log order
 
     def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:
-        """A cluster action is delivered. True if delivery has to stand still here until a snapshot is recorded."""
-        if event.action is not ClusterAction.SNAPSHOT or event.flags not in (None, CLUSTER_ACTION_FLAGS_DEFAULT):
-            return False
+        """A SNAPSHOT action is delivered. True if delivery has to stand still here until its snapshot is recorded."""
         newest = self._ctx.recording_log.latest_snapshots(SERVICE_COUNT)
         if newest and newest[0].log_position >= end_position:
             return False
@@ -139,7 +98,7 @@ class SnapshotControl:
         self._action = None
         term = ctx.recording_log.term_entry(action.leadership_term_id)
         if term is None:
-            self._finish(action, None, f"no term for the snapshot: leadership_term_id={action.leadership_term_id}")
+            self._finish(action, f"no term for the snapshot: leadership_term_id={action.leadership_term_id}")
             return
         recordings = [*enumerate(event.service_recording_ids)]
         # From the highest service down, the module's last: it completes the set.
@@ -156,7 +115,7 @@ class SnapshotControl:
                 service_id=service_id,
             )
         ctx.emit(fx.PersistRecordingLog())
-        self._finish(action, action.log_position, "snapshot taken")
+        self._finish(action, None)
 
     def on_failed(self, event: SnapshotFailed) -> None:
         """There is no snapshot at this position on this member: go on without it."""
@@ -164,18 +123,11 @@ class SnapshotControl:
         if action is None or action.log_position != event.log_position:
             return
         self._action = None
-        self._finish(action, None, event.reason)
+        self._finish(action, event.reason)
 
-    def _finish(self, action: _Action, log_position: int | None, detail: str) -> None:
+    def _finish(self, action: _Action, failure: str | None) -> None:
         self._ctx.emit(fx.ResumeDelivery())
-        if self._appended_position == action.log_position:
-            self._appended_position = None
-            self._answer(log_position, detail)
-
-    def _answer(self, log_position: int | None, detail: str) -> None:
-        request_ids, self._request_ids = self._request_ids, []
-        for request_id in request_ids:
-            self._ctx.emit(fx.SnapshotAnswered(request_id, log_position, detail))
+        self.on_finished(action.log_position, failure)
 
     # --- what is in it
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import structlog
@@ -27,6 +27,7 @@ from service_api.types import ClusterSessionId
 from ..core import effects as fx
 from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
+from ..core.control_toggle import ControlToggle
 from ..core.log_publisher import LogPublisher
 from ..core.reason import ReasonKind
 from ..service.agent import ClusteredServiceAgent
@@ -71,8 +72,9 @@ class ConsensusModuleAgent:
         self._is_closed = False
         self._is_held = False
         self._handlers: dict[type, Callable[[Any], Coroutine[Any, Any, None] | None]] = {}
-        self._snapshot_answers: dict[int, asyncio.Future[fx.SnapshotAnswered]] = {}
-        """Who waits for a snapshot, by the number of the request; the core bounds how many."""
+        self._askers: dict[int, asyncio.Queue[fx.ActionProgressed | NodeTerminatedError]] = {}
+        """Who hears of the steps of an action, by the number of the request; few at once, and few steps."""
+        self._delivery_target: int | None = None
         self._next_request_id = 1
         self.terminated: asyncio.Future[None] | None = None
 
@@ -115,7 +117,11 @@ class ConsensusModuleAgent:
             fx.CommitAdvanced: self._commit_advanced,
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
-            fx.SnapshotAnswered: self._answer_snapshot,
+            fx.ActionProgressed: self._tell_asker,
+            fx.ModuleStateChanged: _log_module_state_changed,
+            fx.HoldIngress: self._hold_ingress,
+            fx.AwaitDelivery: self._await_delivery,
+            fx.Terminate: self._terminate,
             fx.RoleChanged: self._role_changed,
             fx.StateChanged: _log_state_changed,
             fx.ElectionStarted: _log_election_started,
@@ -165,8 +171,8 @@ class ConsensusModuleAgent:
         elif not self._is_in_turn and self._settling is None and not self._is_held:
             self._turn()
 
-    async def request_snapshot(self) -> fx.SnapshotAnswered:
-        """Have the cluster take a snapshot, if this member leads; wait until it is taken here, or was not.
+    async def run_action(self, action: ControlToggle) -> AsyncGenerator[fx.ActionProgressed, None]:
+        """Have the cluster do something, if this member leads; give each step, the last one being final.
 
         Raises:
             NodeTerminatedError: this node stops before that.
@@ -175,13 +181,18 @@ class ConsensusModuleAgent:
             raise NodeTerminatedError("the node has stopped")
         request_id = self._next_request_id
         self._next_request_id += 1
-        answer: asyncio.Future[fx.SnapshotAnswered] = asyncio.get_running_loop().create_future()
-        self._snapshot_answers[request_id] = answer
+        steps = self._askers[request_id] = asyncio.Queue()
         try:
-            self.post(ev.SnapshotRequested(request_id))
-            return await answer
+            self.post(ev.ActionRequested(request_id, action))
+            while True:
+                step = await steps.get()
+                if isinstance(step, NodeTerminatedError):
+                    raise step
+                yield step
+                if step.is_final:
+                    return
         finally:
-            del self._snapshot_answers[request_id]
+            del self._askers[request_id]
 
     def terminate(self, error: BaseException | None) -> None:
         """Stop this node: in order, or because of an error that it cannot live with."""
@@ -196,9 +207,8 @@ class ConsensusModuleAgent:
         """Take no more turns."""
         self._is_closed = True
         self._inbox.clear()
-        for answer in self._snapshot_answers.values():
-            if not answer.done():
-                answer.set_exception(NodeTerminatedError("the node stops: the snapshot may be taken or not"))
+        for steps in self._askers.values():
+            steps.put_nowait(NodeTerminatedError("the node stops: it may be done or not"))
         if self._timer is not None:
             self._timer.cancel()
 
@@ -225,7 +235,12 @@ class ConsensusModuleAgent:
         return self._ctx.stamp()
 
     def is_window_full(self) -> bool:
-        """Whether more is appended and not delivered than the ingress window allows, committed or not."""
+        """Whether clients are not to be read.
+
+        Either more is appended and not delivered than the ingress window allows, committed or not; or the leader holds.
+        """
+        if self.module.actions.is_holding:
+            return True
         return self._ctx.log_buffer.append_position - self._adapter.position > self._ingress_window_bytes
 
     def schedule_flush(self) -> None:
@@ -332,10 +347,33 @@ class ConsensusModuleAgent:
         self._adapter.resume()
         self._deliver_soon()
 
-    def _answer_snapshot(self, effect: fx.SnapshotAnswered) -> None:
-        answer = self._snapshot_answers.get(effect.request_id)
-        if answer is not None and not answer.done():
-            answer.set_result(effect)
+    def _tell_asker(self, effect: fx.ActionProgressed) -> None:
+        logger.info(
+            "action.progressed",
+            step=effect.step,
+            log_position=effect.log_position,
+            detail=effect.detail,
+            member=effect.member_id,
+        )
+        steps = self._askers.get(effect.request_id)
+        if steps is not None:
+            steps.put_nowait(effect)
+
+    def _hold_ingress(self, effect: fx.HoldIngress) -> None:
+        if effect.is_held:
+            self._ingress.pause()
+        elif not self.is_window_full():
+            self._ingress.resume()
+
+    def _await_delivery(self, effect: fx.AwaitDelivery) -> None:
+        self._delivery_target = effect.position
+        self._deliver_soon()
+
+    def _terminate(self, effect: fx.Terminate) -> None:
+        """Stop in order, and take no turn any more: this member has done its part."""
+        logger.info("node.terminating", log_position=effect.log_position, reason=effect.reason)
+        self.terminate(None)
+        self.close()
 
     def _start_replay(self, effect: fx.StartReplay) -> None:
         self._replay_target = effect.to_position
@@ -364,6 +402,9 @@ class ConsensusModuleAgent:
         if has_more:
             self._deliver_soon()
         ctx.log_buffer.discard_before(ctx.commit_position)
+        if self._delivery_target is not None and adapter.position >= self._delivery_target:
+            self._delivery_target = None
+            self.post(ev.DeliveredTo(adapter.position))
         target = self._replay_target
         if target is not None and adapter.position >= target:
             self._replay_target = None
@@ -430,6 +471,16 @@ def _log_state_changed(effect: fx.StateChanged) -> None:
         leadership_term_id=effect.leadership_term_id,
         append_position=effect.append_position,
         commit_position=effect.commit_position,
+    )
+
+
+def _log_module_state_changed(effect: fx.ModuleStateChanged) -> None:
+    logger.info(
+        "module.state_changed",
+        old=effect.old,
+        new=effect.new,
+        reason=effect.reason,
+        leadership_term_id=effect.leadership_term_id,
     )
 
 

@@ -13,7 +13,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
-from service_api import RemoteProtocolError
+import structlog
+
+from service_api import ClusterError, RemoteProtocolError
 from service_api.wire.frame import TYPE_DATA, encode_frame
 from service_api.wire.stream import Frame
 
@@ -36,6 +38,9 @@ def answering_once(answer: Callable[[bytes], Awaitable[bytes]]) -> Answerer:
         yield await answer(request)
 
     return answer_once
+
+
+logger = structlog.get_logger()
 
 
 class AnsweringDesk:
@@ -88,8 +93,8 @@ class Question:
         """Whether the request has come whole."""
         return self._task is not None
 
-    def on_frame(self, frame: Frame, on_answered: Callable[[], None]) -> None:
-        """Take the request; `on_answered` is called when all of the answer is written.
+    def on_frame(self, frame: Frame, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+        """Take the request. `on_answered` is called when all of the answer is written, `on_failed` if there is none.
 
         Raises:
             RemoteProtocolError: this is no request.
@@ -104,7 +109,7 @@ class Question:
         if self._desk.tasks is None:
             raise RemoteProtocolError("asked before this member can answer")
         self._task = self._desk.tasks.create_task(
-            self._answer(frame.payload, on_answered), name=f"answer-{self._stream_id}"
+            self._answer(frame.payload, on_answered, on_failed), name=f"answer-{self._stream_id}"
         )
 
     def close(self) -> None:
@@ -113,11 +118,18 @@ class Question:
         if self._task is not None:
             self._task.cancel()
 
-    async def _answer(self, request: bytes, on_answered: Callable[[], None]) -> None:
-        async with aclosing(self._desk._answerers[self._stream_id](request)) as documents:
-            async for document in documents:
-                if self._transport.is_closing():
-                    return
-                self._transport.write(encode_frame(document, stream_id=self._stream_id))
-        self.is_answered = True
-        on_answered()
+    async def _answer(self, request: bytes, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+        try:
+            async with aclosing(self._desk._answerers[self._stream_id](request)) as documents:
+                async for document in documents:
+                    if self._transport.is_closing():
+                        return
+                    self._transport.write(encode_frame(document, stream_id=self._stream_id))
+        except ClusterError as error:
+            on_failed(str(error))
+        except Exception:  # whoever asks cannot stop a member with it
+            logger.exception("answer.failed", stream_id=self._stream_id)
+            on_failed("no answer could be made")
+        else:
+            self.is_answered = True
+            on_answered()

@@ -33,6 +33,7 @@ from service_api.wire.message import Message, decode_message, peek_header
 from service_api.wire.session import (
     INGRESS_MESSAGES,
     SESSION_HEADER_LENGTH,
+    AdminRequest,
     SessionCloseRequest,
     SessionConnectRequest,
     SessionKeepAlive,
@@ -117,7 +118,7 @@ class Ingress:
             connection.unbind()
 
     def pause(self) -> None:
-        """Stop reading every connection: the ingress window is full."""
+        """Stop reading every connection: the ingress window is full, or the leader holds."""
         self._is_paused = True
         for connection in self.connections.values():
             connection.pause()
@@ -356,6 +357,8 @@ class IngressConnection(asyncio.BufferedProtocol):
             post(ev.ClientConnect(connection_id, message))
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
+        elif isinstance(message, AdminRequest):
+            post(ev.ClientAdmin(connection_id, message))
         else:
             raise RemoteProtocolError(f"ingress message {type(message).__name__} is not one that clients send here")
 

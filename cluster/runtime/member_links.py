@@ -31,6 +31,8 @@ from ..messages.consensus import (
     NewLeadershipTerm,
     RequestVote,
     StopCatchup,
+    TerminationAck,
+    TerminationPosition,
     Vote,
 )
 from .activities import ActivityScope
@@ -54,10 +56,11 @@ _SENDER_FIELD: Final[dict[type[Message], str]] = {
     AppendPosition: "follower_member_id",
     CommitPosition: "leader_member_id",
     CatchupPosition: "follower_member_id",
+    TerminationAck: "member_id",
 }
-"""Which field says who sent a message; a StopCatchup names only its receiver."""
+"""Which field says who sent a message; a StopCatchup names only its receiver, a TerminationPosition only the term."""
 
-_ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup)
+_ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup, TerminationPosition)
 """What a member takes from another: what the core handles."""
 
 logger = structlog.get_logger()
@@ -179,7 +182,7 @@ class _Inbound(asyncio.Protocol):
         try:
             for frame in self._parser.feed(data):
                 if self._question is not None:
-                    self._question.on_frame(frame, self._on_answered)
+                    self._question.on_frame(frame, self._on_answered, self._refuse)
                     assert self._deadline is not None
                     self._deadline.cancel()
                     return

@@ -18,7 +18,8 @@ from archive.memory_file_system import MemoryFileSystem
 from service_api import ClusterError
 from service_api.types import MemberId
 
-from ..core.events import SnapshotRequested
+from ..core.control_toggle import ControlToggle
+from ..core.events import ActionRequested
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
@@ -327,7 +328,7 @@ class Nemesis:
         leader = self._cluster.leader() if random.random() < 0.8 else self._member(random)
         if leader is None or leader.node is None or leader.machine.loop is None or leader.is_paused:
             return False
-        leader.machine.loop.call_soon(leader.node.agent.post, SnapshotRequested(0))
+        leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, ControlToggle.SNAPSHOT))
         return True
 
     # --- clocks

@@ -11,30 +11,17 @@ from cluster.core.snapshot import decode_module_snapshot
 from cluster.messages import snapshot as wire
 from cluster.messages.log import (
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
-    LOG_MESSAGES,
     ClusterAction,
     ClusterActionRequest,
     SessionOpenEvent,
 )
 from service_api import CloseReason, RemoteProtocolError
 from service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit
-from service_api.wire.frame import HEADER_LENGTH
-from service_api.wire.message import Message, decode_message, peek_header
+from service_api.wire.message import Message
 from tests.unit.cluster.core.solo import Solo, of
 from tests.unit.cluster.core.test_sessions import connect, lose_leadership
 
 MIN_SERVICE_SESSION_ID = -(1 << 63)
-
-
-def appended_actions(solo: Solo) -> list[ClusterActionRequest]:
-    """Take the cluster actions that were appended since the last look."""
-    actions = []
-    for chunk in solo.ctx.log_buffer.take_pending():
-        if peek_header(chunk, HEADER_LENGTH)[1] == ClusterActionRequest.TEMPLATE_ID:
-            message = decode_message(chunk[HEADER_LENGTH:], registry=LOG_MESSAGES)
-            assert isinstance(message, ClusterActionRequest)
-            actions.append(message)
-    return actions
 
 
 def open_event(session_id: int, *, principal: bytes = b"") -> SessionOpenEvent:
@@ -67,46 +54,6 @@ def take_snapshot(solo: Solo, position: int) -> fx.TakeSnapshot:
     assert stands_still
     (effect,) = of(effects, fx.TakeSnapshot)
     return effect
-
-
-def test_leader_appends_one_action_that_says_where_it_ends_however_many_ask() -> None:
-    """Source: aeron.md §3.10 step 1."""
-    solo = Solo().lead()
-    solo.ctx.log_buffer.take_pending()
-
-    effects = solo.feed(ev.SnapshotRequested(1), ev.SnapshotRequested(2))
-
-    (appended,) = appended_actions(solo)
-    assert (appended.action, appended.flags) == (ClusterAction.SNAPSHOT, 0)
-    assert appended.log_position == solo.ctx.log_buffer.append_position
-    assert effects == []
-
-
-def test_follower_says_who_leads_instead() -> None:
-    solo = Solo(terms=[(0, 0, 64)]).follow(leader_id=2)
-
-    effects = solo.feed(ev.SnapshotRequested(1))
-
-    assert effects == [fx.SnapshotAnswered(1, None, "not the leader: leader_member_id=2")]
-
-
-def test_leader_that_loses_its_place_tells_whoever_waits_that_it_does_not_know() -> None:
-    """The action may commit under the next leader, or be cut off. Source: aeron.md §3.12."""
-    solo = Solo().lead()
-    solo.feed(ev.SnapshotRequested(1))
-
-    effects = lose_leadership(solo)
-
-    (answer,) = of(effects, fx.SnapshotAnswered)
-    assert (answer.request_id, answer.log_position) == (1, None)
-
-
-def test_requests_that_wait_are_limited() -> None:
-    solo = Solo().lead()
-
-    effects = solo.feed(*(ev.SnapshotRequested(number) for number in range(65)))
-
-    assert effects == [fx.SnapshotAnswered(64, None, "too many requests: limit=64")]
 
 
 def test_snapshot_holds_what_was_delivered_in_the_order_of_aeron() -> None:
@@ -158,18 +105,13 @@ def test_snapshot_holds_nothing_that_the_leader_has_appended_and_not_delivered()
 def test_recording_log_has_the_module_last_and_is_durable_before_delivery_goes_on() -> None:
     """Source: aeron.md §3.10 step 5."""
     solo = Solo().lead()
-    solo.feed(ev.SnapshotRequested(1))
-    position = solo.ctx.log_buffer.append_position
+    position = 512
     take_snapshot(solo, position)
     solo.ctx.recording_log.take_writes()
 
     effects = solo.feed(ev.SnapshotTaken(position, (4,), 5))
 
-    assert effects == [
-        fx.PersistRecordingLog(),
-        fx.ResumeDelivery(),
-        fx.SnapshotAnswered(1, position, "snapshot taken"),
-    ]
+    assert effects[:2] == [fx.PersistRecordingLog(), fx.ResumeDelivery()]
     entries = [entry for entry in solo.ctx.recording_log.entries if entry.entry_type is EntryType.SNAPSHOT]
     by_place = sorted(entries, key=lambda entry: entry.entry_index)
     assert [(entry.service_id, entry.recording_id) for entry in by_place] == [(0, 4), (-1, 5)]
@@ -179,17 +121,12 @@ def test_recording_log_has_the_module_last_and_is_durable_before_delivery_goes_o
 def test_snapshot_that_failed_is_in_no_recording_log_and_the_log_goes_on() -> None:
     """Source: aeron.md §3.10, failure to take."""
     solo = Solo().lead()
-    solo.feed(ev.SnapshotRequested(1))
-    position = solo.ctx.log_buffer.append_position
-    take_snapshot(solo, position)
+    take_snapshot(solo, 512)
 
-    effects = solo.feed(ev.SnapshotFailed(position, "a reason"))
+    effects = solo.feed(ev.SnapshotFailed(512, "a reason"))
 
-    assert effects == [fx.ResumeDelivery(), fx.SnapshotAnswered(1, None, "a reason")]
+    assert effects == [fx.ResumeDelivery(), fx.ModuleStateChanged("SNAPSHOT", "ACTIVE", "a reason", 0)]
     assert solo.ctx.recording_log.latest_snapshots(1) == ()
-    solo.ctx.log_buffer.take_pending()
-    solo.feed(ev.SnapshotRequested(2))
-    assert len(appended_actions(solo)) == 1
 
 
 def test_snapshot_that_ends_in_an_election_is_recorded_all_the_same() -> None:
@@ -199,7 +136,7 @@ def test_snapshot_that_ends_in_an_election_is_recorded_all_the_same() -> None:
 
     effects = solo.feed(ev.SnapshotTaken(512, (4,), 5))
 
-    assert effects == [fx.PersistRecordingLog(), fx.ResumeDelivery()]
+    assert effects[:2] == [fx.PersistRecordingLog(), fx.ResumeDelivery()]
     assert solo.ctx.recording_log.latest_snapshots(1)[0].log_position == 512
 
 
@@ -209,7 +146,9 @@ def test_snapshot_that_ends_in_an_election_is_recorded_all_the_same() -> None:
     ids=["standby", "suspend"],
 )
 def test_actions_that_ask_a_member_for_no_snapshot_are_passed_by(event: ClusterActionRequest) -> None:
-    assert deliver_action(Solo().lead(), event) == (False, [])
+    stands_still, effects = deliver_action(Solo().lead(), event)
+
+    assert (stands_still, of(effects, fx.TakeSnapshot)) == (False, [])
 
 
 def test_replay_past_a_snapshot_that_is_there_takes_it_no_second_time() -> None:

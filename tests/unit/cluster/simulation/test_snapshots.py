@@ -15,6 +15,7 @@ import pytest
 
 from archive.memory_file_system import MemoryFileSystem
 from cluster.core import events as ev
+from cluster.core.control_toggle import ControlToggle
 from cluster.core.recording_log import RecordingLog, RecordingLogEntry
 from cluster.runtime.recording_log_file import RecordingLogFile
 from cluster.simulation.cluster import DIRECTORY, Member
@@ -73,7 +74,7 @@ def ask(small: SmallCluster) -> None:
     leader = small.leader
     assert leader.node is not None
     assert leader.machine.loop is not None
-    leader.machine.loop.call_soon(leader.node.agent.post, ev.SnapshotRequested(0))
+    leader.machine.loop.call_soon(leader.node.agent.post, ev.ActionRequested(0, ControlToggle.SNAPSHOT))
 
 
 def take(small: SmallCluster) -> int:

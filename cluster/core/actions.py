@@ -1,0 +1,368 @@
+"""What an operator can have a cluster do: suspend, resume, take a snapshot, shut down, abort.
+
+The leader alone is asked. It puts a ClusterActionRequest into the log, so that every member acts at one position: a
+SHUTDOWN is a SNAPSHOT action with a termination behind it, an ABORT a termination where the log ends, a
+STANDBY_SNAPSHOT an action that members ignore. Which action is under way is the control toggle: INACTIVE but on the
+leader, NEUTRAL while there is none. A second action is refused until the first is done, with two exceptions: a
+suspended cluster may be resumed and aborted. So no snapshot is ever taken of a suspended cluster, and a member that
+starts from one finds every SUSPEND that still holds in the log behind it; that is why snapshots hold no module state.
+
+The leader acts when it appends, every member settles when the entry is delivered. So of an action that a deposed
+leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and whoever asked
+hears that it is not known what will become of it. If the entry commits all the same, it is delivered like any other.
+
+While the cluster is suspended, and once it is to stop, the leader appends nothing of clients, timers, services or
+sessions: it *holds*. Clients are not read, so they wait; what came in just before is kept and done on release, and
+every session has its time anew.
+
+Source: aeron.md §3.11-§3.13; seed 000, "ClusterActionRequest".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from service_api.wire.session import AdminResponseCode
+
+from ..messages.consensus import TerminationAck, TerminationPosition
+from ..messages.log import (
+    CLUSTER_ACTION_FLAGS_DEFAULT,
+    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
+    ClusterAction,
+    ClusterActionRequest,
+)
+from . import effects as fx
+from .context import ConsensusContext
+from .control_toggle import FINAL_STEPS, ActionStep, ControlToggle
+from .events import ActionRequested, AdminAsker, DeliveredTo
+from .log_publisher import LogPublisher
+from .module_state import ModuleState, ModuleStateMachine
+from .reason import Reason
+from .reason import ReasonKind as K
+from .sessions import SessionManager
+from .snapshot import SnapshotControl
+from .termination import TerminationControl
+
+_HELD_LIMIT: Final = 10_000
+"""Events of clients kept while the leader holds; more are dropped, and the client asks again when nothing comes."""
+
+
+_T = ControlToggle
+
+_LOG_ACTIONS: Final = {
+    _T.SUSPEND: (ClusterAction.SUSPEND, CLUSTER_ACTION_FLAGS_DEFAULT),
+    _T.RESUME: (ClusterAction.RESUME, CLUSTER_ACTION_FLAGS_DEFAULT),
+    _T.SNAPSHOT: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_DEFAULT),
+    _T.SHUTDOWN: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_DEFAULT),
+    _T.STANDBY_SNAPSHOT: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT),
+}
+"""What an action is in the log; an ABORT is nothing there."""
+
+_STATES: Final = {
+    _T.SUSPEND: ModuleState.SUSPENDED,
+    _T.RESUME: ModuleState.ACTIVE,
+    _T.SNAPSHOT: ModuleState.SNAPSHOT,
+    _T.SHUTDOWN: ModuleState.SNAPSHOT,
+    _T.ABORT: ModuleState.TERMINATING,
+}
+"""What the leader is in once it has appended an action."""
+
+_STOPPED: Final = frozenset({ModuleState.QUITTING, ModuleState.CLOSED})
+_LEADER_LOST: Final = frozenset({K.LEADER_LINK_CLOSED, K.LOG_LINK_CLOSED, K.LEADER_HEARTBEAT_TIMEOUT})
+
+
+Asker = int | AdminAsker
+"""Who asked: the number of a tool's request, or a client's admin request."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Leader: the action under way."""
+
+    action: ControlToggle
+    asker: Asker
+    log_position: int
+    """The end of its log entry; of an ABORT, the end of the log."""
+    is_committed: bool = False
+    notes: list[str] = field(default_factory=list)
+    """What whoever asked should know at the end."""
+
+
+class ActionControl:
+    """One member's part in what operators ask for: the module state, the toggle, the action under way."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        sessions: SessionManager,
+        snapshots: SnapshotControl,
+        *,
+        redispatch: Callable[[object], None],
+    ) -> None:
+        self._ctx = ctx
+        self._sessions = sessions
+        self._snapshots = snapshots
+        self._redispatch = redispatch
+        self._machine = ModuleStateMachine(ctx)
+        self._delivered_state = ModuleState.ACTIVE
+        """What delivered entries alone say: where a leader that loses its place goes back to."""
+        self._publisher: LogPublisher | None = None
+        self._pending: _Pending | None = None
+        self._held: list[object] = []
+        self.termination = TerminationControl(ctx)
+        self.is_holding = False
+        """Whether this leader appends nothing but actions, and clients are not read."""
+
+    def __repr__(self) -> str:
+        return f"<ActionControl {self.state.name} toggle={self.toggle.name} holding={self.is_holding}>"
+
+    @property
+    def state(self) -> ModuleState:
+        """What this consensus module is doing."""
+        return self._machine.state
+
+    @property
+    def toggle(self) -> ControlToggle:
+        """Which action is under way, as far as this member can take one."""
+        if self._publisher is None:
+            return ControlToggle.INACTIVE
+        if self._pending is not None:
+            return self._pending.action
+        # An action that an earlier leader appended goes on under this one.
+        return {ModuleState.SUSPENDED: ControlToggle.SUSPEND, ModuleState.SNAPSHOT: ControlToggle.SNAPSHOT}.get(
+            self.state, ControlToggle.NEUTRAL
+        )
+
+    # --- what becomes of this member
+
+    def start(self) -> None:
+        """Everything is loaded."""
+        self._machine.enter(ModuleState.ACTIVE, "started")
+
+    def quit(self) -> None:
+        """This member alone stops."""
+        if self.state is not ModuleState.CLOSED:
+            self._machine.enter(ModuleState.QUITTING, "told to stop")
+
+    def on_lead(self, publisher: LogPublisher) -> None:
+        """This member leads now, and everything before its term is delivered."""
+        self._publisher = publisher
+        self._update_holding()
+
+    def roll_back(self) -> None:
+        """This member leads no more, or follows no more: what was not delivered may never be."""
+        self._publisher = None
+        self.termination.roll_back()
+        pending, self._pending = self._pending, None
+        if self.state not in _STOPPED:
+            self._machine.enter(self._delivered_state, "leadership changed")
+        if pending is not None:
+            certainty = "it is committed and will be done" if pending.is_committed else "it may be done or not"
+            if pending.action in (_T.SHUTDOWN, _T.ABORT):
+                certainty = "the cluster may stop, or members of it, or none"
+            self._report(pending, ActionStep.UNKNOWN, f"leadership changed: {certainty}")
+        self._update_holding()
+
+    def may_ignore(self, reason: Reason) -> bool:
+        """Whether this reason for an election is none, because members are stopping at a committed position."""
+        if self._publisher is not None:
+            return reason.kind is K.INACTIVE_FOLLOWER_QUORUM and self.termination.position is not None
+        return reason.kind in _LEADER_LOST and self.termination.needs_no_leader
+
+    # --- the leader
+
+    def on_request(self, event: ActionRequested) -> None:
+        """Begin an action, or say why not."""
+        action, publisher = ControlToggle(event.action), self._publisher
+        refusal = self._refusal(action)
+        if refusal is not None or publisher is None:
+            self._tell(event.asker, ActionStep.REFUSED, None, refusal or "")
+            return
+        if action in _LOG_ACTIONS:
+            position = self._append(*_LOG_ACTIONS[action], publisher)
+        else:
+            position = publisher.log_buffer.append_position
+        self._pending = _Pending(action, event.asker, position)
+        if action in _STATES:
+            self._machine.enter(_STATES[action], f"{action.name} requested")
+        self._report(self._pending, ActionStep.APPENDED, f"in the leader's log: {action.name}")
+        self._update_holding()
+        self.on_commit(self._ctx.commit_position)
+
+    def _refusal(self, action: ControlToggle) -> str | None:
+        toggle = self.toggle
+        if toggle is _T.INACTIVE:
+            return f"not the leader: leader_member_id={self._ctx.leader_member_id}"
+        if self.state in _STOPPED:
+            return f"this member stops: state={self.state.name}"
+        if action is _T.RESUME and toggle is not _T.SUSPEND:
+            return f"not suspended: toggle={toggle.name}"
+        if self._pending is not None or (toggle is not _T.NEUTRAL and toggle is not _T.SUSPEND):
+            return f"another action is under way: toggle={toggle.name}"
+        if toggle is _T.SUSPEND and action not in (_T.RESUME, _T.ABORT):
+            return "the cluster is suspended: resume it first"
+        return None
+
+    def _append(self, action: ClusterAction, flags: int, publisher: LogPublisher) -> int:
+        ctx = self._ctx
+        return publisher.append_positioned(
+            ClusterActionRequest(
+                leadership_term_id=ctx.leadership_term_id,
+                log_position=0,
+                timestamp=ctx.stamp(),
+                action=action,
+                flags=flags,
+            )
+        )
+
+    def on_commit(self, position: int) -> None:
+        """The log is committed up to a position."""
+        pending = self._pending
+        if pending is None or pending.is_committed or position < pending.log_position:
+            return
+        pending.is_committed = True
+        self._report(pending, ActionStep.COMMITTED, "by a majority of members")
+        if pending.action in (_T.SHUTDOWN, _T.ABORT):
+            self.termination.begin(pending.log_position)
+
+    def on_termination_ack(self, message: TerminationAck) -> None:
+        """A follower stops."""
+        member_id = self.termination.on_ack(message)
+        if member_id is not None and self._pending is not None:
+            self._report(self._pending, ActionStep.ACKNOWLEDGED, "stops", member_id=member_id)
+        self._check_termination()
+
+    def poll(self) -> None:
+        """Do what time has made due."""
+        self.termination.poll()
+        self._check_termination()
+
+    def hold(self, event: object) -> None:
+        """Keep what a client wants, until release."""
+        if len(self._held) < _HELD_LIMIT:
+            self._held.append(event)
+
+    def _update_holding(self) -> None:
+        is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)
+        is_holding = self._publisher is not None and (self.state is ModuleState.SUSPENDED or is_stopping)
+        if is_holding == self.is_holding:
+            return
+        self.is_holding = is_holding
+        self._ctx.emit(fx.HoldIngress(is_holding))
+        if is_holding:
+            return
+        self._sessions.renew_activity()
+        held, self._held = self._held, []
+        for event in held:
+            self._redispatch(event)
+
+    # --- every member, in log order
+
+    def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        """A cluster action is delivered. True if delivery has to stand still here until a snapshot is recorded."""
+        is_ours = event.flags in (None, CLUSTER_ACTION_FLAGS_DEFAULT)
+        if is_ours and event.action is ClusterAction.SNAPSHOT:
+            if self._snapshots.on_replay_action(event, end_position):
+                self._settle(ModuleState.SNAPSHOT, f"SNAPSHOT delivered at {end_position}")
+                return True
+            return False
+        if is_ours and event.action is ClusterAction.SUSPEND:
+            self._settle(ModuleState.SUSPENDED, f"SUSPEND delivered at {end_position}")
+        elif is_ours and event.action is ClusterAction.RESUME:
+            self._settle(ModuleState.ACTIVE, f"RESUME delivered at {end_position}")
+        if self._pending is not None and self._pending.log_position == end_position:
+            self._complete(ActionStep.DONE, f"done on the leader: {self._pending.action.name}")
+        return False
+
+    def _settle(self, state: ModuleState, reason: str) -> None:
+        self._delivered_state = state
+        if self.state is not ModuleState.TERMINATING and self.state not in _STOPPED:
+            self._machine.enter(state, reason)
+        self._update_holding()
+
+    def on_snapshot_finished(self, position: int, failure: str | None) -> None:
+        """The snapshot at a position is recorded here, or cannot be."""
+        self._settle(ModuleState.ACTIVE, failure or f"snapshot taken at {position}")
+        pending = self._pending
+        if pending is not None and pending.log_position == position:
+            if pending.action is _T.SNAPSHOT:
+                self._complete(ActionStep.DONE if failure is None else ActionStep.FAILED, failure or "snapshot taken")
+            elif failure is None:
+                self._report(pending, ActionStep.SNAPSHOT_TAKEN, "on the leader")
+            else:
+                # Followers may have theirs, and stop: the log holds everything, so does this member.
+                pending.notes.append(f"the leader has no snapshot of it: {failure}")
+        self._check_termination()
+
+    # --- termination
+
+    def on_termination_position(self, message: TerminationPosition) -> None:
+        """Follower: the leader says where to stop."""
+        self.termination.on_position(message)
+        self._check_termination()
+
+    def on_delivered(self, event: DeliveredTo) -> None:
+        """Everything up to a position that was asked about is delivered."""
+        self.termination.on_delivered(event.position)
+        self._check_termination()
+
+    def _check_termination(self) -> None:
+        """Go on with a termination: do this member's part, then stop, the leader when the others have."""
+        termination = self.termination
+        position = termination.position
+        if position is None or not termination.is_delivered or self._delivered_state is ModuleState.SNAPSHOT:
+            return
+        if self.state in _STOPPED:
+            return
+        self._machine.enter(ModuleState.TERMINATING, f"the cluster stops at {position}")
+        if self._publisher is not None:
+            termination.start_deadline()
+            if not termination.is_complete:
+                return
+        self._machine.enter(ModuleState.CLOSED, f"stopped at {position}")
+        termination.record_end()
+        if self._publisher is None:
+            termination.acknowledge()
+        else:
+            self._complete_termination()
+        self._ctx.emit(fx.Terminate(position, f"the cluster stops at log_position={position}"))
+
+    def _complete_termination(self) -> None:
+        pending = self._pending
+        if pending is None:
+            return
+        missing = [int(member_id) for member_id in self.termination.unacknowledged]
+        if missing:
+            timeout_s = self._ctx.config.termination_timeout_ns / 1e9
+            pending.notes.append(f"no word from members {missing} within {timeout_s:g} s")
+        failed = bool(pending.notes)
+        notes = "; ".join(pending.notes)
+        self._complete(ActionStep.FAILED if failed else ActionStep.DONE, notes or "every member stops")
+
+    # --- who asked
+
+    def _complete(self, step: ActionStep, detail: str) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._report(pending, step, detail)
+        if self.termination.position is None:
+            self._update_holding()
+
+    def _report(self, pending: _Pending, step: ActionStep, detail: str, *, member_id: int | None = None) -> None:
+        self._tell(pending.asker, step, pending.log_position, detail, member_id)
+
+    def _tell(
+        self, asker: Asker, step: ActionStep, log_position: int | None, detail: str, member_id: int | None = None
+    ) -> None:
+        """Tell a tool every step, a client only the end: the protocol has one answer for it."""
+        is_final = step in FINAL_STEPS
+        if isinstance(asker, int):
+            self._ctx.emit(fx.ActionProgressed(asker, step, log_position, detail, member_id, is_final))
+        elif is_final:
+            code = AdminResponseCode.OK if step is ActionStep.DONE else AdminResponseCode.ERROR
+            where = "" if log_position is None else f" log_position={log_position}"
+            self._sessions.answer_admin(
+                asker.cluster_session_id, asker.correlation_id, code, f"{step}: {detail}{where}"
+            )

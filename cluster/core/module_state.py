@@ -1,0 +1,68 @@
+"""What a member's consensus module is doing, apart from who leads: one enum, one table of legal transitions, one door.
+
+Source: aeron.md §3.1; Aeron `ConsensusModule.State`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from service_api import invariant
+
+from . import effects as fx
+from .context import ConsensusContext
+
+
+class ModuleState(IntEnum):
+    """The state of a consensus module. The values are Aeron's."""
+
+    INIT = 0
+    """Not started: loading what is on the disk."""
+    ACTIVE = 1
+    """Ordinary work, elections included."""
+    SUSPENDED = 2
+    """The leader takes no input and appends none; heartbeats and elections go on."""
+    SNAPSHOT = 3
+    """A snapshot action is in the leader's log, or was delivered here, and its snapshot is not recorded yet."""
+    QUITTING = 4
+    """This member alone stops, because it was told to."""
+    TERMINATING = 5
+    """The cluster stops: this member has done its part, or nothing is left of it but to wait for the others."""
+    CLOSED = 6
+    """Stopped."""
+
+
+_S = ModuleState
+
+TRANSITIONS: Final[dict[ModuleState, frozenset[ModuleState]]] = {
+    _S.INIT: frozenset({_S.ACTIVE, _S.QUITTING}),
+    _S.ACTIVE: frozenset({_S.SUSPENDED, _S.SNAPSHOT, _S.QUITTING, _S.TERMINATING}),
+    _S.SUSPENDED: frozenset({_S.ACTIVE, _S.QUITTING, _S.TERMINATING}),
+    _S.SNAPSHOT: frozenset({_S.ACTIVE, _S.QUITTING, _S.TERMINATING}),
+    # Leadership lost: the termination is called off here.
+    _S.TERMINATING: frozenset({_S.ACTIVE, _S.SUSPENDED, _S.QUITTING, _S.CLOSED}),
+    _S.QUITTING: frozenset({_S.CLOSED}),
+    _S.CLOSED: frozenset(),
+}
+"""Which state may follow which."""
+
+
+class ModuleStateMachine:
+    """The state, and its door."""
+
+    def __init__(self, ctx: ConsensusContext) -> None:
+        self._ctx = ctx
+        self.state = ModuleState.INIT
+
+    def __repr__(self) -> str:
+        return f"<ModuleStateMachine {self.state.name}>"
+
+    def enter(self, new: ModuleState, reason: str) -> None:
+        """Change the state; entering the state that is there already changes nothing."""
+        old = self.state
+        if new is old:
+            return
+        invariant(new in TRANSITIONS[old], "a legal transition", old=old.name, new=new.name, reason=reason)
+        self.state = new
+        self._ctx.emit(fx.ModuleStateChanged(old.name, new.name, reason, self._ctx.leadership_term_id))

@@ -1,0 +1,358 @@
+"""Actions in the core: what is refused, what is appended, what the leader holds back, what is rolled back."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.core import effects as fx
+from cluster.core import events as ev
+from cluster.core.control_toggle import ActionStep, ControlToggle
+from cluster.core.module_state import TRANSITIONS, ModuleState
+from cluster.messages.log import LOG_MESSAGES, ClusterAction, ClusterActionRequest
+from service_api.authorisation import AllowAll
+from service_api.types import ClusterSessionId, CorrelationId, TermId
+from service_api.wire.frame import HEADER_LENGTH
+from service_api.wire.message import Message, decode_message
+from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
+from tests.unit.cluster.core.solo import Solo, of
+from tests.unit.cluster.core.test_sessions import connect, lose_leadership
+from tests.unit.cluster.core.test_snapshot import action, deliver_action, open_event
+
+T, M, A = ControlToggle, ModuleState, ActionStep
+
+
+def lead() -> Solo:
+    """A leader whose first entry is committed, and taken out of the window's pending chunks."""
+    solo = Solo().lead()
+    commit(solo)
+    return solo
+
+
+def commit(solo: Solo) -> list[fx.Effect]:
+    """Let everything that is appended be committed."""
+    position = solo.ctx.log_buffer.append_position
+    return solo.record() + solo.feed(solo.append_position(1, position))
+
+
+def appended(solo: Solo) -> list[Message]:
+    """Take what was appended to the log since the last look."""
+    return [
+        decode_message(chunk[HEADER_LENGTH:], registry=LOG_MESSAGES) for chunk in solo.ctx.log_buffer.take_pending()
+    ]
+
+
+def ask(solo: Solo, kind: ControlToggle, asker: int = 1) -> list[tuple[ActionStep, int | None, bool]]:
+    return steps(solo.feed(ev.ActionRequested(asker, kind)))
+
+
+def steps(effects: list[fx.Effect]) -> list[tuple[ActionStep, int | None, bool]]:
+    return [(step.step, step.log_position, step.is_final) for step in of(effects, fx.ActionProgressed)]
+
+
+def details(effects: list[fx.Effect]) -> list[str]:
+    return [step.detail for step in of(effects, fx.ActionProgressed)]
+
+
+def suspended() -> Solo:
+    """A leader that has delivered its SUSPEND."""
+    solo = lead()
+    ask(solo, T.SUSPEND)
+    position = solo.ctx.log_buffer.append_position
+    commit(solo)
+    deliver_action(solo, action(position, kind=ClusterAction.SUSPEND))
+    return solo
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry"),
+    [
+        (T.SUSPEND, (ClusterAction.SUSPEND, 0)),
+        (T.SNAPSHOT, (ClusterAction.SNAPSHOT, 0)),
+        (T.SHUTDOWN, (ClusterAction.SNAPSHOT, 0)),
+        (T.STANDBY_SNAPSHOT, (ClusterAction.SNAPSHOT, 1)),
+    ],
+)
+def test_action_is_one_entry_that_says_where_it_ends(kind: ControlToggle, entry: tuple[ClusterAction, int]) -> None:
+    """Source: aeron.md §3.10-§3.13."""
+    solo = lead()
+
+    told = ask(solo, kind)
+
+    (event,) = appended(solo)
+    assert isinstance(event, ClusterActionRequest)
+    position = solo.ctx.log_buffer.append_position
+    assert (event.action, event.flags, event.log_position) == (*entry, position)
+    assert told == [(A.APPENDED, position, False)]
+    assert solo.module.actions.toggle is kind
+
+
+def test_abort_has_no_entry_and_stops_where_the_log_ends() -> None:
+    """Source: aeron.md §3.11."""
+    solo = lead()
+    position = solo.ctx.log_buffer.append_position
+
+    told = ask(solo, T.ABORT)
+
+    assert appended(solo) == []
+    assert told == [(A.APPENDED, position, False), (A.COMMITTED, position, False)]
+
+
+@pytest.mark.parametrize("kind", [T.SUSPEND, T.SNAPSHOT, T.SHUTDOWN, T.ABORT, T.STANDBY_SNAPSHOT, T.RESUME])
+def test_follower_refuses_every_action_and_says_who_leads(kind: ControlToggle) -> None:
+    solo = Solo(terms=[(0, 0, 64)]).follow(leader_id=2)
+
+    effects = solo.feed(ev.ActionRequested(7, kind))
+
+    assert effects == [
+        fx.ActionProgressed(7, A.REFUSED, None, "not the leader: leader_member_id=2", None, is_final=True)
+    ]
+    assert solo.module.actions.toggle is T.INACTIVE
+
+
+@pytest.mark.parametrize("kind", [T.SUSPEND, T.SNAPSHOT, T.SHUTDOWN, T.ABORT, T.STANDBY_SNAPSHOT])
+def test_second_action_is_refused_while_one_is_under_way(kind: ControlToggle) -> None:
+    """The toggle is set from NEUTRAL alone. Source: aeron.md §3.13."""
+    solo = lead()
+    ask(solo, T.SNAPSHOT)
+    appended(solo)
+
+    effects = solo.feed(ev.ActionRequested(2, kind))
+
+    assert steps(effects) == [(A.REFUSED, None, True)]
+    assert details(effects) == ["another action is under way: toggle=SNAPSHOT"]
+    assert appended(solo) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail"),
+    [
+        (T.SUSPEND, "the cluster is suspended: resume it first"),
+        (T.SNAPSHOT, "the cluster is suspended: resume it first"),
+        (T.SHUTDOWN, "the cluster is suspended: resume it first"),
+        (T.STANDBY_SNAPSHOT, "the cluster is suspended: resume it first"),
+    ],
+)
+def test_suspended_cluster_takes_no_action_but_resume_and_abort(kind: ControlToggle, detail: str) -> None:
+    """So no snapshot is taken of a suspended cluster, whose state snapshots do not hold."""
+    solo = suspended()
+
+    effects = solo.feed(ev.ActionRequested(2, kind))
+
+    assert details(effects) == [detail]
+    assert ask(solo, T.ABORT)[0][0] is A.APPENDED
+
+
+def test_resume_is_refused_where_nothing_is_suspended() -> None:
+    solo = lead()
+
+    assert ask(solo, T.RESUME) == [(A.REFUSED, None, True)]
+
+
+def test_whoever_asked_hears_of_every_step() -> None:
+    solo = lead()
+
+    first = ask(solo, T.SUSPEND)
+    position = solo.ctx.log_buffer.append_position
+    second = steps(commit(solo))
+    _, effects = deliver_action(solo, action(position, kind=ClusterAction.SUSPEND))
+
+    assert first == [(A.APPENDED, position, False)]
+    assert second == [(A.COMMITTED, position, False)]
+    assert steps(effects) == [(A.DONE, position, True)]
+
+
+def test_suspended_leader_appends_nothing_and_keeps_beating() -> None:
+    """Source: aeron.md §3.1."""
+    solo = lead()
+    solo.module.on_replay_session_open(open_event(1), 64)
+    solo.module.timers.schedule(30, 0)
+    effects = solo.feed(ev.ActionRequested(1, T.SUSPEND))
+    assert of(effects, fx.HoldIngress) == [fx.HoldIngress(is_held=True)]
+    commit(solo)
+
+    solo.feed(connect(7))
+    for _ in range(200):  # longer than a session lives
+        solo.wait(solo.ctx.config.session_timeout_ns // 100)
+        solo.feed(solo.append_position(1, solo.ctx.append_position))
+
+    assert appended(solo) == []
+    assert solo.module.leader is not None
+
+
+def test_resume_does_what_was_held_and_gives_sessions_their_time_again() -> None:
+    solo = suspended()
+    solo.module.on_replay_session_open(open_event(1), 64)
+    solo.module.timers.schedule(30, 0)
+    solo.feed(connect(7))
+    for _ in range(200):
+        solo.wait(solo.ctx.config.session_timeout_ns // 100)
+        solo.feed(solo.append_position(1, solo.ctx.append_position))
+
+    effects = solo.feed(ev.ActionRequested(2, T.RESUME))
+    entries = appended(solo)
+    solo.wait(200_000_000)
+
+    assert of(effects, fx.HoldIngress) == [fx.HoldIngress(is_held=False)]
+    assert [type(entry).__name__ for entry in entries] == ["ClusterActionRequest", "SessionOpenEvent"]
+    assert [type(entry).__name__ for entry in appended(solo)] == ["TimerEvent"]
+    assert solo.module.actions.state is M.ACTIVE
+
+
+def test_suspension_survives_in_whoever_leads_next() -> None:
+    """It is in the log."""
+    solo = Solo(terms=[(0, 0, 64)]).follow()
+    deliver_action(solo, action(64, kind=ClusterAction.SUSPEND))
+    assert solo.module.actions.state is M.SUSPENDED
+    lose_leadership(solo)
+    solo.module.on_replay_session_open(open_event(1), 64)
+
+    solo.feed(solo.canvass(1, 1, 64), solo.canvass(2, 1, 64))
+    assert solo.module.actions.state is M.SUSPENDED
+    leader = Solo()
+    deliver_action(leader, action(64, kind=ClusterAction.SUSPEND))
+    leader.take()
+    leader.lead()
+
+    assert of(leader.effects, fx.HoldIngress) == [fx.HoldIngress(is_held=True)]
+    assert leader.module.actions.toggle is T.SUSPEND
+    assert ask(leader, T.RESUME)[0][0] is A.APPENDED
+
+
+# --- rolled back
+
+
+@pytest.mark.parametrize("kind", [T.SUSPEND, T.SNAPSHOT, T.SHUTDOWN, T.ABORT])
+def test_action_that_did_not_commit_is_rolled_back_and_whoever_asked_is_told_that_it_is_open(
+    kind: ControlToggle,
+) -> None:
+    """Source: aeron.md §3.12."""
+    solo = Solo().lead()
+    ask(solo, kind)
+
+    effects = lose_leadership(solo)
+
+    assert [(step, is_final) for step, _, is_final in steps(effects)] == [(A.UNKNOWN, True)]
+    actions = solo.module.actions
+    assert (actions.state, actions.toggle, actions.is_holding) == (M.ACTIVE, T.INACTIVE, False)
+
+
+def test_resume_that_did_not_commit_is_rolled_back_to_suspended() -> None:
+    """Source: aeron.md §3.12."""
+    solo = suspended()
+    ask(solo, T.RESUME)
+
+    lose_leadership(solo)
+
+    assert solo.module.actions.state is M.SUSPENDED
+
+
+def test_client_that_was_held_is_sent_elsewhere_when_leadership_is_lost() -> None:
+    solo = suspended()
+    solo.feed(connect(7))
+
+    effects = lose_leadership(solo)
+
+    assert [effect.connection_id for effect in of(effects, fx.SendToClient)] == [7]
+
+
+def test_action_that_a_deposed_leader_appended_is_done_when_it_is_delivered_after_all() -> None:
+    solo = Solo().lead()
+    ask(solo, T.SUSPEND)
+    position = solo.ctx.log_buffer.append_position
+    lose_leadership(solo)
+
+    _, effects = deliver_action(solo, action(position, kind=ClusterAction.SUSPEND))
+
+    assert solo.module.actions.state is M.SUSPENDED
+    assert steps(effects) == []
+
+
+def test_snapshot_that_a_deposed_leader_is_taking_goes_on() -> None:
+    solo = lead()
+    ask(solo, T.SNAPSHOT)
+    position = solo.ctx.log_buffer.append_position
+    deliver_action(solo, action(position))
+    lose_leadership(solo)
+
+    effects = solo.feed(ev.SnapshotTaken(position, (4,), 5))
+
+    assert steps(effects) == []
+    assert solo.module.actions.state is M.ACTIVE
+
+
+def test_every_state_but_the_last_can_be_left_and_each_can_be_reached() -> None:
+    reached = {state for states in TRANSITIONS.values() for state in states}
+
+    assert set(TRANSITIONS) == set(M)
+    assert reached == set(M) - {M.INIT}
+    assert [state for state, following in TRANSITIONS.items() if not following] == [M.CLOSED]
+
+
+# --- a client asks
+
+
+def admin(session_id: int = 1, *, connection_id: int = 7) -> ev.ClientAdmin:
+    request = AdminRequest(
+        leadership_term_id=TermId(0),
+        cluster_session_id=ClusterSessionId(session_id),
+        correlation_id=CorrelationId(99),
+        request_type=AdminRequestType.SNAPSHOT,
+    )
+    return ev.ClientAdmin(connection_id, request)
+
+
+def with_session(solo: Solo) -> Solo:
+    solo.module.on_replay_session_open(open_event(1, principal=b"ops"), 64)
+    solo.module.sessions.bind(7, ClusterSessionId(1))
+    return solo
+
+
+def answers(effects: list[fx.Effect]) -> list[tuple[int, AdminResponseCode | None, int]]:
+    return [
+        (effect.connection_id, effect.message.response_code, effect.message.correlation_id)
+        for effect in of(effects, fx.SendToClient)
+        if isinstance(effect.message, AdminResponse)
+    ]
+
+
+def test_admin_request_is_denied_unless_somebody_allows_it() -> None:
+    """Source: aeron.md §3.6, §3.7."""
+    solo = with_session(lead())
+
+    effects = solo.feed(admin())
+
+    assert answers(effects) == [(7, AdminResponseCode.UNAUTHORISED_ACCESS, 99)]
+    assert appended(solo) == []
+
+
+def test_admin_request_is_answered_when_the_snapshot_is_taken() -> None:
+    """In Aeron OK means accepted; here it means done, so that nobody takes the one for the other."""
+    solo = with_session(lead())
+    solo.ctx.authorisation = AllowAll()
+
+    at_once = solo.feed(admin())
+    position = solo.ctx.log_buffer.append_position
+    commit(solo)
+    deliver_action(solo, action(position))
+    effects = solo.feed(ev.SnapshotTaken(position, (4,), 5))
+
+    assert answers(at_once) == []
+    assert answers(effects) == [(7, AdminResponseCode.OK, 99)]
+
+
+def test_admin_request_is_answered_with_an_error_when_another_action_is_under_way() -> None:
+    solo = with_session(lead())
+    solo.ctx.authorisation = AllowAll()
+    ask(solo, T.SNAPSHOT)
+
+    assert answers(solo.feed(admin())) == [(7, AdminResponseCode.ERROR, 99)]
+
+
+def test_admin_request_on_another_sessions_connection_is_not_taken() -> None:
+    solo = with_session(lead())
+    solo.ctx.authorisation = AllowAll()
+
+    effects = solo.feed(admin(connection_id=8))
+
+    assert answers(effects) == []
+    assert appended(solo) == []
