@@ -105,7 +105,7 @@ class ActionControl:
         self._sessions = sessions
         self._snapshots = snapshots
         self._redispatch = redispatch
-        self._machine = ModuleStateMachine(ctx)
+        self._machine = ModuleStateMachine(self._on_state_changed)
         self._delivered_state = ModuleState.ACTIVE
         """What delivered entries alone say: where a leader that loses its place goes back to."""
         self._publisher: LogPublisher | None = None
@@ -134,6 +134,9 @@ class ActionControl:
         return {ModuleState.SUSPENDED: ControlToggle.SUSPEND, ModuleState.SNAPSHOT: ControlToggle.SNAPSHOT}.get(
             self.state, ControlToggle.NEUTRAL
         )
+
+    def _on_state_changed(self, old: ModuleState, new: ModuleState, reason: str) -> None:
+        self._ctx.emit(fx.ModuleStateChanged(old, new, reason, self._ctx.leadership_term_id))
 
     # --- what becomes of this member
 

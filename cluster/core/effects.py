@@ -17,6 +17,7 @@ from service_api.wire.message import Message
 
 from .control_toggle import ActionStep
 from .election_state import ElectionState
+from .module_state import ModuleState
 from .reason import Reason
 
 
@@ -189,8 +190,8 @@ class ActionProgressed:
 class ModuleStateChanged:
     """What the consensus module does changed: one log line."""
 
-    old: str
-    new: str
+    old: ModuleState
+    new: ModuleState
     reason: str
     leadership_term_id: int
 

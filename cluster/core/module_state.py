@@ -5,13 +5,11 @@ Source: aeron.md §3.1; Aeron `ConsensusModule.State`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
 from service_api import invariant
-
-from . import effects as fx
-from .context import ConsensusContext
 
 
 class ModuleState(IntEnum):
@@ -49,10 +47,10 @@ TRANSITIONS: Final[dict[ModuleState, frozenset[ModuleState]]] = {
 
 
 class ModuleStateMachine:
-    """The state, and its door."""
+    """The state, and its door. `on_changed` hears of every change but the first, which the start of the node tells."""
 
-    def __init__(self, ctx: ConsensusContext) -> None:
-        self._ctx = ctx
+    def __init__(self, on_changed: Callable[[ModuleState, ModuleState, str], None]) -> None:
+        self._on_changed = on_changed
         self.state = ModuleState.INIT
 
     def __repr__(self) -> str:
@@ -65,4 +63,5 @@ class ModuleStateMachine:
             return
         invariant(new in TRANSITIONS[old], "a legal transition", old=old.name, new=new.name, reason=reason)
         self.state = new
-        self._ctx.emit(fx.ModuleStateChanged(old.name, new.name, reason, self._ctx.leadership_term_id))
+        if old is not ModuleState.INIT:
+            self._on_changed(old, new, reason)

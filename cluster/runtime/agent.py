@@ -477,8 +477,8 @@ def _log_state_changed(effect: fx.StateChanged) -> None:
 def _log_module_state_changed(effect: fx.ModuleStateChanged) -> None:
     logger.info(
         "module.state_changed",
-        old=effect.old,
-        new=effect.new,
+        old=effect.old.name,
+        new=effect.new.name,
         reason=effect.reason,
         leadership_term_id=effect.leadership_term_id,
     )

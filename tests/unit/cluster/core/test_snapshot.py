@@ -6,6 +6,7 @@ import pytest
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
+from cluster.core.module_state import ModuleState
 from cluster.core.recording_log import EntryType
 from cluster.core.snapshot import decode_module_snapshot
 from cluster.messages import snapshot as wire
@@ -125,7 +126,10 @@ def test_snapshot_that_failed_is_in_no_recording_log_and_the_log_goes_on() -> No
 
     effects = solo.feed(ev.SnapshotFailed(512, "a reason"))
 
-    assert effects == [fx.ResumeDelivery(), fx.ModuleStateChanged("SNAPSHOT", "ACTIVE", "a reason", 0)]
+    assert effects == [
+        fx.ResumeDelivery(),
+        fx.ModuleStateChanged(ModuleState.SNAPSHOT, ModuleState.ACTIVE, "a reason", 0),
+    ]
     assert solo.ctx.recording_log.latest_snapshots(1) == ()
 
 

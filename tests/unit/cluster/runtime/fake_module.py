@@ -29,11 +29,19 @@ class FakeContext:
         return ConsensusContext.stamp(cast(ConsensusContext, self))
 
 
+@dataclass
+class FakeActions:
+    """The part of `ActionControl` that the agent reads."""
+
+    is_holding: bool = False
+
+
 class FakeModule:
     """Stands in for `ConsensusModule`: an event is answered with the effects that the test wrote for it."""
 
     def __init__(self) -> None:
         self.ctx = FakeContext()
+        self.actions = FakeActions()
         self.leader: object | None = None
         self.script: dict[object, list[fx.Effect]] = {}
         self.steps: list[object] = []

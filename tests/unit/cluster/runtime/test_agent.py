@@ -11,6 +11,7 @@ import pytest
 from cluster.core import effects as fx
 from cluster.core import events as ev
 from cluster.core.consensus_module import ConsensusModule
+from cluster.core.control_toggle import ActionStep, ControlToggle
 from cluster.messages.consensus import StopCatchup
 from cluster.runtime.activities import ActivityScope
 from cluster.runtime.agent import ConsensusModuleAgent
@@ -361,3 +362,46 @@ async def test_closed_agent_takes_no_more_turns(rig: Rig) -> None:
     await rig.passes()
 
     assert rig.module.steps == ["start"]
+
+
+# --- actions and termination
+
+
+async def test_whoever_asks_for_an_action_hears_each_step_to_the_last(rig: Rig) -> None:
+    steps = [
+        fx.ActionProgressed(1, ActionStep.APPENDED, 96, "", None, is_final=False),
+        fx.ActionProgressed(1, ActionStep.DONE, 96, "", None, is_final=True),
+    ]
+    rig.module.script[ev.ActionRequested] = [*steps]
+
+    heard = [step async for step in rig.agent.run_action(ControlToggle.SUSPEND)]
+
+    assert heard == steps
+
+
+async def test_whoever_waits_for_an_action_is_told_that_the_node_stops(rig: Rig) -> None:
+    rig.module.script[ev.ActionRequested] = [fx.ActionProgressed(1, ActionStep.APPENDED, 96, "", None, is_final=False)]
+    steps = rig.agent.run_action(ControlToggle.SUSPEND)
+    await anext(steps)
+
+    rig.agent.close()
+
+    with pytest.raises(NodeTerminatedError, match="may be done or not"):
+        await anext(steps)
+
+
+async def test_clients_are_not_read_while_the_leader_holds(rig: Rig) -> None:
+    rig.module.actions.is_holding = True
+
+    assert rig.agent.is_window_full()
+
+
+async def test_termination_ends_the_node_and_its_turns(rig: Rig) -> None:
+    rig.module.script["stop"] = [fx.Terminate(96, "the cluster stops")]
+
+    rig.agent.post("stop")
+    rig.agent.post("late")
+
+    assert rig.agent.terminated is not None
+    assert rig.agent.terminated.result() is None
+    assert rig.module.steps == ["stop"]

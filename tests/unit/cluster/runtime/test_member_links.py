@@ -15,9 +15,9 @@ from cluster.messages.consensus import (
     CanvassPosition,
     CommitPosition,
     StopCatchup,
-    TerminationPosition,
     Vote,
 )
+from cluster.messages.log import TimerEvent
 from cluster.runtime.activities import ActivityScope
 from cluster.runtime.answering import CONCURRENT_LIMIT, REQUEST_LIMIT_BYTES, answering_once
 from cluster.runtime.dialling import Endpoint
@@ -27,6 +27,7 @@ from service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
     STATUS_STREAM_ID,
+    CorrelationId,
     MemberId,
     TermId,
 )
@@ -209,7 +210,7 @@ async def test_message_that_another_member_should_have_sent_is_refused(message: 
         b"\xff" * 64,
         setup(ONE) + encode_frame(b"", stream_id=CONSENSUS_STREAM_ID),
         setup(ONE) + encode_frame(canvass(ONE).encode()[:20], stream_id=CONSENSUS_STREAM_ID),
-        setup(ONE) + framed(TerminationPosition(leadership_term_id=TermId(0), log_position=0)),
+        setup(ONE) + framed(TimerEvent(leadership_term_id=TermId(0), correlation_id=CorrelationId(0), timestamp=0)),
     ],
     ids=["stranger", "myself", "stream", "no setup", "zeros", "ones", "empty", "cut", "a kind the core does not take"],
 )

@@ -152,6 +152,7 @@ def take_again(snapshot: ModuleSnapshot, clients: list[wire.ClientSession], mark
     position, term_id = snapshot.log_position, snapshot.leadership_term_id
     solo = Solo(terms=[(term_id, 0, position)], is_started=False, app_version=marker.app_version)
     solo.module.snapshots.restore(snapshot, clients, timestamp=0)
+    solo.module.actions.start()
     solo.module.on_replay_cluster_action(
         ClusterActionRequest(
             leadership_term_id=TermId(term_id),
@@ -162,6 +163,6 @@ def take_again(snapshot: ModuleSnapshot, clients: list[wire.ClientSession], mark
         ),
         position,
     )
-    (effect,) = solo.take()
+    effect, _ = solo.take()
     assert isinstance(effect, fx.TakeSnapshot)
     return effect
