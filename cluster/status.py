@@ -78,6 +78,10 @@ class MemberStatus(BaseModel):
 
     `STARTING` before the first election.
     """
+    module_state: Line = "ACTIVE"
+    """What its consensus module does: `ACTIVE`, `SUSPENDED`, `SNAPSHOT`, `TERMINATING`, ..."""
+    control_toggle: Line = "INACTIVE"
+    """The action that is under way, `NEUTRAL` if none is; `INACTIVE` but on the leader."""
     leader_member_id: Id | None
     """The leader it leads as or follows; None while it knows of none."""
     leadership_term_id: Id | None
@@ -88,6 +92,8 @@ class MemberStatus(BaseModel):
     """How far it knows the log to be committed, and has recorded it."""
     delivered_position: Position
     """How far its service has been given the log."""
+    snapshot_position: Position | None = None
+    """Where its newest complete snapshot was taken; None if it has none."""
     session_count: Count
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count

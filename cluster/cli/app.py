@@ -23,6 +23,10 @@ COMMANDS: Final = {
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
     "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
+    "suspend": ("cluster.cli.operation:suspend", "Have a cluster take no input; clients wait."),
+    "resume": ("cluster.cli.operation:resume", "Have a suspended cluster go on."),
+    "shutdown": ("cluster.cli.operation:shutdown", "Stop every member at one position, with a snapshot of it."),
+    "abort": ("cluster.cli.operation:abort", "Stop every member at one position, without a snapshot."),
     "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""

@@ -1,7 +1,7 @@
 """`quorate snapshot take|list|verify|invalidate`: take a snapshot of a running cluster, look after those on a disk.
 
-`take` asks the leader and waits until it has the snapshot durably. The others work on one member's directory: `list`
-and `verify` change nothing and may run beside the node, `invalidate` needs a node that is stopped.
+`take` asks the leader and waits until every member has the snapshot durably. The others work on one member's
+directory: `list` and `verify` change nothing and may run beside the node, `invalidate` needs a node that is stopped.
 
 Exit status: 0 fine; 1 the snapshot was not taken; 2 wrong usage, or the directory cannot be used; 10 `verify` found
 something wrong.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -28,15 +27,13 @@ from service_api.types import RecordingId
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..core.snapshot import SERVICE_COUNT
-from ..operations import Operation, OperationProgress, run_operation
+from ..operations import Operation
 from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError, try_flock
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
 from ..runtime.recovery import read_snapshots
-from .output import EXIT_FAILED, EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
-from .setting_flags import load_members_from_flags, with_member_flags
-from .status.report import ask_members
-
-_STATUS_TIMEOUT_S: Final = 2.0
+from .operation import TimeoutOption, carry_out
+from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
+from .setting_flags import with_member_flags
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory.")]
 
@@ -67,25 +64,18 @@ class SnapshotRow:
 @app.command()
 @with_member_flags
 def take(
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long the snapshot may take.")
-    ] = 60.0,
+    timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Of nodes that stand by, which members of this cluster are not.")
+    ] = False,
     **settings: Any,
 ) -> None:
-    """Have every member take a snapshot; wait until the leader has its own, durably.
+    """Have every member take a snapshot; wait until each has its own, durably.
 
     The members come from flags, QUORATE_* variables and a TOML file, as for `quorate node`.
     """
-    members = load_members_from_flags(settings)
-    answer = asyncio.run(_take({member.member_id: member.consensus for member in members}, timeout))
-    if answer.log_position is None:
-        typer.echo(f"quorate: {answer.detail}", err=True)
-        raise typer.Exit(EXIT_FAILED)
-    if output is OutputFormat.TABLE:
-        typer.echo(f"snapshot taken: log_position={answer.log_position} leader_member_id={answer.member_id}")
-    else:
-        typer.echo(answer.model_dump_json())
+    carry_out(Operation.STANDBY_SNAPSHOT if standby else Operation.SNAPSHOT, timeout, output, settings)
 
 
 @app.command("list")
@@ -173,16 +163,6 @@ class _MemberFiles:
         if descriptor is None or descriptor.stop_position is None:
             return None
         return descriptor.stop_position - descriptor.start_position
-
-
-async def _take(endpoints: dict[int, str], timeout_s: float) -> OperationProgress:
-    reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S))
-    leaders = [report.status for report in reports if report.status is not None and report.status.role == "LEADER"]
-    if not leaders:
-        raise ClusterError("no leader: no member that answers leads; `quorate status` shows what each says")
-    newest = max(leaders, key=lambda status: -1 if status.leadership_term_id is None else status.leadership_term_id)
-    async with aclosing(run_operation(endpoints[newest.member_id], Operation.SNAPSHOT, timeout_s)) as steps:
-        return [step async for step in steps][-1]
 
 
 async def _read_to_the_end(files: _MemberFiles, entries: tuple[RecordingLogEntry, ...]) -> int:

@@ -71,6 +71,12 @@ class SnapshotControl:
     def __repr__(self) -> str:
         return f"<SnapshotControl taking={self._action}>"
 
+    @property
+    def newest_position(self) -> int | None:
+        """Where the newest complete snapshot was taken."""
+        newest = self._ctx.recording_log.latest_snapshots(SERVICE_COUNT)
+        return newest[0].log_position if newest else None
+
     # --- every member, in log order
 
     def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:

@@ -140,4 +140,6 @@ def _verdict(leader: MemberStatus | None, commit_position: int | None, counts: t
     leads = f"leader {leader.member_id} in term {leader.leadership_term_id}"
     if in_term_count < quorum_count:
         return f"no quorum: {leads}, but only {in_term_count} of {member_count} members in it, {commit}"
+    if leader.module_state == "SUSPENDED":
+        leads += ", suspended"
     return f"{leads}, {in_term_count} of {member_count} members, {commit}"

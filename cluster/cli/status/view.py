@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.cli.output import ABSENT, new_table
-from cluster.status import ElectionStatus
+from cluster.status import ElectionStatus, MemberStatus
 
 from .report import ClusterReport, MemberReport
 
 _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}
 _ELECTING_STYLE: Final = "yellow"
+_ORDINARY_STATES: Final = frozenset({"INIT", "ACTIVE"})
 _FAILED_STYLE: Final = "red"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -41,7 +42,7 @@ def _positions(report: ClusterReport) -> Table:
         table.add_row(
             str(member.member_id),
             status.role,
-            Text(status.state, style=_STATE_STYLES.get(status.state, _ELECTING_STYLE)),
+            _state(status),
             _number(status.leadership_term_id),
             _number(status.append_position),
             _number(status.commit_position),
@@ -49,6 +50,13 @@ def _positions(report: ClusterReport) -> Table:
             _number(member.append_lag_bytes),
         )
     return table
+
+
+def _state(status: MemberStatus) -> Text:
+    """The state in the term or election, and that of the module where it is no ordinary one."""
+    if status.module_state in _ORDINARY_STATES:
+        return Text(status.state, style=_STATE_STYLES.get(status.state, _ELECTING_STYLE))
+    return Text(f"{status.state} {status.module_state}", style=_ELECTING_STYLE)
 
 
 def _processes(report: ClusterReport) -> Table:
