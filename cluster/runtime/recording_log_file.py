@@ -126,6 +126,22 @@ class RecordingLogFile:
         self._file_system.close_file(self._handle)
 
 
+def read_recording_log(path: Path) -> RecordingLog:
+    """Read the file of a member without changing it, whether the member runs or not.
+
+    Raises:
+        ClusterError: the file holds what cannot be a recording log; the entry is named.
+        OSError: the disk refused.
+    """
+    data = path.read_bytes()
+    try:
+        recording_log = RecordingLog.parse(data)
+        _check_slots(data, recording_log)
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged recording log: path={path}: {error}") from error
+    return recording_log
+
+
 def _with_checksum(slot: bytes) -> bytes:
     """Fill in the checksum where the slot has room for it."""
     checked_length = len(slot) - _CHECKSUM.size
