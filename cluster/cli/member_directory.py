@@ -1,4 +1,7 @@
-"""Finding a member's files, given its directory, a directory in it, or the file itself. Nothing is changed or locked."""
+"""Finding a member's files, given its directory, a directory in it, or the file itself.
+
+Nothing is changed or locked.
+"""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from archive.descriptor import RecordingDescriptor, RecordingState
 from archive.errors import CorruptionError
 from archive.file_system import OsFileSystem
 from archive.layout import parse_segment_file_name
-from archive.reader import FrameReader, MessageReader, StopReason
+from archive.reader import FrameReader, MessageReader, RecordedMessage, StopReason
 from cluster.cli.member_directory import find_archive_directory, find_recording_log
 from cluster.runtime.recording_log_file import read_recording_log
 from service_api.errors import ConfigurationError
-from service_api.types import LOG_STREAM_ID
+from service_api.types import LOG_STREAM_ID, NULL_VALUE, RecordingId
 
 from .entry import LogEntry, make_entry
 
@@ -47,8 +47,7 @@ class LogDirectory:
         try:
             entries = read_catalog(OsFileSystem(), archive_directory).entries
         except CorruptionError as error:
-            path = archive_directory / CATALOG_FILE_NAME
-            raise CorruptionError(f"catalog cannot be read: path={path}: {error}") from error
+            raise CorruptionError(f"bad catalog: path={archive_directory / CATALOG_FILE_NAME}: {error}") from error
         found = {
             entry.descriptor.recording_id: entry.descriptor
             for entry in entries
@@ -58,9 +57,8 @@ class LogDirectory:
         }
         if not found:
             raise ConfigurationError(f"no log has been recorded here: directory={archive_directory}")
-        path = find_recording_log(directory)
-        plan_id = -1 if path is None else read_recording_log(path).recovery_plan(1).log_recording_id
-        return cls(archive_directory, found[plan_id] if plan_id in found else found[max(found)])
+        named_id = _recording_id_in_recording_log(directory)
+        return cls(archive_directory, found[max(found) if named_id not in found else named_id])
 
     def reader(self, position: int | None = None) -> LogReader:
         """Read the entries from a position on, or from the oldest.
@@ -75,23 +73,21 @@ class LogDirectory:
         parsed = (parse_segment_file_name(path.name) for path in self.archive_directory.iterdir())
         return sorted(p[1] for p in parsed if p is not None and p[0] == self.descriptor.recording_id)
 
-    def last_entries(self, count: int) -> tuple[list[LogEntry], int]:
-        """Give the last entries and where they end; only as many files are read as are needed."""
+    def last_entries(self, count: int) -> tuple[list[LogEntry], LogReader]:
+        """Give the last entries, and the reader that came to the end; only as many files are read as are needed."""
         start = self.descriptor.start_position
-        bases = [base for base in self.segment_base_positions() if base >= start] or [start]
-        if start not in bases:  # a recording that begins within a term: its first file has another name
-            bases.insert(0, start)
+        bases = [start, *(base for base in self.segment_base_positions() if base > start)]
         for base in reversed(bases):
             reader = self.reader(base)
-            entries = deque(reader, maxlen=count)
-            if len(entries) == count or base == bases[0]:
-                return list(entries), reader.position
-        return [], start
+            messages = deque(reader.messages(), maxlen=count)
+            if len(messages) == count or base == start:
+                break
+        return [make_entry(message) for message in messages], reader
 
     def end_position(self) -> int:
         """Give where the log ends."""
         stop_position = self.descriptor.stop_position
-        return self.last_entries(1)[1] if stop_position is None else stop_position
+        return self.last_entries(1)[1].position if stop_position is None else stop_position
 
     def find_damage(self, frames: FrameReader) -> str | None:
         """Say that the reading ended in front of damage, and not at the end of the log."""
@@ -110,6 +106,13 @@ class LogDirectory:
         )
 
 
+def _recording_id_in_recording_log(directory: Path) -> RecordingId:
+    """Give the recording that holds the log, where a recording log says so; -1 where there is none."""
+    path = find_recording_log(directory)
+    last_term = None if path is None else read_recording_log(path).last_term()
+    return RecordingId(NULL_VALUE if last_term is None else last_term.recording_id)
+
+
 class LogReader:
     """Iterates over the entries of a log, once, up to its end as it is now; `damage` says what is wrong there."""
 
@@ -121,10 +124,14 @@ class LogReader:
         self.damage: str | None = None
 
     def __iter__(self) -> Iterator[LogEntry]:
-        messages = MessageReader(self._frames)
-        for message in messages:
+        return map(make_entry, self.messages())
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        """Give the messages that the entries are made of."""
+        reader = MessageReader(self._frames)
+        for message in reader:
             self.position = message.end_position
-            yield make_entry(message)
-        if not messages.incomplete_message_count:
+            yield message
+        if not reader.incomplete_message_count:
             self.position = self._frames.position  # padding may follow the last entry
         self.damage = self._directory.find_damage(self._frames)
