@@ -32,6 +32,7 @@ _SECTOR_LENGTH: Final = 512
 _CHECKSUM: Final = struct.Struct("<8s4xI")
 _CHECKSUM_MAGIC: Final = b"QUORATE\0"
 _TYPE_AND_ENDPOINT_LENGTH: Final = struct.Struct("<ii")
+_ENDPOINT_LENGTH: Final = struct.Struct("<i")
 _TYPE_OFFSET: Final = 44
 
 
@@ -177,12 +178,12 @@ def _check_slots(data: bytes, recording_log: RecordingLog) -> None:
 
 
 def _holds_older_endpoint(slot: bytes) -> bool:
-    """Tell whether Aeron, which does not clear its buffer, has left the endpoint of an earlier entry behind this one."""
-    if len(slot) != ENTRY_ALIGNMENT or _content_length(slot) != _TYPE_OFFSET + 4:
-        return False
-    _, endpoint_length = _TYPE_AND_ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET)
-    text = slot[_TYPE_OFFSET + 8 :][: max(0, endpoint_length)]
-    return 0 < endpoint_length < MAX_ENTRY_LENGTH and text.isascii() and text.decode("ascii").isprintable()
+    """Tell whether Aeron, which does not clear its buffer, has left an earlier entry's endpoint behind this one."""
+    rest = slot[_content_length(slot) :].rstrip(b"\0")
+    if _content_length(slot) == _TYPE_OFFSET + 4:  # no standby snapshot: the length of that endpoint comes first
+        (endpoint_length,) = _ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET + 4)
+        rest = rest[4:] if 0 < endpoint_length < MAX_ENTRY_LENGTH else b"\0"
+    return rest.isascii() and rest.decode("ascii").isprintable()
 
 
 def _sync(file_system: FileSystem, handle: int, file_sync_level: int) -> None:

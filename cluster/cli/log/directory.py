@@ -3,6 +3,9 @@
 The log of a member that runs grows while it is read. What is there of it ends where nothing was written yet, or in the
 middle of what was being written: that is its end, and no damage. A bad frame with more of the log behind it in another
 file, or before the position at which a recording was stopped, is damage.
+
+A frame that is being written is told from one that is written by its checksum. In a log without checksums, as Aeron
+writes it by default, the newest entry of a member that runs may be shown before all of its payload is there.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_following_goes_on_where_it_stopped(
     steps: Iterator[tuple[int, int]] = iter(
         [
             (65536, begins[20] + 4),  # half a header
-            (65536, begins[20] + 31),
+            (65536, begins[20] + 16),
             (65536, 65536),
             (131072, 0),
             (131072, 65536),
