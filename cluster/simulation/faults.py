@@ -18,12 +18,11 @@ from archive.memory_file_system import MemoryFileSystem
 from service_api import ClusterError
 from service_api.types import MemberId
 
-from ..core.control_toggle import ControlToggle
-from ..core.events import ActionRequested
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import LinkQuality
+from .operator import Operator
 from .referee import Referee, expect
 from .trace import Trace
 
@@ -68,6 +67,9 @@ KINDS: Final = (
     Kind("wipe", 0.3, 12.0),
     Kind("client_kill", 0.3, 6.0),
     Kind("snapshot", 0.5, 2.0),
+    Kind("suspend", 0.3, 5.0),
+    Kind("shutdown", 0.2, 12.0),
+    Kind("abort", 0.2, 12.0),
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
@@ -95,8 +97,13 @@ class Nemesis:
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
         self._wiped: dict[MemberId, None] = {}
+        self._abandoned: list[Member] = []
+        """Members that are left for dead in the end."""
         self._restart_random = Random(f"{cluster.seed} restart")
         self._keep_random = Random(f"{cluster.seed} keep")
+        operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
+        orders = {name: getattr(operator, name, None) for name in KIND_NAMES}
+        self._strikes = {name: orders[name] or getattr(self, f"_{name}") for name in KIND_NAMES}
         self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
         cluster.network.quality = self._base_quality
         for member in cluster.members.values():
@@ -133,7 +140,7 @@ class Nemesis:
     def _strike(self, kind: Kind, random: Random) -> None:
         if self._is_over:
             return
-        if getattr(self, f"_{kind.name}")(random):
+        if self._strikes[kind.name](random):
             self.fired[kind.name] += 1
             self._trace.on_fault(kind.name)
         self._plan(kind, random)
@@ -321,16 +328,6 @@ class Nemesis:
     def _client_kill(self, random: Random) -> bool:
         return self._kill_client(random)
 
-    # --- what an operator asks for
-
-    def _snapshot(self, random: Random) -> bool:
-        """The leader is asked for a snapshot; mostly it is, sometimes a member that only believes it leads."""
-        leader = self._cluster.leader() if random.random() < 0.8 else self._member(random)
-        if leader is None or leader.node is None or leader.machine.loop is None or leader.is_paused:
-            return False
-        leader.machine.loop.call_soon(leader.node.agent.post, ActionRequested(0, ControlToggle.SNAPSHOT))
-        return True
-
     # --- clocks
 
     def _clock_jump(self, random: Random) -> bool:
@@ -506,6 +503,9 @@ class Nemesis:
     def _on_exit(self, member: Member, error: BaseException | None) -> None:
         """A member stopped by itself: with a reason that was given to it, or it is a bug."""
         excuse = self._excused.get(member.member_id)
+        if error is None and self._referee.actions.has_terminated(member):
+            self._on_terminated(member)
+            return
         expect(
             error is None if excuse == "stop" else excuse is not None and isinstance(error, ClusterError | OSError),
             "no member stops by itself without a cause",
@@ -520,6 +520,17 @@ class Nemesis:
             member.machine.on_disk_operation = _no_fault
             self._free_disk(member)
         self._restart_later(member, self._restart_random)
+
+    def _on_terminated(self, member: Member) -> None:
+        """The cluster stops, and this member with it: it is started again, also when no more faults strike."""
+        if self._excused.get(member.member_id) != "flip":
+            self._excused.pop(member.member_id, None)
+            member.machine.on_disk_operation = _no_fault
+            self._free_disk(member)
+        if not self._is_over:
+            self._restart_later(member, self._restart_random)
+        elif member not in self._abandoned:
+            self._after(self._unit_ns, self._cluster.start, member.member_id)
 
     # --- the end
 
@@ -540,6 +551,7 @@ class Nemesis:
                 self._cluster.resume(member.member_id)
                 self._cluster.start(member.member_id)
             else:
+                self._abandoned.append(member)
                 self._abandon(member, random)
         self._excused.clear()  # from here on nobody has a cause to stop
         self._trace.on_fault(f"healed, core={[member.member_id for member in core]}")

@@ -24,6 +24,7 @@ from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
+from .action_rules import ActionRules
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import SimulatedTransport
 from .observed_service import ObservedService
@@ -94,6 +95,7 @@ class Referee:
         """Who led which term."""
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
+        self.actions = ActionRules(expect)
         self._cluster: SimulatedCluster | None = None
         self._trace: Trace | None = None
         self._make_service = make_service
@@ -189,6 +191,7 @@ class Referee:
             view.is_leader = is_leader
             if is_leader:
                 self._on_leader(member)
+        self.actions.look(member)
         assert self._trace is not None
         self._trace.on_member(member)
 
@@ -468,7 +471,8 @@ class Referee:
     # --- the end of a run
 
     def expect_equal(self, members: list[Member]) -> None:
-        """Check that these members have the same log and have processed all of it."""
+        """Check that these members have the same log and have processed all of it, and what is in it."""
+        self.actions.expect_held(self.committed)
         for member in members:
             assert member.node is not None
             ctx = member.node.module.ctx

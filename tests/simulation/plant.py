@@ -46,10 +46,13 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
-"""For plants in snapshots, and for the control."""
+ACTION_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
+"""For plants in what an operator asks for, and for the control."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"suspend", "shutdown", "abort"}))
+"""For plants in snapshots."""
+
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "suspend", "shutdown", "abort"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 

@@ -1,0 +1,117 @@
+"""What must hold of suspensions and terminations, read from the committed log and from who stopped where.
+
+Source: aeron.md §3.1, §3.11; DESIGN §5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from service_api.types import MemberId
+from service_api.wire.message import decode_message, registry_of
+from service_api.wire.session import SessionMessageHeader
+
+from ..core.module_state import ModuleState
+from ..messages.log import (
+    ClusterAction,
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
+from .cluster import Member
+
+Expect = Callable[..., None]
+
+_FRAME_START: Final = struct.Struct("<ixBHiiiq")
+_HEADER_BYTES: Final = 32
+_TYPE_DATA: Final = 1
+_BEGINS: Final = 0x80
+_ACTIONS: Final = registry_of(ClusterActionRequest)
+_INPUT_TEMPLATE_IDS: Final = {
+    kind.TEMPLATE_ID: kind.__name__ for kind in (SessionMessageHeader, SessionOpenEvent, SessionCloseEvent, TimerEvent)
+}
+
+
+class ActionRules:
+    """Remembers who stopped where; looks through the committed log at the end."""
+
+    def __init__(self, expect: Expect) -> None:
+        self._expect = expect
+        self._positions: dict[int, int] = {}
+        """Where members stopped, by term."""
+        self._stopping: dict[MemberId, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<ActionRules terminations={self._positions}>"
+
+    def look(self, member: Member) -> None:
+        """Look at a member after each thing that it did."""
+        assert member.node is not None
+        module = member.node.module
+        if module.actions.state is not ModuleState.CLOSED or member.member_id in self._stopping:
+            return
+        self._stopping[member.member_id] = None
+        position, ctx = module.actions.termination.position, module.ctx
+        assert position is not None
+        first = self._positions.setdefault(ctx.leadership_term_id, position)
+        self._expect(
+            first == position,
+            "all members terminate at one position",
+            member=member.member_id,
+            term=ctx.leadership_term_id,
+            expected=first,
+            actual=position,
+        )
+        self._expect(
+            ctx.commit_position == position == member.node.delivered_position,
+            "a member terminates where its log is committed and delivered",
+            member=member.member_id,
+            position=position,
+            commit_position=ctx.commit_position,
+            delivered_position=member.node.delivered_position,
+        )
+
+    def has_terminated(self, member: Member) -> bool:
+        """Whether a member that has just ended did so because its cluster stops; asked once for each process."""
+        return self._stopping.pop(member.member_id, self) is None
+
+    def expect_held(self, log: bytes | bytearray) -> None:
+        """No input is in the log between a SUSPEND and its RESUME, nor behind a termination in the same term."""
+        suspended_at: int | None = None
+        stops = set(self._positions.values())
+        for begin, end, template_id in _messages(log):
+            self._expect(
+                suspended_at is None or template_id not in _INPUT_TEMPLATE_IDS,
+                "a suspended cluster takes no input",
+                suspended_at=suspended_at,
+                position=end,
+                entry=_INPUT_TEMPLATE_IDS.get(template_id),
+            )
+            self._expect(
+                begin not in stops or template_id == NewLeadershipTermEvent.TEMPLATE_ID,
+                "a leader that stops its cluster appends nothing more",
+                position=begin,
+                template_id=template_id,
+            )
+            if template_id == ClusterActionRequest.TEMPLATE_ID:
+                event = decode_message(bytes(log[begin + _HEADER_BYTES : end]), registry=_ACTIONS)
+                assert isinstance(event, ClusterActionRequest)
+                if event.action is ClusterAction.SUSPEND:
+                    suspended_at = end
+                elif event.action is ClusterAction.RESUME:
+                    suspended_at = None
+
+
+def _messages(log: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
+    """Give where each message begins and its first frame ends, and its template id."""
+    begin = 0
+    while begin + _HEADER_BYTES <= len(log):
+        frame_length, flags, frame_type, *_ = _FRAME_START.unpack_from(log, begin)
+        end = begin + ((frame_length + 31) & -32)
+        if frame_type == _TYPE_DATA and flags & _BEGINS:
+            yield begin, end, int.from_bytes(log[begin + _HEADER_BYTES + 2 : begin + _HEADER_BYTES + 4], "little")
+        begin = end

@@ -1,0 +1,71 @@
+"""The operator of a simulated cluster: suspends it and resumes it, shuts it down and starts it again, aborts it.
+
+None of these are faults, and a cluster has to come through each of them in the middle of all faults. An order goes to
+the member that leads, mostly; sometimes to one that only believes it does. Nobody waits for the answer: what came of
+it is seen in the log and in who stops where (`action_rules`). A suspended cluster is resumed after a while, whoever
+leads then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from ..core.control_toggle import ControlToggle
+from ..core.events import ActionRequested
+from ..core.module_state import ModuleState
+from .cluster import Member, SimulatedCluster
+
+
+class Operator:
+    """Gives orders. Each returns whether there was somebody to give it to."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, *, unit_ns: int, after: Callable[[int, Callable[..., object]], None]
+    ) -> None:
+        self._cluster = cluster
+        self._unit_ns = unit_ns
+        self._after = after
+        self._is_resuming = False
+
+    def __repr__(self) -> str:
+        return f"<Operator resuming={self._is_resuming}>"
+
+    def snapshot(self, random: Random) -> bool:
+        """The cluster takes a snapshot."""
+        return self._order(ControlToggle.SNAPSHOT, random)
+
+    def suspend(self, random: Random) -> bool:
+        """The cluster takes no input for a while."""
+        is_ordered = self._order(ControlToggle.SUSPEND, random)
+        if is_ordered and not self._is_resuming:
+            self._is_resuming = True
+            self._after(int(random.expovariate(1.0) * 1.5 * self._unit_ns) + 1, self._resume)
+        return is_ordered
+
+    def shutdown(self, random: Random) -> bool:
+        """The cluster stops with a snapshot; its members start again one by one."""
+        return self._order(ControlToggle.SHUTDOWN, random)
+
+    def abort(self, random: Random) -> bool:
+        """The cluster stops where its log ends; its members start again one by one."""
+        return self._order(ControlToggle.ABORT, random)
+
+    def _order(self, action: ControlToggle, random: Random) -> bool:
+        members = [*self._cluster.members.values()]
+        return _post(self._cluster.leader() if random.random() < 0.8 else random.choice(members), action)
+
+    def _resume(self) -> None:
+        """Resume whoever leads, again and again: another leader may find the cluster suspended later."""
+        leader = self._cluster.leader()
+        node = None if leader is None else leader.node
+        if node is not None and node.module.actions.state is ModuleState.SUSPENDED:
+            _post(leader, ControlToggle.RESUME)
+        self._after(self._unit_ns // 2, self._resume)
+
+
+def _post(member: Member | None, action: ControlToggle) -> bool:
+    if member is None or member.node is None or member.machine.loop is None or member.is_paused:
+        return False
+    member.machine.loop.call_soon(member.node.agent.post, ActionRequested(0, action))
+    return True
