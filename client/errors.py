@@ -4,7 +4,8 @@ ClusterError
 ├── ClusterTimeoutError
 │   └── ConnectTimeoutError      no member opened a session in time: says what each endpoint answered
 ├── ConnectRejectedError         the leader answered, and said no
-└── IndeterminateError           what became of something is unknown
+├── IndeterminateError           what became of something is unknown
+└── QueryRefusedError            a member answered a query, and said no
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from service_api.errors import ClusterError, ClusterTimeoutError
+from service_api.types import MemberId
 
 
 class ConnectTimeoutError(ClusterTimeoutError):
@@ -47,3 +49,19 @@ class IndeterminateError(ClusterError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"outcome unknown: reason={reason}")
         self.reason = reason
+
+
+class QueryRefusedError(ClusterError):
+    """A member refused a query for good; `code` and `detail` are its answer.
+
+        except QueryRefusedError as error:
+            print(error.code, error.detail)
+
+    SERVICE_FAILED: the service takes no queries, or raised; `detail` is what it said. NOT_AUTHORISED: not this client.
+    """
+
+    def __init__(self, code: str, detail: str, member_id: MemberId) -> None:
+        super().__init__(f"query refused: code={code} detail={detail!r} member_id={member_id}")
+        self.code = code
+        self.detail = detail
+        self.member_id = member_id

@@ -42,6 +42,7 @@ from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
+from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
 from .runtime.snapshot_taker import SnapshotTaker
@@ -130,6 +131,14 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
+        self.queries = QueryDesk(
+            self.module,
+            self.service_agent,
+            self._adapter,
+            self._ingress.connections,
+            post=self.agent.post,
+            monotonic_ns=host.clock.monotonic_ns,
+        )
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
@@ -206,6 +215,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
+                self.queries.close()
                 self._ingress.close()
                 links.close()
                 if self._metrics is not None:
@@ -271,6 +281,7 @@ class Node:
             log=log,
             adapter=self._adapter,
             service=self.service_agent,
+            queries=self.queries,
             take_snapshot=snapshots.take,
             tasks=tasks,
         )
