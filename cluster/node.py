@@ -131,14 +131,7 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
-        self.queries = QueryDesk(
-            self.module,
-            self.service_agent,
-            self._adapter,
-            self._ingress.connections,
-            post=self.agent.post,
-            monotonic_ns=host.clock.monotonic_ns,
-        )
+        self.queries = self._make_query_desk()
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
@@ -336,6 +329,16 @@ class Node:
             await server.start(archive_endpoint.host, archive_endpoint.port)
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
+
+    def _make_query_desk(self) -> QueryDesk:
+        return QueryDesk(
+            self.module,
+            self.service_agent,
+            self._adapter,
+            self._ingress.connections,
+            post=self.agent.post,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
 
     def _make_vitals(self, timed_disk: TimedFileSystem | None, *, started_ns: int) -> Vitals:
         return Vitals(
