@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,10 +28,10 @@ from service_api.types import RecordingId
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..core.snapshot import SERVICE_COUNT
+from ..operations import Operation, OperationProgress, run_operation
 from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError, try_flock
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
 from ..runtime.recovery import read_snapshots
-from ..snapshot_request import SnapshotAnswer, request_snapshot
 from .output import EXIT_FAILED, EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from .setting_flags import load_members_from_flags, with_member_flags
 from .status.report import ask_members
@@ -174,13 +175,14 @@ class _MemberFiles:
         return descriptor.stop_position - descriptor.start_position
 
 
-async def _take(endpoints: dict[int, str], timeout_s: float) -> SnapshotAnswer:
+async def _take(endpoints: dict[int, str], timeout_s: float) -> OperationProgress:
     reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S))
     leaders = [report.status for report in reports if report.status is not None and report.status.role == "LEADER"]
     if not leaders:
         raise ClusterError("no leader: no member that answers leads; `quorate status` shows what each says")
     newest = max(leaders, key=lambda status: -1 if status.leadership_term_id is None else status.leadership_term_id)
-    return await request_snapshot(endpoints[newest.member_id], timeout_s)
+    async with aclosing(run_operation(endpoints[newest.member_id], Operation.SNAPSHOT, timeout_s)) as steps:
+        return [step async for step in steps][-1]
 
 
 async def _read_to_the_end(files: _MemberFiles, entries: tuple[RecordingLogEntry, ...]) -> int:
