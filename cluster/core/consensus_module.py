@@ -30,7 +30,8 @@ from ..messages.consensus import (
     Vote,
 )
 from ..messages.log import ClusterActionRequest, SessionCloseEvent, SessionOpenEvent, TimerEvent
-from . import dialogue
+from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from . import dialogue, leadership_probe
 from . import effects as fx
 from . import events as ev
 from .actions import ActionControl
@@ -88,6 +89,10 @@ class ConsensusModule:
             CommitPosition: self._on_commit_position,
             CatchupPosition: self._on_catchup_position,
             StopCatchup: self._on_stop_catchup,
+            LeadershipProbe: self._on_leadership_probe,
+            LeadershipProbeAck: self._on_leadership_probe_ack,
+            ReadPositionRequest: self._on_read_position_request,
+            ReadPosition: self._on_read_position,
             ev.LinkChanged: self._on_link_changed,
             ev.LogStopped: self._on_log_stopped,
             ev.LogTruncated: self._on_log_truncated,
@@ -104,6 +109,7 @@ class ConsensusModule:
             TerminationAck: self._on_termination_ack,
             ev.ActionRequested: self.actions.on_request,
             ev.DeliveredTo: self.actions.on_delivered,
+            ev.ReadsWanted: self._on_reads_wanted,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
             ev.ClientConnect: self._on_client_connect,
@@ -303,6 +309,31 @@ class ConsensusModule:
     def _on_termination_ack(self, message: TerminationAck) -> None:
         if self.leader is not None:
             self.actions.on_termination_ack(message)
+
+    # --- reads without a log entry: see `leadership_probe`
+
+    def _on_leadership_probe(self, message: LeadershipProbe) -> None:
+        """In an election nobody is followed, whatever this member thought before or will think after it."""
+        if self.follower is not None and leadership_probe.may_acknowledge(self.ctx, message):
+            leadership_probe.acknowledge(self.ctx, message)
+
+    def _on_leadership_probe_ack(self, message: LeadershipProbeAck) -> None:
+        if self.leader is not None:
+            self.leader.reads.on_ack(message)
+
+    def _on_read_position_request(self, message: ReadPositionRequest) -> None:
+        if self.leader is not None:
+            self.leader.reads.on_request(message)
+
+    def _on_read_position(self, message: ReadPosition) -> None:
+        if self.follower is not None:
+            self.follower.reads.on_answer(message)
+
+    def _on_reads_wanted(self, event: ev.ReadsWanted) -> None:
+        """In an election nobody can confirm anything: whoever waits was told when it began."""
+        term = self.leader or self.follower
+        if term is not None:
+            term.reads.on_wanted(event.through)
 
     # --- events
 

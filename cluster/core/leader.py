@@ -28,6 +28,7 @@ from .events import (
     ClientStray,
     LiveJoined,
 )
+from .leadership_probe import LeaderReads
 from .log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
@@ -58,6 +59,7 @@ class LeaderTerm:
         self._timers = timers
         self._last_activity_ns = last_activity_ns
         self._actions = actions
+        self.reads = LeaderReads(ctx)
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
         self.publisher = LogPublisher(
@@ -86,6 +88,7 @@ class LeaderTerm:
         self._actions.poll()
         if not self._actions.is_holding:
             self._fire_timers()
+        self.reads.poll()
         if ctx.now_ns >= self._next_session_check_ns:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
             if not self._actions.is_holding:
@@ -103,7 +106,7 @@ class LeaderTerm:
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
-        deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns)
+        deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)

@@ -23,6 +23,7 @@ from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import LinkQuality
 from .operator import Operator
+from .queries import QUERY_KIND
 from .referee import Referee, expect
 from .trace import Trace
 
@@ -73,7 +74,8 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = tuple(kind.name for kind in KINDS)
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND)
+"""All that a run can do without. Queries are no fault, but clients of half of the seeds make them."""
 
 
 class Nemesis:
@@ -102,8 +104,8 @@ class Nemesis:
         self._restart_random = Random(f"{cluster.seed} restart")
         self._keep_random = Random(f"{cluster.seed} keep")
         operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
-        orders = {name: getattr(operator, name, None) for name in KIND_NAMES}
-        self._strikes = {name: orders[name] or getattr(self, f"_{name}") for name in KIND_NAMES}
+        orders = {name: getattr(operator, name, None) for name in (kind.name for kind in KINDS)}
+        self._strikes = {name: orders[name] or getattr(self, f"_{name}") for name in (kind.name for kind in KINDS)}
         self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
         cluster.network.quality = self._base_quality
         for member in cluster.members.values():

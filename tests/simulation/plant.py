@@ -46,13 +46,21 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-ACTION_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
-"""For plants in what an operator asks for, and for the control."""
+_ORDERS: Final = frozenset({"suspend", "shutdown", "abort"})
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"suspend", "shutdown", "abort"}))
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}) | _ORDERS)
 """For plants in snapshots."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "suspend", "shutdown", "abort"}))
+QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}) | _ORDERS)
+"""For plants in queries."""
+
+ACTION_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
+"""For plants in what an operator orders."""
+
+CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
+"""With everything."""
+
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "query"}) | _ORDERS)
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 
