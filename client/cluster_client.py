@@ -12,6 +12,7 @@ from service_api.distribution import check_package_owners_once
 from service_api.errors import ClusterTimeoutError, LocalProtocolError
 from service_api.types import ClusterSessionId, MemberId, TermId
 
+from .admin import take_snapshot
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
 from .egress import EgressListener, EgressMessage
@@ -213,6 +214,23 @@ class ClusterClient:
             service_id=service_id,
             timeout_s=timeout_s,
         )
+
+    async def take_snapshot(self, *, timeout_s: float = 60.0) -> int:
+        """Have every member of the cluster take a snapshot; give its log position once the leader has it, durably.
+
+            position = await cluster.take_snapshot(timeout_s=30)
+
+        The cluster's authorisation service is asked whether this client's principal may; by default nobody may.
+
+        Raises:
+            AdminRefusedError: this client may not, or it is not done as things are, or it failed; says what.
+            IndeterminateError: the leader was lost, or did not answer in time: it may be taken or not.
+            BackPressureError: 64 admin requests are under way.
+            SessionClosedError: the session had ended before.
+            LocalProtocolError: this is not the client's event loop.
+        """
+        self._check_loop()
+        return await take_snapshot(self._conductor, timeout_s)
 
     async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.

@@ -19,6 +19,7 @@ from typing import Final, cast
 
 from service_api.errors import ClusterError, RemoteProtocolError
 
+from .admin import OnDone
 from .config import ClientConfig, parse_endpoint
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
@@ -243,6 +244,17 @@ class ClientConductor:
         if protocol.queries.deadline_ns < self._timer_ns:
             self._set_timer()
         return query
+
+    def begin_snapshot(self, on_done: OnDone) -> int | None:
+        """Ask the leader for a snapshot, at the end of this turn of the loop; None if there is no leader just now.
+
+        Raises:
+            SessionClosedError: for good.
+            BackPressureError: too many are under way.
+        """
+        correlation_id = self.protocol.request_snapshot(on_done)
+        self.schedule_flush()
+        return correlation_id
 
     async def drain_requests(self) -> None:
         """Wait until every request made up to now has its outcome."""

@@ -55,6 +55,21 @@ class IndeterminateError(ClusterError):
         self.reason = reason
 
 
+class AdminRefusedError(ClusterError):
+    """The cluster did not do what it was asked for; `code` and `detail` are the leader's answer.
+
+        except AdminRefusedError as error:
+            print(error.code, error.detail)
+
+    UNAUTHORISED_ACCESS: this client may not ask. ERROR: refused as things are, or tried and failed; `detail` says.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"admin request refused: code={code} detail={detail!r}")
+        self.code = code
+        self.detail = detail
+
+
 class QueryRefusedError(ClusterError):
     """A member refused a query for good; `code` and `detail` are its answer.
 

@@ -42,6 +42,7 @@ from service_api.wire.frame import ReadableBuffer
 from service_api.wire.message import peek_header
 from service_api.wire.queries import QueryResponse
 from service_api.wire.session import (
+    AdminResponse,
     Challenge,
     ChallengeResponse,
     EventCode,
@@ -52,6 +53,7 @@ from service_api.wire.session import (
     SessionKeepAlive,
 )
 
+from .admin import AdminTracker, OnDone
 from .config import ClientConfig, parse_ingress_endpoints
 from .connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpened
 from .drain import DrainTarget, OfferTracker
@@ -132,6 +134,7 @@ class ClientProtocol:
         self._offers = OfferTracker()
         self.queries = QueryTracker(config, self.session, self._links, leader_link=self._leader_link)
         self.requests = RequestWindow(config)
+        self.admin = AdminTracker(self.session)
         self._search = LeaderSearch(config, self._links, random=random)
         self._correlation_ids = range(first := int(random() * 2**52), first)
         """Of every connect request sent, in order; any of them may still be answered."""
@@ -262,6 +265,21 @@ class ClientProtocol:
             raise self.closed_error()
         if len(payload) > self._request_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
+
+    def request_snapshot(self, on_done: OnDone) -> int | None:
+        """Ask the leader for a snapshot; gives the number of the request, None if there is no leader just now.
+
+        Raises:
+            SessionClosedError: for good.
+            BackPressureError: too many are under way.
+        """
+        if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
+            raise self.closed_error()
+        return None if self._sending is None else self.admin.begin(self._sending, on_done)
+
+    def can_ask_leader(self) -> bool:
+        """Whether asking makes sense: there is a leader, or there never will be one again."""
+        return self._sending is not None or self.state in (ClientState.CLOSING, ClientState.CLOSED)
 
     @property
     def is_waiting(self) -> bool:
@@ -468,7 +486,11 @@ class ClientProtocol:
             self._on_new_leader(link, NewLeaderEvent.decode(message))
         elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:
             self._on_challenge(link, Challenge.decode(message))
-        else:
+        elif (
+            schema_id != AdminResponse.SCHEMA_ID
+            or template_id != AdminResponse.TEMPLATE_ID
+            or not self.admin.on_response(AdminResponse.decode(message))
+        ):
             self.session.foreign_egress_count += 1
 
     def _on_session_event(self, link: MemberLink, event: SessionEvent) -> None:
@@ -573,6 +595,7 @@ class ClientProtocol:
         """What this leader has not answered may be lost."""
         if self._sending is not None:
             self._offers.on_leader_left(self._sending, reason)
+            self.admin.fail(IndeterminateError(reason))
 
     def _await_leader(self, state: ClientState, reason: str) -> None:
         self._leave_leader(f"lost the leader: {reason}")
@@ -594,6 +617,7 @@ class ClientProtocol:
             self._links.disconnect(link, reason)
         self.events.append(SessionClosed(reason, is_confirmed))
         self.queries.fail(self.closed_error())
+        self.admin.fail(IndeterminateError(reason))
         if was_live and (is_confirmed or error is not None):
             self._listener.on_session_event(EventCode.CLOSED, reason)
 

@@ -137,6 +137,15 @@ class SyncClusterClient:
         """
         self._thread.call(lambda: self._side.offer(payload, timeout_s))
 
+    def take_snapshot(self, *, timeout_s: float = 60.0) -> int:
+        """Have every member of the cluster take a snapshot; give its log position once the leader has it, durably.
+
+            print(cluster.take_snapshot(timeout_s=30))
+
+        See `ClusterClient.take_snapshot` for who may, and for the errors.
+        """
+        return self._thread.call(lambda: self._client.take_snapshot(timeout_s=timeout_s))
+
     def query(
         self,
         payload: bytes | bytearray | memoryview,

@@ -365,7 +365,7 @@ class ActionControl:
             self._ctx.emit(fx.ActionProgressed(asker, step, log_position, detail, member_id, is_final))
         elif is_final:
             code = AdminResponseCode.OK if step is ActionStep.DONE else AdminResponseCode.ERROR
-            where = "" if log_position is None else f" log_position={log_position}"
+            place = "" if log_position is None else f" {log_position}"
             self._sessions.answer_admin(
-                asker.cluster_session_id, asker.correlation_id, code, f"{step}: {detail}{where}"
+                asker.cluster_session_id, asker.correlation_id, code, detail, f"{step}{place}".encode()
             )

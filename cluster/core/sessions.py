@@ -269,7 +269,12 @@ class SessionManager:
         return session if session is not None and session.state is SessionState.OPEN else None
 
     def answer_admin(
-        self, session_id: ClusterSessionId, correlation_id: CorrelationId, code: AdminResponseCode, message: str
+        self,
+        session_id: ClusterSessionId,
+        correlation_id: CorrelationId,
+        code: AdminResponseCode,
+        message: str,
+        payload: bytes = b"",
     ) -> None:
         """Answer an admin request, wherever its client is now; one that is gone asks again."""
         connection_id = self._connections.get(session_id)
@@ -280,6 +285,7 @@ class SessionManager:
                 request_type=AdminRequestType.SNAPSHOT,
                 response_code=code,
                 message=message,
+                payload=payload,
             )
             self._ctx.emit(fx.SendToClient(connection_id, response))
 

@@ -29,6 +29,8 @@ from cluster.simulation.workload import Workload, WorkloadSettings
 from service_api import ClusterError
 from service_api.wire.session import EventCode
 
+from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
+
 S: Final = 1_000_000_000
 MS: Final = 1_000_000
 TIMEOUT_MS: Final = 1_000
@@ -492,6 +494,9 @@ class Scenario:
 
 
 SCENARIOS: Final = {
+    "cluster-stops": Scenario(a_cluster_that_stops),
+    "suspended-failover": Scenario(a_suspended_cluster),
+    "order-undone": Scenario(an_order_that_comes_to_nothing),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),
     "leader-alone": Scenario(a_leader_alone),

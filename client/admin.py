@@ -1,0 +1,114 @@
+"""Admin requests: what a client asks of the cluster itself, over its session.
+
+The one there is asks for a snapshot. It goes to the leader, once; the answer comes when the snapshot is taken, or was
+not. When the leader is lost before that, nobody can tell: asking again is harmless.
+
+`AdminTracker` is the sans-IO part, `take_snapshot` the coroutine around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from service_api.errors import BackPressureError, ClusterError
+from service_api.types import ClusterSessionId, CorrelationId, TermId
+from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
+
+from .egress_adapter import SessionState
+from .errors import AdminRefusedError, IndeterminateError
+from .ingress_publisher import IngressPublisher
+
+if TYPE_CHECKING:
+    from .connection import ClientConductor
+
+ADMIN_REQUEST_LIMIT: Final = 64
+_UNKNOWN: Final = b"unknown"
+
+OnDone = Callable[[int | ClusterError], None]
+"""Told the log position of what was done, or why it was not."""
+
+
+class AdminTracker:
+    """The admin requests of one session. Bound: `ADMIN_REQUEST_LIMIT` under way; more are refused."""
+
+    def __init__(self, session: SessionState) -> None:
+        self._session = session
+        self._waiting: dict[int, OnDone] = {}
+        self._next_correlation_id = 1
+
+    def __repr__(self) -> str:
+        return f"<AdminTracker waiting={len(self._waiting)}>"
+
+    def begin(self, publisher: IngressPublisher, on_done: OnDone) -> int:
+        """Ask the leader for a snapshot; gives the number of the request.
+
+        Raises:
+            BackPressureError: too many are under way.
+        """
+        if len(self._waiting) >= ADMIN_REQUEST_LIMIT:
+            raise BackPressureError(f"too many admin requests under way: limit={ADMIN_REQUEST_LIMIT}")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id += 1
+        self._waiting[correlation_id] = on_done
+        request = AdminRequest(
+            leadership_term_id=TermId(self._session.leadership_term_id),
+            cluster_session_id=ClusterSessionId(self._session.cluster_session_id),
+            correlation_id=CorrelationId(correlation_id),
+            request_type=AdminRequestType.SNAPSHOT,
+        )
+        publisher.publish(request.encode())
+        return correlation_id
+
+    def forget(self, correlation_id: int) -> None:
+        """Nobody waits any more."""
+        self._waiting.pop(correlation_id, None)
+
+    def on_response(self, response: AdminResponse) -> bool:
+        """Take an answer. False if it is to nothing that was asked."""
+        if response.cluster_session_id != self._session.cluster_session_id:
+            return False
+        on_done = self._waiting.pop(response.correlation_id, None)
+        if on_done is None:
+            return False
+        step, _, position = response.payload.partition(b" ")
+        if response.response_code is AdminResponseCode.OK:
+            on_done(int(position) if position.isdigit() else 0)
+        elif step == _UNKNOWN:
+            on_done(IndeterminateError(response.message))
+        else:
+            code = "UNKNOWN" if response.response_code is None else response.response_code.name
+            on_done(AdminRefusedError(code, response.message))
+        return True
+
+    def fail(self, error: ClusterError) -> None:
+        """Nobody will answer what was asked."""
+        waiting, self._waiting = self._waiting, {}
+        for on_done in waiting.values():
+            on_done(error)
+
+
+async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
+    """Ask, and wait for the answer. See `ClusterClient.take_snapshot`."""
+    waiter: asyncio.Future[int | ClusterError] = conductor.loop.create_future()
+
+    def on_done(outcome: int | ClusterError) -> None:
+        if not waiter.done():
+            waiter.set_result(outcome)
+
+    correlation_id: int | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while (correlation_id := conductor.begin_snapshot(on_done)) is None:
+                await conductor.wait_until(conductor.protocol.can_ask_leader)
+            outcome = await waiter
+    except TimeoutError:
+        said = "asked" if correlation_id is not None else "no leader to ask"
+        raise IndeterminateError(f"no answer about the snapshot: {said} timeout_s={timeout_s:g}") from None
+    finally:
+        if correlation_id is not None:
+            conductor.protocol.admin.forget(correlation_id)
+    if isinstance(outcome, ClusterError):
+        raise outcome
+    return outcome
