@@ -14,8 +14,9 @@ def _tell_followers_once(planting: Planting) -> None:
     """As Aeron does."""
 
     def poll(self: TerminationControl) -> None:
-        if self.position is not None and self.unacknowledged:
+        if self.position is not None and self.unacknowledged and self._ctx.now_ns >= self._next_send_ns:
             planting.ran()
+            self._next_send_ns = self._ctx.now_ns + self._ctx.config.termination_timeout_ns
 
     planting.replace(TerminationControl, "poll", poll)
 
