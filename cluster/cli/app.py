@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 COMMANDS: Final = {
+    "up": ("cluster.cli.up:up", "Start a cluster for development on this machine."),
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
     "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
     "health": ("cluster.cli.health:health", "Tell whether a cluster is well: exit status 0, 3, 10 or 11."),
