@@ -97,9 +97,8 @@ class UpView:
 
     def _introduction(self) -> list[str]:
         endpoints = ",".join(self._place.endpoints)
-        client = (
-            f"from client import SyncClusterClient as C; c = C('{endpoints}'); print(c.leader_member_id); c.close()"
-        )
+        connect = f"from client import SyncClusterClient as C; c = C('{endpoints}'.split(','))"
+        client = f"{connect}; print(c.leader_member_id); c.close()"
         return [
             f"data      {self._place.directory} ({'new' if self._place.is_new else 'as it was'})",
             f"service   {self._service}",
