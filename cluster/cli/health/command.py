@@ -38,8 +38,6 @@ def health(
 ) -> None:
     """Tell whether a cluster is well: every member answers, in one term, and none is far behind.
 
-    Example, in a rolling restart: quorate health --config cluster.toml --wait 60 || exit
-
     The members come from flags, QUORATE_* variables and a TOML file, as for `quorate node`.
 
     Exit status 0: healthy; 2: wrong usage; 3: no member can be reached; 10: unhealthy, such as a member that is down;

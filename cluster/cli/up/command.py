@@ -69,9 +69,6 @@ def up(
 
     A member that you kill is started again after two seconds. The next start on the same directory goes on with the
     same data, at the same endpoints; DIR/cluster.toml names them for other commands.
-
-    Examples: quorate up; quorate up --members 5 --service counter:Counter --dir /tmp/counters;
-    quorate status --config quorate-data/cluster.toml
     """
     check_package_owners()
     if service is None:
