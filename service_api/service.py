@@ -22,6 +22,7 @@ PLAIN_CALLBACKS: Final = (
     "on_session_open",
     "on_session_message",
     "on_session_close",
+    "on_service_message",
     "on_timer_event",
     "on_role_change",
     "on_new_leadership_term_event",
@@ -64,6 +65,13 @@ class ClusteredService(ABC):
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """A client session was closed at this log position."""
+
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """A committed message that a service of the cluster offered with `Cluster.offer`.
+
+        Every service of every member is given it, the one that offered it too; `service_id` says which one that was: 0
+        where a node runs one service. `payload` is a read-only view of the log itself: copy what outlives the call.
+        """
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """A timer of this service fired, at the same log position on every member."""

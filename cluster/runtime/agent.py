@@ -126,6 +126,7 @@ class ConsensusModuleAgent:
             fx.LeaderRefused: _log_leader_refused,
             fx.ElectionClosed: _log_election_closed,
             fx.SessionChanged: _log_session_changed,
+            fx.ServiceDiverged: self._log_service_diverged,
         }
 
     def watch(self, kind: type[fx.Effect], observer: Callable[[Any], None]) -> None:
@@ -411,6 +412,14 @@ class ConsensusModuleAgent:
         for event in stale:
             self._inbox.remove(event)
         self._inbox.appendleft(ev.LogTruncated(effect.position))
+
+    def _log_service_diverged(self, effect: fx.ServiceDiverged) -> None:
+        logger.error(
+            "service.diverged",
+            service_id=effect.service_id,
+            log_position=self._service.log_position,
+            detail=f"{effect.detail}; a service must offer the same messages on every member",
+        )
 
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self._service.on_role_change(effect.role)

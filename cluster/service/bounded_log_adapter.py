@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from service_api import InvariantViolation, invariant
+from service_api.types import ClusterSessionId
 from service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
 from service_api.wire.message import Message, decode_message
 from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
@@ -72,6 +73,9 @@ class ModuleReplay(Protocol):
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A session was closed."""
+
+    def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
+        """A message of a service. Gives the id of that service; None if no service may be given the message."""
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
@@ -145,7 +149,6 @@ class BoundedLogAdapter:
                 now_ns = self._deliver(chunk, offset, end, now_ns, late_ns)
         finally:
             self._agent.leave_messages()
-            self._agent.egress.flush()
         if now_ns - begin_ns > self.slow_ns:
             self.on_slow(begin_ns, now_ns)
         return self.position < self.limit_position and not self.is_paused
@@ -218,6 +221,9 @@ class BoundedLogAdapter:
                     on_session_message(session, timestamp, view[offset : offset + frame_length - _PAYLOAD_OFFSET])
                 except Exception as error:
                     agent.on_service_error(error)
+            elif session_id < 0:
+                payload = view[offset : offset + frame_length - _PAYLOAD_OFFSET]
+                self._on_service_message(session_id, timestamp, payload)
             offset += length
 
     def _deliver_odd(self, chunk: bytes, offset: int) -> None:
@@ -249,13 +255,20 @@ class BoundedLogAdapter:
             handler(self, message)
         elif isinstance(message, SessionMessageHeader):
             session = self._agent.sessions.get(message.cluster_session_id)
+            payload = memoryview(encoded)[SESSION_HEADER_LENGTH:]
             if session is not None:
-                payload = memoryview(encoded)[SESSION_HEADER_LENGTH:]
                 self._agent.on_session_message(session, message.timestamp, payload)
+            elif message.cluster_session_id < 0:
+                self._on_service_message(message.cluster_session_id, message.timestamp, payload)
         else:
             raise InvariantViolation(
                 f"log entry of an unexpected kind: {type(message).__name__} position={self.position}"
             )
+
+    def _on_service_message(self, session_id: ClusterSessionId, timestamp: int, payload: memoryview) -> None:
+        service_id = self._module.on_replay_service_message(session_id, payload)
+        if service_id is not None:
+            self._agent.on_service_message(service_id, timestamp, payload)
 
     def _on_session_open(self, event: SessionOpenEvent) -> None:
         self._module.on_replay_session_open(event, self.position)

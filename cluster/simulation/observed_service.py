@@ -65,6 +65,16 @@ class ObservedService(ClusteredService):
             raise
         self._tell(timestamp, "close", session.id, close_reason)
 
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """Hand on, and tell."""
+        data = bytes(payload)
+        try:
+            self.service.on_service_message(service_id, timestamp, payload)
+        except Exception as error:
+            self._raised(error)
+            raise
+        self._tell(timestamp, "service message", service_id, data)
+
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """Hand on, and tell."""
         try:

@@ -82,3 +82,6 @@ class Requests:
 
     def close_session(self, session_id: ClusterSessionId) -> None:
         self._module.on_service_close_session(session_id)
+
+    def offer(self, service_id: int, payload: bytes) -> None:
+        self._module.service_messages.offer(service_id, payload)

@@ -33,8 +33,9 @@ def echo(session: ClientSession, payload: bytes) -> None:
 async def test_service_is_given_its_cluster_before_any_entry(rig: Rig) -> None:
     await rig.agent.start()
 
-    assert rig.service.cluster is rig.agent
-    assert (rig.agent.member_id, rig.agent.time_unit, rig.agent.role) == (MemberId(0), TimeUnit.MILLIS, Role.FOLLOWER)
+    assert rig.service.cluster is rig.agent.views[0]
+    cluster = rig.agent.views[0]
+    assert (cluster.member_id, cluster.time_unit, cluster.role) == (MemberId(0), TimeUnit.MILLIS, Role.FOLLOWER)
 
 
 async def test_service_may_take_its_time_to_start(rig: Rig) -> None:
@@ -47,7 +48,7 @@ async def test_service_may_take_its_time_to_start(rig: Rig) -> None:
 
     await rig.agent.start()
 
-    assert started == [rig.agent]
+    assert started == [*rig.agent.views]
 
 
 def test_leader_sends_the_egress_of_a_batch_in_one_write(rig: Rig) -> None:
@@ -122,8 +123,8 @@ def test_sessions_are_shown_in_ascending_order_and_cannot_be_changed(rig: Rig) -
 
 def test_timers_and_closes_are_asked_for_at_the_entry_that_is_delivered(rig: Rig) -> None:
     def work(session: ClientSession, payload: bytes) -> None:
-        rig.agent.schedule_timer(1, 500)
-        rig.agent.cancel_timer(2)
+        rig.agent.views[0].schedule_timer(1, 500)
+        rig.agent.views[0].cancel_timer(2)
         session.close()
 
     rig.service.on_message = work
@@ -141,7 +142,7 @@ def test_timers_are_refused_outside_log_ordered_callbacks(rig: Rig) -> None:
 
     def on_role_change(role: Role) -> None:
         try:
-            rig.agent.schedule_timer(1, 2)
+            rig.agent.views[0].schedule_timer(1, 2)
         except LocalProtocolError as error:
             refused.append(str(error))
 
