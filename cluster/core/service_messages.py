@@ -249,6 +249,8 @@ class ServiceMessages:
             term_id, timestamp = ctx.leadership_term_id, ctx.stamp()
             for session_id, payload in tracker.take_unsent():
                 publisher.append_message(encode_session_message(term_id, session_id, timestamp, payload))
+                if not self._has_room():
+                    break
 
     def _has_room(self) -> bool:
         ctx = self._ctx
