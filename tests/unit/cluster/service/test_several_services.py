@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.core.log_buffer import LogBuffer
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import Cluster, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
+from service_api import Cluster, LocalProtocolError, Role, SnapshotPublication
 from service_api.session import ClientSession
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
 from tests.unit.cluster.service.log_writer import SESSION, RecordingService, Rig
@@ -20,9 +19,9 @@ BASE = -(1 << 63)
 class SeveralRig(Rig):
     """A container with several services."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, *services: RecordingService) -> None:
         super().__init__()
-        self.services = [RecordingService() for _ in range(count)]
+        self.services = services
         self.agent = ClusteredServiceAgent(
             self.services, self.requests, member_id=MemberId(0), time_unit=TimeUnit.MILLIS, max_payload_length=8160
         )
@@ -39,7 +38,7 @@ def rig() -> Rig:
 
 @pytest.fixture
 def two() -> SeveralRig:
-    return SeveralRig(2)
+    return SeveralRig(RecordingService(), RecordingService())
 
 
 # --- messages of services
@@ -248,17 +247,17 @@ CALLS: dict[str, Callable[[Cluster, ClientSession], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_call_is_refused_outside_log_ordered_callbacks(rig: Rig, call: str) -> None:
+async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
     """on_start, on_role_change, on_take_snapshot, on_terminate: members would differ. Source: aeron.md §4.2."""
     refused: list[str] = []
 
     def make() -> None:
         with pytest.raises(LocalProtocolError, match="is only legal in log-ordered callbacks") as error:
-            CALLS[call](rig.agent.views[0], rig.agent.client_sessions[SESSION])
+            CALLS[call](own.agent.views[0], own.agent.client_sessions[SESSION])
         refused.append(str(error.value).split()[0])
 
     class Curious(RecordingService):
-        def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        def on_start(self, cluster: Cluster, snapshot: object) -> None:
             make()
 
         def on_role_change(self, role: Role) -> None:
@@ -270,24 +269,19 @@ async def test_call_is_refused_outside_log_ordered_callbacks(rig: Rig, call: str
         def on_terminate(self, cluster: Cluster) -> None:
             make()
 
-    rig.service = Curious()
-    rig.agent = ClusteredServiceAgent(
-        [rig.service], rig.requests, member_id=MemberId(0), time_unit=TimeUnit.MILLIS, max_payload_length=8160
-    )
-    rig.adapter = BoundedLogAdapter(LogBuffer(position=0, retained_bytes=1 << 20), rig.reader, rig.agent, rig.requests)
-    rig.adapter._log_buffer = rig.log_buffer
-    rig.open()
-    rig.deliver()
-    told_count = len(rig.requests.told)
+    own = SeveralRig(Curious())
+    own.open()
+    own.deliver()
+    told_count = len(own.requests.told)
 
-    await rig.agent.start()
-    rig.agent.on_role_change(Role.LEADER)
-    await rig.agent.take_snapshot(0, None)  # type: ignore[arg-type]  # this service writes nothing
-    rig.agent.terminate()
+    await own.agent.start()
+    own.agent.on_role_change(Role.LEADER)
+    await own.agent.take_snapshot(0, None)  # type: ignore[arg-type]  # this service writes nothing
+    own.agent.terminate()
 
     assert refused == [call] * 4
-    assert rig.agent.error_count == 0
-    assert len(rig.requests.told) == told_count
+    assert own.agent.error_count == 0
+    assert len(own.requests.told) == told_count
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -241,7 +241,7 @@ def test_a_report_shows_faults_that_never_struck_and_those_left_out() -> None:
 
 
 def test_the_json_of_a_report_has_the_rate_and_the_command() -> None:
-    report = json.loads(as_json(make_report()))
+    report = json.loads(as_json(make_report(), indent=None))
 
     assert report["rate"] == 2.0
     assert report["fired"]["kill"] == 3
