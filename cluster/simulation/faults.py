@@ -70,7 +70,12 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = tuple(kind.name for kind in KINDS)
+RELAY: Final = "relay"
+"""No fault: a second service runs on every member, and talks to the log. Drawn once a seed."""
+
+RELAY_CHANCE: Final = 0.5
+
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), RELAY)
 
 
 class Nemesis:

@@ -46,10 +46,13 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
-"""For plants in snapshots, and for the control."""
+RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
+"""For plants in messages of services, which every other seed has; and for the control."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"relay"}))
+"""For plants in snapshots."""
+
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "relay"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 

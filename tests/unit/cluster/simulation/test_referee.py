@@ -426,14 +426,14 @@ def test_a_module_with_another_timer_is_told(small: SmallCluster) -> None:
 
 
 def test_a_service_that_loads_another_state_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state")
+    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state", small.referee.delivered)
 
     with pytest.raises(RuleBroken, match="a service loaded from a snapshot is what every service was at that position"):
         look(small, small.follower)
 
 
 def test_a_snapshot_of_what_is_not_committed_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"")
+    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"", small.referee.delivered)
 
     with pytest.raises(RuleBroken, match="a snapshot holds only what is committed"):
         look(small, small.follower)
