@@ -2,8 +2,8 @@
 
     module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterSession*, Timer*, then per service
                            PendingMessageTracker and its pending messages, SnapshotMarker END
-    service (stream 106)   SnapshotMarker BEGIN, ClientSession*, SnapshotMarker END,
-                           then the application's own bytes
+    service (stream 106)   SnapshotMarker BEGIN, ClientSession*, then per session with requests
+                           SessionRequests and its KeptReply*, SnapshotMarker END, then the application's own bytes
 
 Source: Aeron `ConsensusModuleSnapshotTaker` and `ServiceSnapshotTaker`; schema 111, templates 100-107.
 """
@@ -35,6 +35,7 @@ from service_api.wire.message import ClusterMessage, Message, Registry, registry
 from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
 from .log import encode_session_message
+from .replies import KeptReply, SessionRequests
 
 CONSENSUS_MODULE_SNAPSHOT_TYPE_ID: Final = 1
 SERVICE_SNAPSHOT_TYPE_ID: Final = 2
@@ -174,5 +175,5 @@ CONSENSUS_MODULE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
 )
 """What the snapshot of a consensus module may hold."""
 
-SERVICE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(SnapshotMarker, ClientSession)
+SERVICE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(SnapshotMarker, ClientSession, SessionRequests, KeptReply)
 """What the snapshot of a service holds before the application's own bytes."""

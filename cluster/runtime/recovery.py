@@ -8,7 +8,7 @@ it: the operator marks that set invalid, and the next start uses the one before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,12 +18,18 @@ import structlog
 from archive import Archive, Recording, RecordingDescriptor
 from archive.reader import FrameReader
 from service_api import ClusterError, ConfigurationError, RemoteProtocolError
-from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, TimeUnit
+from service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+    ClusterSessionId,
+    TimeUnit,
+)
 from service_api.wire.message import Message, decode_message
 from service_api.wire.session import SessionMessageHeader
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..core.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
+from ..messages.replies import KeptReply, SessionRequests
 from ..messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
     SERVICE_SNAPSHOT_MESSAGES,
@@ -34,6 +40,7 @@ from ..messages.snapshot import (
     SnapshotMark,
     SnapshotMarker,
 )
+from ..service.replies import SessionReplies, decode_replies
 from .recording_log_file import RecordingLogFile
 from .snapshot_recording import SnapshotReader
 
@@ -51,6 +58,8 @@ class Recovered:
     module: ModuleSnapshot
     clients: tuple[ClientSession, ...]
     """The open sessions, as the services' container knew them."""
+    replies: Mapping[ClusterSessionId, SessionReplies]
+    """To requests of theirs, which they have not acknowledged."""
     images: tuple[SnapshotReader, ...]
     """What each service wrote."""
 
@@ -105,11 +114,12 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
     if strange := [state.service_id for state in module.trackers if state.service_id >= len(service_entries)]:
         raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
     images = tuple(_open_reader(archive, entry) for entry in service_entries)
-    of_services = [await _load_clients(image, entry) for image, entry in zip(images, service_entries, strict=True)]
-    for entry, clients in zip(service_entries, of_services, strict=True):
-        if clients != of_services[0]:
+    parts = [await _load_container(image, entry) for image, entry in zip(images, service_entries, strict=True)]
+    clients, replies = parts[0]
+    for entry, (others, _) in zip(service_entries, parts, strict=True):
+        if others != clients:
             raise _unusable(archive, entry, "its client sessions are not those of service 0")
-    return Recovered(module_entry.log_position, module_entry.timestamp, module, of_services[0], images)
+    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, images)
 
 
 def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, service_count: int) -> None:
@@ -153,9 +163,12 @@ async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> Mod
     return snapshot
 
 
-async def _load_clients(reader: SnapshotReader, entry: RecordingLogEntry) -> tuple[ClientSession, ...]:
+async def _load_container(
+    reader: SnapshotReader, entry: RecordingLogEntry
+) -> tuple[tuple[ClientSession, ...], dict[ClusterSessionId, SessionReplies]]:
     """Read what the container wrote, up to and with its last marker."""
     clients: list[ClientSession] = []
+    replies: list[Message] = []
     try:
         marker = expect_marker(
             await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
@@ -163,10 +176,13 @@ async def _load_clients(reader: SnapshotReader, entry: RecordingLogEntry) -> tup
         _check_marker(marker, entry)
         while isinstance(message := await reader.decode(_decode_service_message), ClientSession):
             clients.append(message)
+        while isinstance(message, SessionRequests | KeptReply):
+            replies.append(message)
+            message = await reader.decode(_decode_service_message)
         _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry)
+        return tuple(clients), decode_replies(replies)
     except RemoteProtocolError as error:
         raise reader.unusable(str(error)) from error
-    return tuple(clients)
 
 
 def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry) -> None:

@@ -7,14 +7,16 @@ nothing else. A disk that fails stops the node, as it does anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from itertools import chain
 
 import structlog
 
 from archive import Archive, ArchiveError
 from service_api import invariant
 from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from service_api.wire.message import Message
 
 from ..core import effects as fx
 from ..core import events as ev
@@ -61,7 +63,7 @@ class SnapshotTaker:
                 await self._record(
                     SERVICE_SNAPSHOT_STREAM_ID,
                     f"service-{service_id}-snapshot",
-                    effect.service_messages,
+                    self._container_messages(service_id, effect),
                     partial(self._service.take_snapshot, service_id),
                 )
                 for service_id in range(len(self._service.services))
@@ -93,11 +95,18 @@ class SnapshotTaker:
         )
         self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
 
+    def _container_messages(self, service_id: int, effect: fx.TakeSnapshot) -> Iterable[Message]:
+        """What the container writes before the service: the sessions, and with the first service the kept replies."""
+        if service_id != 0:
+            return effect.service_messages
+        *sessions, end_marker = effect.service_messages
+        return chain(sessions, self._service.requests.snapshot_messages(), [end_marker])
+
     async def _record(
         self,
         stream_id: int,
         alias: str,
-        messages: tuple[ModuleMessage, ...],
+        messages: Iterable[ModuleMessage],
         write_rest: Callable[[SnapshotWriter], Awaitable[None]],
     ) -> int:
         """Record one snapshot, durably; give the id of the recording."""

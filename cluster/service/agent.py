@@ -13,28 +13,23 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 import structlog
 
 from service_api import CloseReason, ClusteredService, Role, SnapshotImage, SnapshotPublication
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
+from service_api.wire.request import REQUEST_HEADER_LENGTH
+from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..core.timers import TimerIds
 from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
+from .replies import RequestRunner, SessionReplies
 from .service_cluster import ModuleRequests, ServiceCluster
+from .several_services import EveryService, MessageReceiver
 
 logger = structlog.get_logger()
-
-
-class MessageReceiver(Protocol):
-    """Who is given session messages: a service, or all of them."""
-
-    @property
-    def on_session_message(self) -> Callable[[ContainerClientSession, int, memoryview], None]:
-        """Take one."""
 
 
 class ClusteredServiceAgent:
@@ -50,9 +45,16 @@ class ClusteredServiceAgent:
         max_payload_length: int,
     ) -> None:
         self.services = tuple(services)
-        self.service: MessageReceiver = services[0] if len(services) == 1 else _EveryService(self)
+        self.service: MessageReceiver = (
+            services[0] if len(services) == 1 else EveryService(services, self.on_service_error)
+        )
         """Who is given session messages by the log adapter."""
         self.egress = EgressContainer(requests.close_session)
+        self.requests = RequestRunner(
+            self.service,
+            max_reply_length=max_payload_length - (REQUEST_HEADER_LENGTH - SESSION_HEADER_LENGTH),
+            on_service_error=self.on_service_error,
+        )
         self.sessions: dict[ClusterSessionId, ContainerClientSession] = {}
         self.client_sessions: Mapping[ClusterSessionId, ContainerClientSession] = MappingProxyType(self.sessions)
         """The open client sessions, in ascending order of id."""
@@ -97,13 +99,16 @@ class ClusteredServiceAgent:
         images: Sequence[SnapshotImage],
         *,
         closing: Collection[ClusterSessionId],
+        replies: Mapping[ClusterSessionId, SessionReplies] = MappingProxyType({}),
         log_position: int,
         timestamp: int,
     ) -> None:
         """Take over what a container knew at a log position; each service gets its image when it starts.
 
-        `closing` are the sessions that a service had asked to close: they must not look open again.
+        `closing` are the sessions that a service had asked to close: they must not look open again. `replies` are what
+        clients have not acknowledged.
         """
+        self.requests.restore(replies)
         for client in clients:
             session = self._add_session(client.cluster_session_id, client.encoded_principal)
             if session.id in closing:
@@ -173,6 +178,7 @@ class ClusteredServiceAgent:
         """A client session was closed."""
         session = self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
         self._outlets.pop(ClusterSessionId(event.cluster_session_id), None)
+        self.requests.on_session_close(ClusterSessionId(event.cluster_session_id))
         if session is None:
             return
         session.flush()
@@ -244,19 +250,3 @@ class ClusteredServiceAgent:
 
 def _terminate(view: ServiceCluster, service: ClusteredService) -> None:
     service.on_terminate(view)
-
-
-class _EveryService:
-    """Stands for several services where session messages are delivered."""
-
-    def __init__(self, agent: ClusteredServiceAgent) -> None:
-        self._agent = agent
-        self._callbacks = [(service, service.on_session_message) for service in agent.services]
-
-    def on_session_message(self, session: ContainerClientSession, timestamp: int, payload: memoryview) -> None:
-        """Give it to each, by service id."""
-        for service, on_session_message in self._callbacks:
-            try:
-                on_session_message(session, timestamp, payload)
-            except Exception as error:
-                self._agent.on_service_error(error, service)
