@@ -12,11 +12,13 @@ from .plant import RELAY_HUNT_OPTIONS, Plant, Planting
 
 
 def _forget_what_was_appended(planting: Planting) -> None:
-    """A leader that loses its place takes what it has appended for committed."""
+    """Whoever leads next takes what is queued by then for appended: the leader before has seen to it."""
 
     def roll_back(self: PendingServiceMessageTracker) -> None:
-        if self._appended:
+        if self._unsent:
             planting.ran()
+        self._appended.extend(self._unsent)
+        self._unsent.clear()
 
     planting.replace(PendingServiceMessageTracker, "roll_back", roll_back)
 

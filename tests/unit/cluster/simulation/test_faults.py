@@ -53,7 +53,7 @@ def recover(small: SmallCluster, nemesis: Nemesis) -> list[Member]:
 # --- each kind
 
 
-@pytest.mark.parametrize("name", KIND_NAMES)
+@pytest.mark.parametrize("name", KIND_OF)
 def test_each_kind_can_strike_and_a_cluster_survives_it(name: str) -> None:
     with struck_by_hand() as (small, nemesis):
         assert any(strike(nemesis, KIND_OF[name], seed=seed) for seed in range(30))
