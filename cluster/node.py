@@ -21,6 +21,7 @@ from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
 from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
 from service_api.types import (
+    INSPECTION_STREAM_ID,
     LOG_STREAM_ID,
     NULL_VALUE,
     OPERATION_STREAM_ID,
@@ -48,12 +49,14 @@ from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
 from .runtime.host import Host
 from .runtime.ingress import Ingress
+from .runtime.inspector import Inspector
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.log_tap import LogTap, keep_failure
 from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
+from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
 from .runtime.snapshot_taker import SnapshotTaker
@@ -141,6 +144,7 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
+        self.queries = self._make_query_desk()
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
@@ -222,6 +226,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
+                self.queries.close()
                 self._ingress.close()
                 links.close()
                 if self._metrics is not None:
@@ -266,13 +271,23 @@ class Node:
             on_failed=self.agent.terminate,
             tasks=tasks,
         )
+        inspector = Inspector(
+            self.module,
+            config.members,
+            clock=self._clock,
+            delivered_position=lambda: self._adapter.position,
+            last_activity_ns=self._ingress.last_activity_ns,
+        )
         self._links = MemberLinks(
             MemberId(config.member_id),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
-            answerers={OPERATION_STREAM_ID: answering_once(self._answer_operation)},
+            answerers={
+                OPERATION_STREAM_ID: answering_once(self._answer_operation),
+                INSPECTION_STREAM_ID: answering_once(inspector.answer),
+            },
         )
         snapshots = SnapshotTaker(
             self._archive,
@@ -288,6 +303,7 @@ class Node:
             log=log,
             adapter=self._adapter,
             service=self.service_agent,
+            queries=self.queries,
             take_snapshot=snapshots.take,
             tasks=tasks,
         )
@@ -351,6 +367,16 @@ class Node:
             await server.start(archive_endpoint.host, archive_endpoint.port)
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
+
+    def _make_query_desk(self) -> QueryDesk:
+        return QueryDesk(
+            self.module,
+            self.service_agent,
+            self._adapter,
+            self._ingress.connections,
+            post=self.agent.post,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
 
     def _make_vitals(self, timed_disk: TimedFileSystem | None, *, started_ns: int) -> Vitals:
         return Vitals(

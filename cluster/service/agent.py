@@ -16,8 +16,9 @@ from types import MappingProxyType
 
 import structlog
 
-from service_api import CloseReason, ClusteredService, Role, SnapshotImage, SnapshotPublication
+from service_api import CloseReason, ClusteredService, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
+from service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from service_api.wire.request import REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
@@ -121,6 +122,21 @@ class ClusteredServiceAgent:
         result = self.services[service_id].on_take_snapshot(publication)
         if inspect.isawaitable(result):
             await result
+
+    def query(self, payload: memoryview) -> bytes:
+        """Let the service answer a query from its state; what it raises is raised. Only between log entries.
+
+        Raises:
+            LocalProtocolError: the answer is no bytes, or too long for a client.
+        """
+        answer: object = self.service.on_query(payload)
+        if not isinstance(answer, bytes | bytearray | memoryview):
+            raise LocalProtocolError(f"on_query gave type={type(answer).__name__} expected=bytes")
+        encoded = bytes(answer)
+        limit = self.max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES
+        if len(encoded) > limit:
+            raise LocalProtocolError(f"answer of on_query too long: length={len(encoded)} limit={limit}")
+        return encoded
 
     def terminate(self) -> None:
         """Tell the services that no more callbacks follow."""

@@ -155,8 +155,8 @@ class ContainerClientSession:
         if not self._container.is_open:
             self._container.refuse("session.close")
         if not self._closing:
-            self._closing = True
             self._container.close_session(self.id)
+            self._closing = True
 
     def refuse_offer(self) -> NoReturn:
         """Say that nothing may be offered now."""
@@ -226,8 +226,8 @@ class EgressContainer:
             LocalProtocolError: always.
         """
         raise LocalProtocolError(
-            f"{call} is only legal in log-ordered callbacks: not in on_start, on_role_change, on_take_snapshot or "
-            "on_terminate, and not outside callbacks"
+            f"{call} is only legal in log-ordered callbacks: not in on_start, on_role_change, on_query, "
+            "on_take_snapshot or on_terminate, and not outside callbacks"
         )
 
 

@@ -23,6 +23,7 @@ from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import LinkQuality
+from .queries import QUERY_KIND
 from .referee import Referee, expect
 from .trace import Trace
 
@@ -71,11 +72,12 @@ KINDS: Final = (
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
 RELAY: Final = "relay"
-"""No fault: a second service runs on every member, and talks to the log. Drawn once a seed."""
+"""A second service runs on every member, and talks to the log. Drawn once a seed."""
 
 RELAY_CHANCE: Final = 0.5
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), RELAY)
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
+"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""
 
 
 class Nemesis:

@@ -8,6 +8,7 @@ import pytest
 
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
+from cluster.service.client_session import ContainerClientSession
 from service_api import Cluster, LocalProtocolError, Role, SnapshotPublication
 from service_api.session import ClientSession
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
@@ -149,6 +150,45 @@ def test_what_one_service_raises_keeps_nothing_from_the_others(two: SeveralRig) 
 
     assert [call[0] for call in two.services[1].calls] == ["open", "message", "message", "service message", "close"]
     assert two.agent.error_count == 5
+
+
+def test_requests_and_queries_are_answered_by_the_first_service_that_takes_them() -> None:
+    """Requests go to every service that takes them, or their states would not be those of one log."""
+    given: list[str] = []
+
+    class Answering(RecordingService):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+            given.append(self.name)
+            if bytes(payload) == b"fail":
+                raise ValueError(self.name)
+            return self.name.encode()
+
+        def on_query(self, payload: memoryview) -> bytes:
+            return self.name.encode()
+
+    three = SeveralRig(RecordingService(), Answering("second"), Answering("third"))
+    session = ContainerClientSession(SESSION, b"", three.agent.egress, max_payload_length=100)
+
+    three.agent.enter_messages()
+    for sequence, payload in enumerate((b"go", b"fail"), 1):
+        three.agent.requests.on_request(session, 5, sequence, 0, memoryview(payload))
+    three.agent.leave_messages()
+
+    assert given == ["second", "third"] * 2
+    kept = three.agent.requests.sessions[SESSION].kept
+    assert [reply for _, reply in kept] == [b"second", b"ValueError: second"]
+    assert three.agent.error_count == 2
+    assert three.agent.query(memoryview(b"")) == b"second"
+
+
+def test_services_that_take_no_requests_and_queries_say_so(two: SeveralRig) -> None:
+    assert not two.agent.service.takes_requests
+    with pytest.raises(LocalProtocolError, match="service takes no queries"):
+        two.agent.query(memoryview(b""))
 
 
 def test_sessions_are_shared_so_a_close_of_one_service_is_seen_by_the_others(two: SeveralRig) -> None:
