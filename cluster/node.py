@@ -24,10 +24,13 @@ from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, Membe
 from .config import NodeConfig
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
+from .core.effects import PurgeArchive
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
+from .core.retention import RetentionPolicy, needed_log_position
+from .core.snapshot import SERVICE_COUNT
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
 from .runtime.dialling import Endpoint
@@ -41,7 +44,8 @@ from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
-from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
+from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
+from .runtime.retention import Retention
 from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
@@ -133,6 +137,7 @@ class Node:
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
+        self._retention = self._make_retention()
         self._status = StatusPublisher(
             self.module,
             clock=host.clock,
@@ -177,7 +182,7 @@ class Node:
                 recording = await _open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording)
-                await remove_leftovers(archive, files.recording_log)
+                await remove_leftovers(archive, files.recording_log, recording)
                 yield cls(config, service, archive, recording, files, host, recovered)
             finally:
                 await archive.aclose()
@@ -195,6 +200,7 @@ class Node:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._update_mark(), name="mark-file")
+                tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
                 logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
@@ -270,6 +276,7 @@ class Node:
             adapter=self._adapter,
             service=self.service_agent,
             take_snapshot=snapshots.take,
+            purge_archive=self._retention.purge,
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -340,6 +347,20 @@ class Node:
             started_ns=started_ns,
             start_position=self.module.ctx.append_position,
         )
+
+    def _make_retention(self) -> Retention:
+        """Purge what is not needed any more, beginning with what a crash kept from being purged."""
+        ctx = self.module.ctx
+        retention = Retention(
+            self._archive,
+            ctx.log_recording_id,
+            member_positions=self.module.positions_behind,
+            monotonic_ns=self._clock.monotonic_ns,
+            on_failed=self.agent.terminate,
+        )
+        position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=SERVICE_COUNT)
+        retention.purge(PurgeArchive((), position))
+        return retention
 
     async def _start_metrics(self, endpoint: Endpoint) -> None:
         # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
@@ -413,10 +434,11 @@ def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
 async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """Open the log recording for appending.
 
-    Or start it; drop terms from the recording log that the log does not reach.
+    Or start it; drop terms from the recording log that the log does not reach. A log that begins above 0 and is in no
+    recording log was to follow a snapshot that was never complete here: it is a leftover.
     """
     last = recording_log.last_term()
-    known = [descriptor for descriptor in archive.descriptors() if descriptor.stream_id == LOG_STREAM_ID]
+    known = [descriptor for descriptor in archive.descriptors() if is_log(descriptor)]
     if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
         raise ClusterError(
             f"archive catalog does not hold the log that the recording log names: recording_id={last.recording_id} "
@@ -425,8 +447,8 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
-    elif known:
-        recording = await archive.extend_recording(known[-1].recording_id, session_id=NULL_VALUE)
+    elif known and known[0].start_position == 0:
+        recording = await archive.extend_recording(known[0].recording_id, session_id=NULL_VALUE)
     else:
         return await archive.start_recording(
             stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="quorate:tcp"
@@ -462,6 +484,11 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
             mtu_length_bytes=recording.descriptor.mtu_length,
             checksums=config.checksums,
             catchup_near_bytes=retained_bytes // 2,
+            retention=RetentionPolicy(
+                keep_all=config.keep_all,
+                keep_snapshots=config.keep_snapshots,
+                keep_log_bytes=config.keep_log_bytes,
+            ),
             app_version=config.app_version,
         ),
         random=host.random,

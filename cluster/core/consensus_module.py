@@ -150,6 +150,16 @@ class ConsensusModule:
         self.ctx.effects = []
         return effects
 
+    def positions_behind(self) -> dict[MemberId, int]:
+        """Where the logs of those members end, as far as known, that can be reached and do not follow yet."""
+        if self.leader is None:
+            return {}
+        return {
+            member.member_id: max(member.append_position, member.log_position)
+            for member in self.ctx.others
+            if member.is_reachable
+        }
+
     # --- entries delivered in log order, on every member
 
     def on_replay_session_open(self, event: SessionOpenEvent, end_position: int) -> None:

@@ -172,6 +172,17 @@ class ResumeDelivery:
 
 
 @dataclass(slots=True)
+class PurgeArchive:
+    """Give the disk back what nobody needs: recordings of snapshots, and the log's segments below a position.
+
+    What somebody reads just now may stay for a while.
+    """
+
+    recording_ids: tuple[int, ...]
+    needed_log_position: int
+
+
+@dataclass(slots=True)
 class SnapshotAnswered:
     """What became of a request for a snapshot: the position of the one taken here, or None and why."""
 
@@ -269,6 +280,7 @@ Effect = (
     | CommitAdvanced
     | TakeSnapshot
     | ResumeDelivery
+    | PurgeArchive
     | SnapshotAnswered
     | RoleChanged
     | StateChanged

@@ -88,6 +88,7 @@ class ConsensusModuleAgent:
         adapter: BoundedLogAdapter,
         service: ClusteredServiceAgent,
         take_snapshot: Callable[[fx.TakeSnapshot], None],
+        purge_archive: Callable[[fx.PurgeArchive], None],
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
@@ -115,6 +116,7 @@ class ConsensusModuleAgent:
             fx.CommitAdvanced: self._commit_advanced,
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
+            fx.PurgeArchive: purge_archive,
             fx.SnapshotAnswered: self._answer_snapshot,
             fx.RoleChanged: self._role_changed,
             fx.StateChanged: _log_state_changed,

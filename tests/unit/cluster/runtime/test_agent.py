@@ -60,6 +60,7 @@ class Rig:
             adapter=cast(BoundedLogAdapter, parts),
             service=cast(ClusteredServiceAgent, parts),
             take_snapshot=lambda effect: parts.journal.append(effect),
+            purge_archive=lambda effect: parts.journal.append(effect),
             tasks=tasks,
         )
 
