@@ -346,8 +346,7 @@ class Archive:
             def purge() -> None:
                 if is_new:
                     self._catalog.update(replace(descriptor, state=RecordingState.DELETED))
-                files.remove_unpublished()
-                files.remove_from(0)
+                files.remove_all()
 
             await self._blocking(purge, recording_id)
             if is_new:
@@ -462,9 +461,13 @@ class Archive:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
         self._catalog.open()
+        names = self._file_system.list_directory(self.directory)
+        present = {name.partition("-")[0] for name in names}
         for descriptor in self._catalog.descriptors():
-            if descriptor.state is RecordingState.VALID:
-                # What a crash left of a purge: the start position was moved first.
+            # What a crash left of a purge: the catalog was told first.
+            if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
+                self._files(descriptor).remove_all()
+            elif descriptor.state is RecordingState.VALID and descriptor.start_position:
                 self._files(descriptor).remove_below(descriptor.segment_base_position(descriptor.start_position))
             if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
                 result: RepairResult = repair_tail(

@@ -156,6 +156,11 @@ class SegmentFiles:
                 self.file_system.sync_directory(self.directory)
         return len(doomed)
 
+    def remove_all(self) -> None:
+        """Remove whatever there is of the recording."""
+        self.remove_unpublished()
+        self.remove_from(0)
+
     def remove_below(self, base_position: int) -> int:
         """Remove the segments before `base_position`, the first one first; return how many."""
         doomed = [base for base in self.base_positions() if base < base_position]

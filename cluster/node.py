@@ -288,6 +288,11 @@ class Node:
         """How far the service has processed the log."""
         return self._adapter.position
 
+    @property
+    def log_start_position(self) -> int:
+        """Where the log begins that is still here."""
+        return self._archive.descriptor(self._recording.recording_id).start_position
+
     async def take_snapshot(self) -> int:
         """Have every member take a snapshot; give its log position once this one, which must lead, has it durably.
 

@@ -118,8 +118,9 @@ async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFil
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
     kept.add(log.recording_id)
     for descriptor in archive.descriptors():
+        is_there = descriptor.state is RecordingState.VALID
         is_ours = descriptor.stream_id in (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
-        if is_ours and descriptor.recording_id not in kept:
+        if is_there and is_ours and descriptor.recording_id not in kept:
             await archive.purge_recording(descriptor.recording_id)
 
 
