@@ -7,9 +7,8 @@ that the program has imported.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
@@ -17,10 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from service_api.wire.message import MESSAGES, Registry
 
@@ -30,20 +27,9 @@ from .errors import ArchiveError
 from .file_system import OsFileSystem
 from .layout import parse_segment_file_name
 from .message_view import APPLICATION, OPAQUE, find_message, view_message
+from .output import EXIT_UNHEALTHY, EXIT_USAGE, OutputFormat, OutputOption, print_rows
 from .reader import Frame, FrameReader, MessageReader
 from .verify import RecordingVerdict, verify_recording
-
-EXIT_FOUND_WRONG: Final = 10
-EXIT_USAGE: Final = 2
-TABLE_WIDTH_IN_PIPE: Final = 160
-
-
-class OutputFormat(StrEnum):
-    """How a command prints what it found."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
 
 
 class ChecksumMode(StrEnum):
@@ -55,7 +41,6 @@ class ChecksumMode(StrEnum):
 
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory.")]
-OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
 RecordingOption = Annotated[int | None, typer.Option("--recording-id", min=0, help="Only this recording.")]
 ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
 FromOption = Annotated[
@@ -93,7 +78,7 @@ def build_app(registry: Registry) -> typer.Typer:
             from_position=from_position,
             limit=limit,
         )
-        _print_rows(rows, output, title="messages" if messages else "frames")
+        print_rows(rows, output, title="messages" if messages else "frames")
 
     return group
 
@@ -118,7 +103,7 @@ def describe(
         "checksummed": "crc",
         "original_channel": "channel",
     }
-    _print_rows(iter(rows), output, title=str(directory), columns=columns)
+    print_rows(rows, output, title=str(directory), columns=columns)
 
 
 def verify(
@@ -149,9 +134,9 @@ def verify(
         "checksummed": "crc",
         "remarks": "remarks",
     }
-    _print_rows((_verdict_row(verdict) for verdict in verdicts), output, title=str(directory), columns=columns)
+    print_rows((_verdict_row(verdict) for verdict in verdicts), output, title=str(directory), columns=columns)
     if not all(verdict.is_ok for verdict in verdicts):
-        raise typer.Exit(EXIT_FOUND_WRONG)
+        raise typer.Exit(EXIT_UNHEALTHY)
 
 
 app: Final = build_app(MESSAGES)
@@ -292,56 +277,3 @@ def _message_rows(
     unknown_name = APPLICATION if is_known else OPAQUE
     for message in MessageReader(reader):
         yield view_message(message, registry, unknown_name=unknown_name)
-
-
-def _print_rows(
-    rows: Iterator[dict[str, Any]],
-    output: OutputFormat,
-    *,
-    title: str,
-    columns: Mapping[str, str] | None = None,
-) -> None:
-    printers: dict[OutputFormat, Callable[[], None]] = {
-        OutputFormat.JSONL: lambda: _print_jsonl(rows),
-        OutputFormat.JSON: lambda: typer.echo(json.dumps(list(rows), indent=2)),
-        OutputFormat.TABLE: lambda: _print_table(rows, title, columns),
-    }
-    try:
-        printers[output]()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough (`| head`).
-        sys.stderr.close()
-        raise typer.Exit(0) from None
-
-
-def _print_jsonl(rows: Iterator[dict[str, Any]]) -> None:
-    for row in rows:
-        sys.stdout.write(json.dumps(row, separators=(", ", ": ")) + "\n")
-
-
-def _print_table(rows: Iterator[dict[str, Any]], title: str, columns: Mapping[str, str] | None) -> None:
-    """Print rows as a table: the columns asked for under their headings, or those of the first row.
-
-    Numbers are never cut; only the last column folds where the terminal is too narrow.
-    """
-    table: Table | None = None
-    headings: Mapping[str, str] = columns or {}
-    for row in rows:
-        if table is None:
-            headings = headings or {name: name for name in row}
-            table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-            for index, heading in enumerate(headings.values(), 1):
-                is_last = index == len(headings)
-                table.add_column(heading, no_wrap=not is_last, overflow="fold")
-        table.add_row(*(_cell(row.get(name)) for name in headings))
-    console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH_IN_PIPE)
-    console.print(f"{title}: nothing to show" if table is None else table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)

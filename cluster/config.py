@@ -59,6 +59,10 @@ class NodeConfig(BaseSettings):
         1 << 8
     )
 
+    authorisation: Annotated[
+        Text, Field(description="who may make requests: default (no admin requests), allow-all, deny-all, module:Class")
+    ] = "default"
+
     file_sync_level: Annotated[
         Count,
         Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),

@@ -15,11 +15,20 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import structlog
+from pydantic import ValidationError
 
 from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
 from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
-from service_api.types import LOG_STREAM_ID, NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId
+from service_api.types import (
+    LOG_STREAM_ID,
+    NULL_VALUE,
+    OPERATION_STREAM_ID,
+    ClusterSessionId,
+    MemberId,
+    RecordingId,
+    TermId,
+)
 
 from .config import NodeConfig
 from .core.consensus_module import ConsensusModule
@@ -31,8 +40,12 @@ from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
 from .core.retention import RetentionPolicy, needed_log_position
 from .core.snapshot import SERVICE_COUNT
+from .operations import Operation, OperationProgress, OperationRequest, Step
+from .plugin_loading import load_authorisation
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
+from .runtime.answering import answering_once
+from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
 from .runtime.host import Host
@@ -54,7 +67,6 @@ from .runtime.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
 from .service_loading import load_service_class
-from .snapshot_request import SnapshotAnswer
 from .status import printable_line
 
 _CHANNEL: Final = "quorate:tcp?alias=log"
@@ -259,7 +271,7 @@ class Node:
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
-            answer_snapshot_request=self._answer_snapshot_request,
+            answerers={OPERATION_STREAM_ID: answering_once(self._answer_operation)},
         )
         snapshots = SnapshotTaker(
             self._archive,
@@ -308,13 +320,22 @@ class Node:
             raise ClusterError(f"no snapshot: {answer.detail}")
         return answer.log_position
 
-    async def _answer_snapshot_request(self) -> bytes:
+    async def _answer_operation(self, request: bytes) -> bytes:
         """Take a snapshot for whoever asks on the consensus endpoint."""
         member_id = self._config.member_id
         try:
-            answer = SnapshotAnswer(member_id=member_id, log_position=await self.take_snapshot(), detail="")
-        except ClusterError as error:
-            answer = SnapshotAnswer(member_id=member_id, log_position=None, detail=printable_line(str(error)))
+            OperationRequest.model_validate_json(request)
+            position, step, detail = await self.take_snapshot(), Step.DONE, "snapshot taken"
+        except (ClusterError, ValidationError) as error:
+            position, step, detail = None, Step.FAILED, printable_line(str(error))
+        answer = OperationProgress(
+            member_id=member_id,
+            operation=Operation.SNAPSHOT,
+            step=step,
+            log_position=position,
+            detail=detail,
+            is_final=True,
+        )
         return answer.model_dump_json().encode()
 
     def stop(self) -> None:
@@ -501,6 +522,7 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
         members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
+        authorisation=GuardedAuthorisation(load_authorisation(config.authorisation, config.service_dir)),
         append_position=recording.append_position,
         log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
         leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),

@@ -11,6 +11,8 @@ The answer of another process is checked like any input: its length before it is
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -18,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service_api import ClusterError, RemoteProtocolError
 from service_api.types import NULL_VALUE, STATUS_STREAM_ID
-from service_api.wire.frame import TYPE_DATA, SetupFrame
+from service_api.wire.frame import TYPE_DATA, SetupFrame, encode_frame
 from service_api.wire.stream import FrameParser
 
 from .member_endpoints import split_endpoint
@@ -26,6 +28,9 @@ from .member_endpoints import split_endpoint
 STATUS_SCHEMA_VERSION: Final = 1
 STATUS_LENGTH_LIMIT_BYTES: Final = 16384
 """The longest frame that is taken for an answer; a real one has about 600 bytes."""
+
+_DOCUMENT_LIMIT: Final = 64
+"""Documents of one answer that may wait to be looked at."""
 
 LINE_LENGTH_LIMIT: Final = 200
 _INT64_MAX: Final = (1 << 63) - 1
@@ -134,20 +139,56 @@ async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
     return decode_status(await query_document(endpoint, STATUS_STREAM_ID, timeout_s))
 
 
-async def query_document(endpoint: str, stream_id: int, timeout_s: float) -> bytes:
+async def query_document(
+    endpoint: str,
+    stream_id: int,
+    timeout_s: float,
+    *,
+    request: bytes | None = None,
+    length_limit_bytes: int = STATUS_LENGTH_LIMIT_BYTES,
+) -> bytes:
     """Ask the member at a consensus endpoint for the one document that it answers with on a stream.
 
     Raises:
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no document to be had; the error says why.
     """
+    asking = query_documents(endpoint, stream_id, timeout_s, request=request, length_limit_bytes=length_limit_bytes)
+    async with aclosing(asking) as documents:
+        return await anext(documents)
+
+
+async def query_documents(
+    endpoint: str,
+    stream_id: int,
+    timeout_s: float,
+    *,
+    request: bytes | None = None,
+    length_limit_bytes: int = STATUS_LENGTH_LIMIT_BYTES,
+) -> AsyncGenerator[bytes, None]:
+    """Ask the member at a consensus endpoint, and give the documents of its answer as they come: one at least.
+
+    `timeout_s` bounds all of it, what the caller does between two documents included.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: there was no document to be had, or the answer stopped in the middle of one.
+    """
     host, port = split_endpoint(endpoint)
     loop = asyncio.get_running_loop()
-    reader = _AnswerReader(loop.create_future(), stream_id)
+    deadline_s = loop.time() + timeout_s
+    reader = _AnswerReader(stream_id, request, length_limit_bytes)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout_at(deadline_s):
             await loop.create_connection(lambda: reader, host, port)
-            return await reader.answer
+        while True:
+            async with asyncio.timeout_at(deadline_s):
+                document = await reader.documents.get()
+            if isinstance(document, StatusQueryError):
+                raise document
+            if document is None:
+                return
+            yield document
     except TimeoutError:
         raise reader.late_error(timeout_s) from None
     except ConnectionRefusedError:
@@ -182,45 +223,58 @@ def printable_line(text: str) -> str:
 
 
 class _AnswerReader(asyncio.Protocol):
-    """Asks as soon as it is connected; resolves `answer` with the payload of the first frame."""
+    """Asks as soon as it is connected; puts into `documents` what it is answered, then the end: None, or the failure.
 
-    def __init__(self, answer: asyncio.Future[bytes], stream_id: int) -> None:
-        self.answer = answer
+    So many documents may wait to be taken and no more: what answers without end is no member.
+    """
+
+    def __init__(self, stream_id: int, request: bytes | None, length_limit_bytes: int) -> None:
+        self.documents: asyncio.Queue[bytes | StatusQueryError | None] = asyncio.Queue()
         self._stream_id = stream_id
+        self._request = request
         self._transport: asyncio.Transport | None = None
-        self._parser = FrameParser(STATUS_LENGTH_LIMIT_BYTES)
+        self._parser = FrameParser(length_limit_bytes)
         self._received_bytes = 0
+        self._document_count = 0
+        self._is_done = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a stream transport, also where it lacks the base class
         assert self._transport is not None
         self._transport.write(SetupFrame(session_id=NULL_VALUE, stream_id=self._stream_id).encode())
+        if self._request is not None:
+            self._transport.write(encode_frame(self._request, stream_id=self._stream_id))
 
     def data_received(self, data: bytes) -> None:
-        if self.answer.done():
+        if self._is_done:
             return
         self._received_bytes += len(data)
         try:
-            frame = self._parser.feed_one(data)
+            frames = self._parser.feed(data)
         except RemoteProtocolError as error:
-            self._fail(Outcome.INVALID, f"not a status: {error}")
+            self._fail(Outcome.INVALID, f"not an answer: {error}")
             return
-        if frame is None:
-            return
-        if frame.type == TYPE_DATA and frame.stream_id == self._stream_id:
-            self.answer.set_result(frame.payload)
-            return
-        self._fail(
-            Outcome.INVALID,
-            f"not a status: frame type={frame.type} stream_id={frame.stream_id} "
-            f"expected type={TYPE_DATA} stream_id={self._stream_id}",
-        )
+        for frame in frames:
+            if frame.type != TYPE_DATA or frame.stream_id != self._stream_id:
+                self._fail(
+                    Outcome.INVALID,
+                    f"not an answer: frame type={frame.type} stream_id={frame.stream_id} "
+                    f"expected type={TYPE_DATA} stream_id={self._stream_id}",
+                )
+                return
+            self._document_count += 1
+            self.documents.put_nowait(frame.payload)
+        if self.documents.qsize() > _DOCUMENT_LIMIT:
+            self._fail(Outcome.INVALID, f"not an answer: documents={self.documents.qsize()} limit={_DOCUMENT_LIMIT}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._received_bytes:
+        if self._parser.buffered_bytes:
             self._fail(Outcome.PARTIAL, f"closed after {self._received_bytes} bytes of an answer")
-        else:
+        elif not self._document_count:
             self._fail(Outcome.CLOSED, "the connection was closed without an answer")
+        elif not self._is_done:
+            self._is_done = True
+            self.documents.put_nowait(None)
 
     def late_error(self, timeout_s: float) -> StatusQueryError:
         """Say how far it had come when the time was up."""
@@ -231,11 +285,12 @@ class _AnswerReader(asyncio.Protocol):
         return StatusQueryError(Outcome.TIMED_OUT, f"{doing} within {timeout_s:g} s")
 
     def abort(self) -> None:
-        """Leave no connection behind, and nothing that would be reported as unseen."""
+        """Leave no connection behind."""
+        self._is_done = True
         if self._transport is not None:
             self._transport.abort()
-        self.answer.cancel()
 
     def _fail(self, outcome: Outcome, detail: str) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(StatusQueryError(outcome, detail))
+        if not self._is_done:
+            self._is_done = True
+            self.documents.put_nowait(StatusQueryError(outcome, detail))

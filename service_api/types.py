@@ -37,8 +37,8 @@ CONSENSUS_STREAM_ID: Final = 108
 STATUS_STREAM_ID: Final = 200
 """Ours: one question to a member's consensus endpoint, one answer about its state. Aeron uses no stream of this id."""
 
-SNAPSHOT_REQUEST_STREAM_ID: Final = 201
-"""Ours: a leader is asked on its consensus endpoint for a snapshot, and answers when it has one."""
+OPERATION_STREAM_ID: Final = 201
+"""Ours: a leader is asked on its consensus endpoint to do something, and answers step by step."""
 
 
 class Role(IntEnum):

@@ -14,15 +14,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_UNREACHABLE: Final = 3
-"""No member could be reached."""
-EXIT_UNHEALTHY: Final = 10
-"""The cluster works, but not as it should, or has no quorum."""
-EXIT_NO_LEADER: Final = 11
-"""Members answer, and none leads."""
-
 COMMANDS: Final = {
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
     "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
@@ -107,6 +98,8 @@ def report_error(error: BaseException) -> int:
         full.
     """
     from service_api.errors import ClusterError, ErrorCategory
+
+    from .output import EXIT_FAILED, EXIT_USAGE
 
     causes = _leaves(error)
     status = EXIT_USAGE

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from cluster.config_layers import LoadedConfig, setting_kind
 
+from .output import OutputFormat, OutputOption, print_line
 from .setting_flags import load_from_flags, with_setting_flags
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-class OutputFormat(StrEnum):
-    """How a command prints its data."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.callback()
@@ -30,7 +23,7 @@ def _group() -> None:
 @app.command(name="show")
 @with_setting_flags
 def show(
-    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")] = OutputFormat.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:
     """Print every setting with its value and its source: a flag, a variable, the file, or the default.
@@ -38,7 +31,13 @@ def show(
     Takes the same flags, environment and file as `quorate node`, and refuses the same mistakes.
     """
     loaded = load_from_flags(settings)
-    typer.echo(_as_json(loaded) if output is OutputFormat.JSON else _as_table(loaded))
+    if output is OutputFormat.JSONL:
+        for name, setting in _as_dict(loaded).items():
+            print_line({"setting": name, **setting})
+    elif output is OutputFormat.JSON:
+        typer.echo(json.dumps(_as_dict(loaded), indent=2))
+    else:
+        typer.echo(_as_table(loaded))
 
 
 def _shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
@@ -53,8 +52,6 @@ def _as_table(loaded: LoadedConfig) -> str:
     return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
 
 
-def _as_json(loaded: LoadedConfig) -> str:
+def _as_dict(loaded: LoadedConfig) -> dict[str, dict[str, Any]]:  # what the settings are in JSON
     values = loaded.config.model_dump(mode="json")
-    return json.dumps(
-        {name: {"value": values[name], "from": origin} for name, origin in loaded.origins.items()}, indent=2
-    )
+    return {name: {"value": values[name], "from": origin} for name, origin in loaded.origins.items()}

@@ -10,15 +10,13 @@ something wrong.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
 
 from archive import ArchiveError, RecordingDescriptor
 from archive.catalog import read_catalog
@@ -30,30 +28,18 @@ from service_api.types import RecordingId
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..core.snapshot import SERVICE_COUNT
+from ..operations import Operation, OperationProgress, run_operation
 from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError, try_flock
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
 from ..runtime.recovery import read_snapshots
-from ..snapshot_request import SnapshotAnswer, request_snapshot
-from .app import EXIT_FAILED
+from .output import EXIT_FAILED, EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from .setting_flags import load_members_from_flags, with_member_flags
 from .status.report import ask_members
-from .status.view import make_console
 
-EXIT_FOUND_WRONG: Final = 10
 _STATUS_TIMEOUT_S: Final = 2.0
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory.")]
 
-
-class OutputFormat(StrEnum):
-    """How a command prints what it found."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-
-
-OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
 
 app: Final = typer.Typer(
     help="Take, list, verify and invalidate snapshots.",
@@ -105,17 +91,7 @@ def take(
 @app.command("list")
 def list_snapshots(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """List the snapshots of a member, oldest first; of those that are valid the last one is what it starts from."""
-    rows = [asdict(row) for row in _rows(_MemberFiles(directory))]
-    if output is OutputFormat.JSON:
-        typer.echo(json.dumps(rows, indent=2))
-    elif output is OutputFormat.JSONL:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    else:
-        table = Table(*SnapshotRow.__dataclass_fields__)
-        for row in rows:
-            table.add_row(*("" if value is None else str(value) for value in row.values()))
-        make_console().print(table)
+    print_rows((asdict(row) for row in _rows(_MemberFiles(directory))), output, empty="no snapshots")
 
 
 @app.command()
@@ -137,7 +113,7 @@ def verify(directory: DirectoryArgument) -> None:
         else:
             typer.echo(f"log_position={entries[0].log_position} fine: service_messages={message_count}")
     if has_failed:
-        raise typer.Exit(EXIT_FOUND_WRONG)
+        raise typer.Exit(EXIT_UNHEALTHY)
 
 
 @app.command()
@@ -199,13 +175,14 @@ class _MemberFiles:
         return descriptor.stop_position - descriptor.start_position
 
 
-async def _take(endpoints: dict[int, str], timeout_s: float) -> SnapshotAnswer:
+async def _take(endpoints: dict[int, str], timeout_s: float) -> OperationProgress:
     reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S))
     leaders = [report.status for report in reports if report.status is not None and report.status.role == "LEADER"]
     if not leaders:
         raise ClusterError("no leader: no member that answers leads; `quorate status` shows what each says")
     newest = max(leaders, key=lambda status: -1 if status.leadership_term_id is None else status.leadership_term_id)
-    return await request_snapshot(endpoints[newest.member_id], timeout_s)
+    async with aclosing(run_operation(endpoints[newest.member_id], Operation.SNAPSHOT, timeout_s)) as steps:
+        return [step async for step in steps][-1]
 
 
 async def _read_to_the_end(files: _MemberFiles, entries: tuple[RecordingLogEntry, ...]) -> int:

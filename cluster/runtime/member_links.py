@@ -4,21 +4,21 @@ Messages are best effort: what matters is repeated by the state that needs it. A
 it means that the process at the other end is probably gone; it is told at once, both when it comes and when it goes.
 
 The same endpoint answers whoever asks how this member is (`cluster.status`): a connection whose setup frame names the
-status stream gets one document and is closed. So does one that asks for a snapshot, once it is taken, or was not. A
-connection that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds
-nothing for long.
+status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A connection
+that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds nothing for
+long.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
 
 from service_api import RemoteProtocolError
-from service_api.types import CONSENSUS_STREAM_ID, SNAPSHOT_REQUEST_STREAM_ID, STATUS_STREAM_ID, MemberId
+from service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
 from service_api.wire.message import Message, decode_message, registry_of
 from service_api.wire.stream import FrameParser
@@ -34,6 +34,7 @@ from ..messages.consensus import (
     Vote,
 )
 from .activities import ActivityScope
+from .answering import Answerer, AnsweringDesk, Question
 from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
@@ -42,11 +43,8 @@ _WRITE_LIMIT_BYTES: Final = 1 << 20
 _STATUS_LIMIT: Final = 8
 """Status answers that may be on their way at once; more are refused, and whoever asks may ask again."""
 
-_SNAPSHOT_REQUEST_LIMIT: Final = 8
-"""Requests for a snapshot that may wait at once; they wait for the same one, so more would say nothing new."""
-
 _STRANGER_TIMEOUT_S: Final = 2.0
-"""How long a connection may take to say what it is, and to take the status it asked for."""
+"""How long a connection may take to say what it is and to ask, and to take the answer."""
 
 _SENDER_FIELD: Final[dict[type[Message], str]] = {
     CanvassPosition: "follower_member_id",
@@ -76,16 +74,14 @@ class MemberLinks:
         on_message: Callable[[Message], None],
         on_link_changed: Callable[[MemberId, bool], None],
         make_status: Callable[[], bytes],
-        answer_snapshot_request: Callable[[], Coroutine[Any, Any, bytes]],
+        answerers: Mapping[int, Answerer],
     ) -> None:
         self._member_id = member_id
         self._peers = peers
         self._on_message = on_message
         self._on_link_changed = on_link_changed
         self._make_status = make_status
-        self._answer_snapshot_request = answer_snapshot_request
-        self._tasks: ActivityScope | None = None
-        self._snapshot_request_count = 0
+        self._desk = AnsweringDesk(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
         self._status_count = 0
@@ -100,7 +96,7 @@ class MemberLinks:
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        self._tasks = tasks
+        self._desk.tasks = tasks
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Inbound(self), endpoint.host, endpoint.port)
         for member_id, peer in self._peers.items():
@@ -146,7 +142,7 @@ class _Outbound(asyncio.Protocol):
 
 
 class _Inbound(asyncio.Protocol):
-    """A connection that somebody dialled: its setup frame says who, or that it asks for the status.
+    """A connection that somebody dialled: its setup frame says who, or on which stream it asks.
 
     A member's messages must agree with its setup frame.
     """
@@ -156,7 +152,7 @@ class _Inbound(asyncio.Protocol):
         self._parser = FrameParser()
         self._peer_id: MemberId | None = None
         self._is_status = False
-        self._is_snapshot_request = False
+        self._question: Question | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -173,20 +169,29 @@ class _Inbound(asyncio.Protocol):
         if self._is_status:
             self._is_status = False
             self._links._status_count -= 1
+        if self._question is not None:
+            self._question.close()
+            self._question = None
 
     def data_received(self, data: bytes) -> None:
-        if self._is_status or self._is_snapshot_request:
+        if self._is_status or (self._question is not None and self._question.is_asked):
             return  # it has its answer, or waits for it
         try:
             for frame in self._parser.feed(data):
+                if self._question is not None:
+                    self._question.on_frame(frame, self._on_answered)
+                    assert self._deadline is not None
+                    self._deadline.cancel()
+                    return
                 if self._peer_id is None:
                     setup = _decode_setup(frame.type, frame.raw)
                     if setup.stream_id == STATUS_STREAM_ID:
                         self._answer_status()
                         return
-                    if setup.stream_id == SNAPSHOT_REQUEST_STREAM_ID:
-                        self._begin_snapshot_request()
-                        return
+                    if setup.stream_id in self._links._desk:
+                        assert self._transport is not None
+                        self._question = self._links._desk.open(setup.stream_id, self._transport)
+                        continue
                     self._peer_id = self._identify(setup)
                 elif frame.type == TYPE_DATA:
                     message = decode_message(frame.payload, registry=_ACCEPTED)
@@ -216,33 +221,17 @@ class _Inbound(asyncio.Protocol):
         transport.write(encode_frame(links._make_status(), stream_id=STATUS_STREAM_ID))
         transport.close()  # once it is written; the deadline bounds how long that takes
 
-    def _begin_snapshot_request(self) -> None:
-        links = self._links
-        if links._tasks is None or links._snapshot_request_count >= _SNAPSHOT_REQUEST_LIMIT:
-            raise RemoteProtocolError(f"asked for a snapshot by too many at once: limit={_SNAPSHOT_REQUEST_LIMIT}")
-        links._snapshot_request_count += 1
-        self._is_snapshot_request = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-        links._tasks.create_task(self._serve_snapshot_request(), name="snapshot-request")
-
-    async def _serve_snapshot_request(self) -> None:
-        """Answer when the snapshot is taken or was not; whoever asked may be gone by then."""
-        links, transport = self._links, self._transport
-        assert transport is not None
-        try:
-            answer = await links._answer_snapshot_request()
-        finally:
-            links._snapshot_request_count -= 1
-        if not transport.is_closing():
-            self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
-            transport.write(encode_frame(answer, stream_id=SNAPSHOT_REQUEST_STREAM_ID))
-            transport.close()
+    def _on_answered(self) -> None:
+        """All of the answer is written: it has to be read in time."""
+        assert self._transport is not None
+        self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
+        self._transport.close()
 
     def _on_deadline(self) -> None:
-        """Drop what has not said what it is, or does not read its answer."""
-        if self._is_snapshot_request:
-            self._refuse(f"answer about a snapshot was not read within {_STRANGER_TIMEOUT_S:g} s")
+        """Drop what has not said what it is, does not ask, or does not read its answer."""
+        if self._question is not None:
+            missing = "answer was not read" if self._question.is_answered else "no request"
+            self._refuse(f"{missing} within {_STRANGER_TIMEOUT_S:g} s: {self._question!r}")
         elif self._is_status:
             self._refuse(f"status was not read within {_STRANGER_TIMEOUT_S:g} s")
         else:

@@ -137,7 +137,7 @@ async def test_a_leader_that_stands_still_is_a_row_and_costs_no_more_than_its_ti
         assert after.status_of(old.leader_member_id).state == "FOLLOWER"
 
 
-async def test_without_a_quorum_the_exit_status_is_1_and_one_line_says_why(data_dir: Path) -> None:
+async def test_without_a_leader_the_exit_status_is_11_and_one_line_says_why(data_dir: Path) -> None:
     """One of three cannot lead; it still says how it is."""
     async with SystemCluster(data_dir) as cluster:
         leadership = await cluster.wait_for_leader()
@@ -149,7 +149,7 @@ async def test_without_a_quorum_the_exit_status_is_1_and_one_line_says_why(data_
 
         shown = await show_status(cluster)
 
-        assert shown.exit_status == 1
+        assert shown.exit_status == 11
         assert shown.errors == f"quorate: {shown.report.verdict}\n"
         assert shown.report.verdict.startswith("no leader: 1 of 3 members answer")
         assert (shown.report.leader_member_id, shown.report.has_quorum) == (None, False)

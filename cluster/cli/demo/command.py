@@ -19,8 +19,9 @@ import typer
 import uvloop
 from rich.console import Console
 
-from cluster.cli.app import EXIT_FAILED, EXIT_USAGE, report_error
+from cluster.cli.app import report_error
 from cluster.cli.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
+from cluster.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from cluster.cli.single_process import replies_of
 from cluster.service_loading import load_service_class
 from service_api import ClusteredService
@@ -46,8 +47,6 @@ from .view import DemoView
 SERVICE_CLASS: Final = "AccessQuota"
 CONNECT_TIMEOUT_S: Final = 60.0
 STALL_TIMEOUT_S: Final = 30.0
-EXIT_INTERRUPTED: Final = 130
-EXIT_TERMINATED: Final = 143
 MEMBERS_TO_SURVIVE: Final = 3
 """The fewest members of which one may die."""
 

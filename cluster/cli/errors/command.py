@@ -6,18 +6,15 @@ copy of the directory. The times are the member's own clock's.
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from cluster.cli.status.view import make_console
+from cluster.cli.output import OutputFormat, OutputOption, make_console, new_table, print_rows
 from cluster.runtime.error_log import DistinctError, read_errors
 from cluster.runtime.mark_file import MARK_FILE_NAME
 from service_api import ConfigurationError
@@ -25,17 +22,9 @@ from service_api import ConfigurationError
 _STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}
 
 
-class OutputFormat(StrEnum):
-    """How the command prints the errors."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-
-
 def errors(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, or the mark file itself.")],
-    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")] = OutputFormat.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     traces: Annotated[bool, typer.Option("--traces", help="Show the stack traces in the table, too.")] = False,
 ) -> None:
     """Show what has gone wrong in a member: each distinct error with its count, first and last time.
@@ -43,13 +32,10 @@ def errors(
     Works on the directory of a member that runs or one that is dead. The error that was seen last comes last.
     """
     found = read_errors(find_mark_file(directory))
-    if output is OutputFormat.JSON:
-        typer.echo(json.dumps([as_dict(error) for error in found], indent=2))
-    elif output is OutputFormat.JSONL:
-        for error in found:
-            typer.echo(json.dumps(as_dict(error)))
-    else:
+    if output is OutputFormat.TABLE:
         show(found, make_console(), traces=traces)
+    else:
+        print_rows(map(as_dict, found), output)
 
 
 def find_mark_file(directory: Path) -> Path:
@@ -85,11 +71,7 @@ def show(found: list[DistinctError], console: Console, *, traces: bool) -> None:
     if not found:
         console.print("no errors")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("count", justify="right", no_wrap=True)
-    table.add_column("first", no_wrap=True)
-    table.add_column("last", no_wrap=True)
-    table.add_column("error", overflow="fold")
+    table = new_table("count", "first", "last", "error", numbers=["count"])
     for error in found:
         trouble = error.trouble
         what = Text(" ".join(part for part in (trouble.event, trouble.kind) if part) or "?")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cluster.cli.output import OutputFormat, OutputOption, new_table, print_document
 from cluster.cli.setting_flags import load_members_from_flags, with_member_flags
 from cluster.cli.status.report import ask_members, make_report
-from cluster.cli.status.view import make_console
+from cluster.cli.watching import TimeoutOption
 from cluster.runtime.system_clock import SystemClock
 from cluster.setting_kinds import parse_size_bytes
 from service_api import ConfigurationError
@@ -22,19 +21,10 @@ from service_api import ConfigurationError
 from .diagnosis import HealthReport, diagnose
 
 
-class OutputFormat(StrEnum):
-    """How the command prints what it found."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 @with_member_flags
 def health(
-    output: Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")] = OutputFormat.TABLE,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long a member may take to answer.")
-    ] = 1.0,
+    output: OutputOption = OutputFormat.TABLE,
+    timeout: TimeoutOption = 1.0,
     max_lag: Annotated[
         str, typer.Option("--max-lag", metavar="BYTES", help="How far a member may be behind, such as 16MiB.")
     ] = "16MiB",
@@ -54,28 +44,21 @@ def health(
         raise ConfigurationError(f"bad size: --max-lag={max_lag!r} expected a size, such as 16MiB") from None
     endpoints = {member.member_id: member.consensus for member in members}
     report = asyncio.run(_ask(endpoints, timeout, lag_limit_bytes))
-    if output is OutputFormat.JSON:
-        typer.echo(report.model_dump_json(indent=2))
-    else:
-        show(report, make_console())
+    print_document(report, output, lambda: as_table(report))
     raise typer.Exit(report.exit_status)
 
 
-def show(report: HealthReport, console: Console) -> None:
-    """Print the verdict, and a line for each problem."""
+def as_table(report: HealthReport) -> RenderableType:
+    """Draw the verdict, and a line for each problem."""
     word = "healthy" if report.is_healthy else "unhealthy"
     verdict = Text(f"{word}: {report.verdict}", style="bold green" if report.is_healthy else "bold red")
     if report.is_healthy:
-        console.print(verdict)
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("member", justify="right", no_wrap=True)
-    table.add_column("problem", no_wrap=True)
-    table.add_column("detail", overflow="fold")
+        return verdict
+    table = new_table("member", "problem", "detail", numbers=["member"])
     for problem in report.problems:
         member = "-" if problem.member_id is None else str(problem.member_id)
         table.add_row(member, Text(problem.kind.value, style="red"), Text(problem.detail))
-    console.print(Group(verdict, "", table))
+    return Group(verdict, "", table)
 
 
 async def _ask(endpoints: Mapping[int, str], timeout_s: float, lag_limit_bytes: int) -> HealthReport:

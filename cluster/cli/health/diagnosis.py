@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from cluster.cli.app import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from cluster.cli.status.report import ClusterReport, MemberReport
 
 HEALTH_SCHEMA_VERSION: Final = 1

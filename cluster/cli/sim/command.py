@@ -19,7 +19,7 @@ from typing import Final
 import typer
 from rich.console import Console
 
-from cluster.cli.app import EXIT_FAILED
+from cluster.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, OutputFormat, OutputOption, make_console
 from cluster.runtime.system_clock import SystemClock
 from cluster.service_loading import load_service_class
 from cluster.simulation.campaign import run_campaign
@@ -36,8 +36,6 @@ from .flags import (
     NoShrinkFlag,
     OnlyFlag,
     OperationsFlag,
-    OutputFlag,
-    OutputFormat,
     SeedsFlag,
     ServiceDirFlag,
     ServiceFlag,
@@ -55,7 +53,6 @@ from .trace_output import TraceOutput
 from .view import SimView
 from .workers import WorkerPool, run_guarded
 
-EXIT_INTERRUPTED: Final = 130
 SEED_LIMIT_S: Final = 300.0
 """How long a seed may take, in real time; one takes some seconds."""
 
@@ -106,7 +103,7 @@ def sim(
     check_determinism: CheckDeterminismFlag = False,
     no_shrink: NoShrinkFlag = False,
     verbose: VerboseFlag = False,
-    output: OutputFlag = OutputFormat.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Run the real node and client code on virtual time, with faults; check that no rule is ever broken.
 
@@ -140,19 +137,12 @@ def sim(
     seed_range = itertools.count(begin) if end is None else iter(range(begin, end))
     with SimView(Console(stderr=True), None if end is None else end - begin) as view:
         _run(report, view, seed_range, until_failure=until_failure, is_shrunk=not no_shrink, is_verbose=verbose)
-    if output is OutputFormat.JSON:
-        typer.echo(as_json(report))
+    if output is OutputFormat.TABLE:
+        print_report(report, make_console(WIDTH_IN_PIPE))
     else:
-        print_report(report, make_console())
+        typer.echo(as_json(report, indent=2 if output is OutputFormat.JSON else None))
     if report.is_interrupted or report.totals.failures:
         raise typer.Exit(EXIT_INTERRUPTED if report.is_interrupted else EXIT_FAILED)
-
-
-def make_console() -> Console:
-    """Make the console for standard output: as wide as the terminal, 120 columns in a pipe."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return Console(highlight=False)
-    return Console(highlight=False, width=WIDTH_IN_PIPE)
 
 
 def _run(

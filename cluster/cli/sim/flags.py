@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,13 +11,6 @@ from cluster.simulation.faults import KIND_NAMES
 from service_api.errors import ConfigurationError
 
 ALL_KINDS: Final = "all"
-
-
-class OutputFormat(StrEnum):
-    """How the command prints what came of the seeds."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 SeedsFlag = Annotated[
@@ -52,7 +44,6 @@ CheckDeterminismFlag = Annotated[
 ]
 NoShrinkFlag = Annotated[bool, typer.Option("--no-shrink", help="Leave failures as they are.")]
 VerboseFlag = Annotated[bool, typer.Option("-v", "--verbose", help="A line per seed, with its trace hash.")]
-OutputFlag = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
 
 
 def parse_seeds(text: str) -> tuple[int, int | None]:

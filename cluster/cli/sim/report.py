@@ -86,8 +86,8 @@ def find_commit() -> str | None:
 # --- as JSON
 
 
-def as_json(report: Report) -> str:
-    """Write a report as one JSON object."""
+def as_json(report: Report, *, indent: int | None) -> str:
+    """Write a report as one JSON object; without `indent`, on one line."""
     totals = report.totals
     return json.dumps(
         {
@@ -111,7 +111,7 @@ def as_json(report: Report) -> str:
             "failures": [_failure_as_dict(report, failed) for failed in totals.failures],
             "seeds": [_seed_as_dict(outcome) for outcome in report.outcomes],
         },
-        indent=2,
+        indent=indent,
     )
 
 

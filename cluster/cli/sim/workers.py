@@ -16,6 +16,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -130,7 +131,9 @@ class WorkerPool:
             daemon=True,
         )
         # Ctrl-C reaches the whole group. A process inherits what is blocked: it leaves the end to us from its first
-        # instruction on, and we hear of a Ctrl-C of this moment afterwards.
+        # instruction on, and we hear of a Ctrl-C of this moment afterwards. The tracker comes first: starting it lets
+        # the signal through again.
+        resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()

@@ -6,37 +6,21 @@ is, who uses it, and what its last election was about or why it did not answer.
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Final
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from cluster.cli.output import ABSENT, new_table
 from cluster.status import ElectionStatus
 
 from .report import ClusterReport, MemberReport
 
-WIDTH_IN_PIPE: Final = 100
-
-_ABSENT: Final = "-"
 _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}
 _ELECTING_STYLE: Final = "yellow"
 _FAILED_STYLE: Final = "red"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
-
-
-def make_console() -> Console:
-    """Make the console for standard output: as wide as the terminal, 100 columns and no colour in a pipe."""
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return Console(highlight=False)
-    return Console(highlight=False, width=WIDTH_IN_PIPE)
-
-
-def as_json(report: ClusterReport, *, indent: int | None = None) -> str:
-    """Write a report as one JSON object; without `indent`, on one line."""
-    return report.model_dump_json(indent=indent)
 
 
 def as_table(report: ClusterReport) -> Group:
@@ -45,22 +29,14 @@ def as_table(report: ClusterReport) -> Group:
     return Group(verdict, "", _positions(report), "", _processes(report))
 
 
-def _new_table() -> Table:
-    return Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-
-
 def _positions(report: ClusterReport) -> Table:
-    table = _new_table()
-    table.add_column("member", justify="right", no_wrap=True)
-    for heading in ("role", "state"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("term", "append", "commit", "delivered", "lag"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ["member", "term", "append", "commit", "delivered", "lag"]
+    table = new_table("member", "role", "state", *numbers[1:], numbers=numbers, folding=["role", "state"])
     for member in report.members:
         status = member.status
         if status is None:
             failed = Text(member.outcome, style=_FAILED_STYLE)
-            table.add_row(str(member.member_id), _ABSENT, failed, *[_ABSENT] * 5)
+            table.add_row(str(member.member_id), ABSENT, failed, *[ABSENT] * 5)
             continue
         table.add_row(
             str(member.member_id),
@@ -76,14 +52,12 @@ def _positions(report: ClusterReport) -> Table:
 
 
 def _processes(report: ClusterReport) -> Table:
-    table = _new_table()
-    table.add_column("member", justify="right", no_wrap=True)
-    table.add_column("pid", justify="right", no_wrap=True)
-    table.add_column("up", justify="right", no_wrap=True)
-    table.add_column("version", overflow="fold")
-    for heading in ("sessions", "clients"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("last election, or why there is no answer", overflow="fold")
+    reason = "last election, or why there is no answer"
+    table = new_table(
+        *("member", "pid", "up", "version", "sessions", "clients", reason),
+        numbers=["member", "pid", "up", "sessions", "clients"],
+        folding=["version", reason],
+    )
     for member in report.members:
         table.add_row(str(member.member_id), *_process_cells(member))
     return table
@@ -92,7 +66,7 @@ def _processes(report: ClusterReport) -> Table:
 def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
     status = member.status
     if status is None:
-        return *[_ABSENT] * 5, Text(member.detail or member.outcome, style=_FAILED_STYLE)
+        return *[ABSENT] * 5, Text(member.detail or member.outcome, style=_FAILED_STYLE)
     election = status.last_election
     return (
         str(status.pid),
@@ -127,4 +101,4 @@ def format_duration(duration_s: float) -> str:
 
 
 def _number(value: int | None) -> str:
-    return _ABSENT if value is None else f"{value:,}"
+    return ABSENT if value is None else f"{value:,}"

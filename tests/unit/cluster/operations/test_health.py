@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli.app import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE, build_app
+from cluster.cli.app import build_app
 from cluster.cli.health.diagnosis import HealthReport, ProblemKind, diagnose
+from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from cluster.cli.status.report import MemberReport, make_report
 from cluster.status import MemberStatus, Outcome
 from service_api.types import STATUS_STREAM_ID

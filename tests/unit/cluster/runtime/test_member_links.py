@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,13 +19,13 @@ from cluster.messages.consensus import (
     Vote,
 )
 from cluster.runtime.activities import ActivityScope
+from cluster.runtime.answering import CONCURRENT_LIMIT, REQUEST_LIMIT_BYTES, answering_once
 from cluster.runtime.dialling import Endpoint
-from cluster.runtime.member_links import _SNAPSHOT_REQUEST_LIMIT, _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
+from cluster.runtime.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
 from service_api import ConfigurationError
 from service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
-    SNAPSHOT_REQUEST_STREAM_ID,
     STATUS_STREAM_ID,
     MemberId,
     TermId,
@@ -37,7 +37,7 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport
 
 ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
 STATUS = b'{"role": "FOLLOWER"}'
-SNAPSHOT = b'{"log_position": 512}'
+QUESTION_STREAM_ID, OTHER_STREAM_ID = 1000, 1001
 NOWHERE = Endpoint("127.0.0.1", 1)
 
 
@@ -65,19 +65,24 @@ class Links:
     def __init__(self, peers: dict[MemberId, Endpoint] | None = None) -> None:
         self.messages: list[Message] = []
         self.changes: list[tuple[MemberId, bool]] = []
-        self.snapshot: asyncio.Future[None] = asyncio.Future()
+        self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.requests: list[bytes] = []
         self.links = MemberLinks(
             ME,
             peers or {ONE: NOWHERE, TWO: NOWHERE},
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
             make_status=lambda: STATUS,
-            answer_snapshot_request=self._answer_snapshot_request,
+            answerers={QUESTION_STREAM_ID: self._answer, OTHER_STREAM_ID: answering_once(self._answer_once)},
         )
 
-    async def _answer_snapshot_request(self) -> bytes:
-        await self.snapshot
-        return SNAPSHOT
+    async def _answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
+        self.requests.append(request)
+        while (answer := await self.answers.get()) is not None:
+            yield answer
+
+    async def _answer_once(self, request: bytes) -> bytes:
+        return request[::-1]
 
     def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
         outbound, transport = _Outbound(self.links, member_id, asyncio.Future()), FakeTransport()
@@ -298,8 +303,12 @@ async def test_member_still_gets_through_while_many_ask() -> None:
         (b"", "no setup frame within 0.01 s: received_bytes=0"),
         (setup(ONE)[:40], "no setup frame within 0.01 s: received_bytes=40"),
         (ASK, "status was not read within 0.01 s"),
+        (
+            setup(-1, stream_id=QUESTION_STREAM_ID),
+            "no request within 0.01 s: <Question stream_id=1000 is_asked=False is_answered=False>",
+        ),
     ],
-    ids=["silent", "half a setup frame", "does not read"],
+    ids=["silent", "half a setup frame", "does not read", "does not ask"],
 )
 async def test_stranger_that_stalls_is_dropped_and_the_log_says_why(
     data: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
@@ -386,35 +395,95 @@ def test_endpoint_may_be_an_ipv6_address() -> None:
     assert Endpoint.parse("[::1]:9000") == Endpoint("::1", 9000)
 
 
-# --- requests for a snapshot
+# --- questions
 
 
-async def test_request_for_a_snapshot_is_answered_when_it_is_taken() -> None:
+def question(request: bytes = b"{}", *, stream_id: int = QUESTION_STREAM_ID) -> bytes:
+    return setup(-1, stream_id=stream_id) + encode_frame(request, stream_id=stream_id)
+
+
+async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_closed() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._tasks = tasks
-        inbound, transport = mine.accepted(setup(-1, stream_id=SNAPSHOT_REQUEST_STREAM_ID))
-        await asyncio.sleep(0)
+        mine.links._desk.tasks = tasks
+        inbound, transport = mine.accepted(question(b"what"))
+        await until(lambda: mine.requests == [b"what"])
         inbound.data_received(b"more")
         assert transport.take_written() == b""
 
-        mine.snapshot.set_result(None)
-        await until(lambda: mine.links._snapshot_request_count == 0)
+        for answer in (b"first", b"last", None):
+            mine.answers.put_nowait(answer)
+        await until(lambda: transport.is_closing())
+
+    frames = FrameParser().feed(transport.take_written())
+    assert [(frame.payload, frame.stream_id) for frame in frames] == [
+        (b"first", QUESTION_STREAM_ID),
+        (b"last", QUESTION_STREAM_ID),
+    ]
+    assert not transport.is_aborted
+    inbound.connection_lost(None)
+    assert mine.links._desk.question_count == 0
+
+
+async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._desk.tasks = tasks
+        asked = question(b"abc", stream_id=OTHER_STREAM_ID)
+        inbound, transport = mine.accepted(asked[:50])
+        inbound.data_received(asked[50:])
+        await until(lambda: transport.is_closing())
 
     (frame,) = FrameParser().feed(transport.take_written())
-    assert (frame.payload, frame.stream_id) == (SNAPSHOT, SNAPSHOT_REQUEST_STREAM_ID)
+    assert (frame.payload, frame.stream_id) == (b"cba", OTHER_STREAM_ID)
     inbound.connection_lost(None)
 
 
-async def test_requests_for_a_snapshot_are_limited() -> None:
+async def test_questions_are_limited_on_each_stream() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._tasks = tasks
-        accepted = [
-            mine.accepted(setup(-1, stream_id=SNAPSHOT_REQUEST_STREAM_ID)) for _ in range(_SNAPSHOT_REQUEST_LIMIT + 1)
-        ]
-        await asyncio.sleep(0)
+        mine.links._desk.tasks = tasks
+        accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
+        _, other = mine.accepted(question(stream_id=OTHER_STREAM_ID))
+        await until(lambda: other.is_closing())
 
-        assert [transport.is_closing() for _, transport in accepted] == [False] * _SNAPSHOT_REQUEST_LIMIT + [True]
+        assert [transport.is_aborted for _, transport in accepted] == [False] * CONCURRENT_LIMIT + [True]
+        assert not other.is_aborted
         for inbound, _ in accepted:
             inbound.connection_lost(None)
+
+
+async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._desk.tasks = tasks
+        inbound, transport = mine.accepted(question())
+        await until(lambda: mine.requests)
+
+        inbound.connection_lost(None)
+        await asyncio.sleep(0)
+        mine.answers.put_nowait(b"late")
+        await asyncio.sleep(0)
+
+        assert mine.links._desk.question_count == 0
+        assert not tasks._tasks
+    assert transport.take_written() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + setup(-1), "question begins with frame type="),
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + framed(canvass(ONE)), "question begins with frame type="),
+        (question(bytes(REQUEST_LIMIT_BYTES)), f"question of length={REQUEST_LIMIT_BYTES + 32} limit="),
+    ],
+    ids=["another setup frame", "another stream", "too long"],
+)
+async def test_what_is_no_question_is_refused(data: bytes, reason: str) -> None:
+    mine = Links()
+
+    with capture_logs() as logs:
+        _, transport = mine.accepted(data)
+
+    assert transport.is_aborted
+    assert [line["reason"].startswith(reason) for line in logs] == [True]

@@ -145,6 +145,7 @@ def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         first_line = process.stderr.readline()
+        blocked = [_blocked_signals(child) for child in _children(process.pid) if "spawn_main" in _command_line(child)]
         os.killpg(process.pid, number)  # as a terminal does
         output, rest = process.communicate(timeout=60)
 
@@ -152,6 +153,21 @@ def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
     assert process.returncode == 130, rest
     assert "interrupted: " in output
     assert "Traceback" not in rest
+    assert [signal.SIGINT in signals for signals in blocked] == [True], "the worker leaves Ctrl-C to the command"
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def _blocked_signals(pid: int) -> set[int]:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk:"))
+    mask = int(line.split()[1], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +241,7 @@ def test_a_report_shows_faults_that_never_struck_and_those_left_out() -> None:
 
 
 def test_the_json_of_a_report_has_the_rate_and_the_command() -> None:
-    report = json.loads(as_json(make_report()))
+    report = json.loads(as_json(make_report(), indent=None))
 
     assert report["rate"] == 2.0
     assert report["fired"]["kill"] == 3

@@ -13,6 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from cluster.cli.status.command import exit_status
+from cluster.cli.status.report import make_report
+from cluster.status import Outcome
+from tests.unit.cluster.status.answers import answered, failed, member_status
+
 DEADLINE_S = 60
 
 
@@ -54,7 +60,7 @@ def test_members_that_are_down_are_rows_and_the_exit_status_says_so() -> None:
     result = run("--members", f"0=127.0.0.1:{port}", "-o", "json")
 
     report = json.loads(result.stdout)
-    assert result.returncode == 1
+    assert result.returncode == EXIT_UNREACHABLE
     assert result.stderr == "quorate: no member answers: 0 of 1\n"
     assert report["has_quorum"] is False
     assert report["members"][0]["outcome"] == "refused"
@@ -73,9 +79,24 @@ def test_members_come_from_the_environment_or_the_nodes_own_file(tmp_path: Path)
         run(QUORATE_CONFIG=str(file), QUORATE_MEMBER_ID="3"),
     ]
 
-    assert [result.returncode for result in results] == [1, 1, 1]
+    assert [result.returncode for result in results] == [EXIT_UNREACHABLE] * 3
     assert all("no member answers: 0 of 1" in result.stdout for result in results)
     assert all("refused" in result.stdout and "\x1b" not in result.stdout for result in results)
+
+
+def test_the_exit_status_tells_no_answer_no_leader_and_no_majority_apart() -> None:
+    """As `quorate health` does."""
+    leader, follower, down = (
+        answered(member_status(1, state="LEADER")),
+        answered(member_status(0)),
+        failed(2, Outcome.REFUSED),
+    )
+    alone = answered(member_status(0, state="CANVASS", leader=None))
+
+    assert exit_status(make_report([follower, leader, down], asked_at_ms=0)) == 0
+    assert exit_status(make_report([failed(0), leader, down], asked_at_ms=0)) == EXIT_UNHEALTHY
+    assert exit_status(make_report([alone, failed(1), down], asked_at_ms=0)) == EXIT_NO_LEADER
+    assert exit_status(make_report([failed(0), failed(1), down], asked_at_ms=0)) == EXIT_UNREACHABLE
 
 
 @pytest.mark.parametrize(

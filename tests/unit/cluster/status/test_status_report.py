@@ -7,7 +7,6 @@ import json
 import pytest
 
 from cluster.cli.status.report import ClusterReport, MemberReport, make_report
-from cluster.cli.status.view import as_json
 from cluster.status import Outcome
 from tests.unit.cluster.status.answers import answered, failed, member_status
 
@@ -113,8 +112,8 @@ def test_lag_is_counted_from_the_leader_and_never_negative() -> None:
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_has_the_same_keys_whatever_happened(indent: int | None) -> None:
     """Scripts read it: keys are there also where there is nothing to say."""
-    healthy = json.loads(as_json(report_of(answered(LEADER)), indent=indent))
-    down = json.loads(as_json(report_of(failed(0)), indent=indent))
+    healthy = json.loads(report_of(answered(LEADER)).model_dump_json(indent=indent))
+    down = json.loads(report_of(failed(0)).model_dump_json(indent=indent))
 
     assert healthy.keys() == down.keys() == set(ClusterReport.model_fields)
     assert healthy["members"][0].keys() == down["members"][0].keys() == set(MemberReport.model_fields)
@@ -122,7 +121,3 @@ def test_json_has_the_same_keys_whatever_happened(indent: int | None) -> None:
     assert healthy["members"][0]["status"]["last_election"]["reason_kind"] == "leader_link_closed"
     assert down["members"][0]["status"] is None
     assert (down["members"][0]["outcome"], down["members"][0]["detail"]) == ("refused", "nobody listens there")
-
-
-def test_json_without_indent_is_one_line() -> None:
-    assert len(as_json(report_of(answered(LEADER), failed(0))).splitlines()) == 1

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from cluster.cli.status.report import ClusterReport, make_report
-from cluster.cli.status.view import WIDTH_IN_PIPE, as_table, describe_election, format_duration
+from cluster.cli.status.view import as_table, describe_election, format_duration
 from cluster.status import ElectionStatus, Outcome
 from tests.unit.cluster.status.answers import answered, failed, member_status
 
@@ -39,7 +39,7 @@ member   pid    up  version  sessions  clients  last election, or why there is n
 """
 
 
-def drawn(report: ClusterReport, *, width: int = WIDTH_IN_PIPE, is_terminal: bool = False) -> str:
+def drawn(report: ClusterReport, *, width: int = 100, is_terminal: bool = False) -> str:
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -83,7 +83,7 @@ def test_long_logs_and_long_states_fit_into_100_columns() -> None:
 
     assert text.count(f"{position:,}") == 1 + 3 + 1
     assert "12,345" in text
-    assert max(len(line) for line in text.splitlines()) <= WIDTH_IN_PIPE
+    assert max(len(line) for line in text.splitlines()) <= 100
     assert "…" not in text
 
 

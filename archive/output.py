@@ -1,0 +1,126 @@
+"""How every command prints what it found: one set of formats, one way to print rows in each, the exit statuses.
+
+It lies here because the commands of the archive print, too, and the archive knows nothing of the cluster. Numbers are
+never cut; in a pipe a table has a fixed width and no colour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+EXIT_USAGE: Final = 2
+"""Wrong usage, or what was named cannot be used, such as a directory that is none."""
+EXIT_UNHEALTHY: Final = 10
+"""Something was looked at, and it is not as it should be."""
+
+ABSENT: Final = "-"
+"""What a table shows where there is no value."""
+
+
+class OutputFormat(StrEnum):
+    """How a command prints what it found."""
+
+    TABLE = "table"
+    """For people."""
+    JSON = "json"
+    """One document."""
+    JSONL = "jsonl"
+    """One object a line."""
+
+
+OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+
+
+def make_console(width_in_pipe: int = 100) -> Console:
+    """Make the console for standard output: as wide as the terminal, of a fixed width and without colour in a pipe."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return Console(highlight=False)
+    return Console(highlight=False, width=width_in_pipe)
+
+
+def print_rows(
+    rows: Iterable[Mapping[str, Any]],
+    output: OutputFormat,
+    *,
+    columns: Mapping[str, str] | None = None,
+    title: str | None = None,
+    empty: str = "nothing to show",
+    width_in_pipe: int = 160,
+) -> None:
+    """Print rows of values that JSON knows: a table, one array, or one object a line.
+
+    A table shows `columns`, a heading for each name in a row, or else all that the first row has; without rows it is
+    the line `empty`. Only lines are printed as they come, the other formats keep all rows until the last one.
+    """
+    printers: dict[OutputFormat, Callable[[], None]] = {
+        OutputFormat.JSONL: lambda: _print_jsonl(rows),
+        OutputFormat.JSON: lambda: typer.echo(json.dumps(list(rows), indent=2)),
+        OutputFormat.TABLE: lambda: make_console(width_in_pipe).print(_as_table(rows, columns, title) or empty),
+    }
+    with ended_by_reader():
+        printers[output]()
+        sys.stdout.flush()
+
+
+def print_line(row: Mapping[str, Any]) -> None:
+    """Print one object as one line."""
+    sys.stdout.write(json.dumps(row, separators=(", ", ": ")) + "\n")
+
+
+@contextlib.contextmanager
+def ended_by_reader() -> Iterator[None]:
+    """Let the reader of a pipe end the command once it has seen enough (`| head`): that is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise typer.Exit from None
+
+
+def new_table(*headings: str, numbers: Iterable[str] = (), folding: Iterable[str] | None = None) -> Table:
+    """Make a plain table: the columns of `numbers` are flush right, those of `folding` may fold, or else the last."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    right, foldable = frozenset(numbers), frozenset(headings[-1:] if folding is None else folding)
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading not in foldable, overflow="fold")
+    return table
+
+
+def cell(value: Any) -> str | Text:  # whatever a row holds
+    """Write one value for people."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return Text(json.dumps(value) if isinstance(value, dict | list) else str(value))
+
+
+def _print_jsonl(rows: Iterable[Mapping[str, Any]]) -> None:
+    for row in rows:
+        print_line(row)
+
+
+def _as_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str] | None, title: str | None) -> Table | None:
+    table: Table | None = None
+    headings: Mapping[str, str] = columns or {}
+    for row in rows:
+        if table is None:
+            headings = headings or {name: name for name in row}
+            table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+            for index, heading in enumerate(headings.values(), 1):
+                table.add_column(heading, no_wrap=index < len(headings), overflow="fold")
+        table.add_row(*(cell(row.get(name)) for name in headings))
+    return table
