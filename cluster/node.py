@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from enum import Enum
 from typing import Any, Final
 
 import structlog
@@ -24,6 +25,7 @@ from service_api.types import (
     LOG_STREAM_ID,
     NULL_VALUE,
     OPERATION_STREAM_ID,
+    SNAPSHOT_SHIPPING_STREAM_ID,
     ClusterSessionId,
     MemberId,
     RecordingId,
@@ -59,6 +61,7 @@ from .runtime.node_state_file import NodeStateFile
 from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
+from .runtime.snapshot_shipping import SnapshotFetcher, SnapshotOffice
 from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
@@ -85,21 +88,53 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
         ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
         ClusterError: the directory is in use or damaged, the disk failed, or an invariant broke.
     """
-    service = load_service_class(config.service, config.service_dir)()
-    async with Node.open(config, service) as node:
-        _settle_garbage_collector()
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_log_unhandled)
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_number, node.stop)
+    make_service = load_service_class(config.service, config.service_dir)
+    stop = _StopRequest()
+    end = NodeEnd.SNAPSHOT_INSTALLED
+    while end is NodeEnd.SNAPSHOT_INSTALLED and not stop.is_asked:
+        async with Node.open(config, make_service()) as node:
+            end = await _run_until_end(node, stop, log_tap)
+
+
+async def _run_until_end(node: Node, stop: _StopRequest, log_tap: LogTap | None) -> NodeEnd:
+    """Run a node that was opened, with everything that goes with a process."""
+    _settle_garbage_collector()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_unhandled)
+    stop.node = node
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.ask)
+    if log_tap is not None:
+        log_tap.attach(node.errors.observe)
+    try:
+        with node.stalls.watch_process():
+            return await node.run()
+    finally:
+        stop.node = None
         if log_tap is not None:
-            log_tap.attach(node.errors.observe)
-        try:
-            with node.stalls.watch_process():
-                await node.run()
-        finally:
-            if log_tap is not None:
-                log_tap.detach()
+            log_tap.detach()
+
+
+class NodeEnd(Enum):
+    """Why a node has ended in order."""
+
+    STOPPED = "stopped"
+    SNAPSHOT_INSTALLED = "snapshot installed"
+    """Its files hold another member's snapshot now: it is to be opened again, with a service that knows nothing."""
+
+
+class _StopRequest:
+    """Whether the process is to stop, also while no node runs in it."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.node: Node | None = None
+
+    def ask(self) -> None:
+        """Stop the node that runs, and open no other."""
+        self.is_asked = True
+        if self.node is not None:
+            self.node.stop()
 
 
 class Node:
@@ -199,8 +234,8 @@ class Node:
             finally:
                 await archive.aclose()
 
-    async def run(self) -> None:
-        """Listen, take part in elections and terms until `stop`, then close in order.
+    async def run(self) -> NodeEnd:
+        """Listen, take part in elections and terms until `stop`, then close in order; say why.
 
         Raises:
             ConfigurationError: an endpoint cannot be listened on.
@@ -229,6 +264,7 @@ class Node:
                 await server.aclose()
                 await log.aclose()
         logger.info("node.stopped")
+        return NodeEnd.SNAPSHOT_INSTALLED if self.agent.is_to_begin_anew else NodeEnd.STOPPED
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -271,7 +307,10 @@ class Node:
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
-            answerers={OPERATION_STREAM_ID: answering_once(self._answer_operation)},
+            answerers={
+                OPERATION_STREAM_ID: answering_once(self._answer_operation),
+                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotOffice(self.module.ctx, self._archive, self._retention).answer,
+            },
         )
         snapshots = SnapshotTaker(
             self._archive,
@@ -289,6 +328,7 @@ class Node:
             service=self.service_agent,
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
+            fetcher=self._make_fetcher(tasks),
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -387,6 +427,19 @@ class Node:
         position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=SERVICE_COUNT)
         retention.purge(PurgeArchive((), position))
         return retention
+
+    def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
+        return SnapshotFetcher(
+            self.module.ctx,
+            self._archive,
+            self._files.recording_log,
+            peers={MemberId(member.member_id): member for member in self._config.members},
+            post=self.agent.post,
+            on_installed=self.agent.begin_anew,
+            on_failed=self.agent.terminate,
+            monotonic_ns=self._clock.monotonic_ns,
+            tasks=tasks,
+        )
 
     async def _start_metrics(self, endpoint: Endpoint) -> None:
         # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.

@@ -17,6 +17,7 @@ from cluster.runtime.agent import ConsensusModuleAgent
 from cluster.runtime.ingress import Ingress
 from cluster.runtime.log_control import LogControl
 from cluster.runtime.member_links import MemberLinks
+from cluster.runtime.snapshot_shipping import SnapshotFetcher
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import NodeTerminatedError, Role
@@ -61,6 +62,7 @@ class Rig:
             service=cast(ClusteredServiceAgent, parts),
             take_snapshot=lambda effect: parts.journal.append(effect),
             purge_archive=lambda effect: parts.journal.append(effect),
+            fetcher=cast(SnapshotFetcher, parts),
             tasks=tasks,
         )
 
