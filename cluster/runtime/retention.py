@@ -86,7 +86,7 @@ class Retention:
         """Recordings that are to go."""
         self._needed_position = 0
         self._holds = HoldTracker()
-        self._leases: dict[Hashable, _Lease] = {}
+        self._leases: dict[MemberId, _Lease] = {}
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class Retention:
         self._needed_position = max(self._needed_position, effect.needed_log_position)
         self._wake.set()
 
-    def lease(self, reader: Hashable, recording_ids: tuple[int, ...], log_position: int) -> None:
+    def lease(self, reader: MemberId, recording_ids: tuple[int, ...], log_position: int) -> None:
         """Keep these recordings, and the log from here on, for somebody who was told of them and will read them."""
         now_ns = self._monotonic_ns()
         self._leases[reader] = _Lease(recording_ids, log_position, now_ns, now_ns)
@@ -147,15 +147,16 @@ class Retention:
         return is_leased or bool(self._archive.reader_positions(recording_id))
 
     def _end_leases(self) -> None:
-        """Forget those who do not come; who reads goes on having it, up to the limit."""
-        now_ns = self._monotonic_ns()
+        """Forget those who have gone on from it and those who do not come; who reads goes on having it, for so long."""
+        now_ns, positions = self._monotonic_ns(), self._member_positions()
         for reader, lease in [*self._leases.items()]:
             recording_ids = (*lease.recording_ids, self._log_recording_id)
             if any(self._archive.reader_positions(recording_id) for recording_id in recording_ids):
                 lease.used_ns = now_ns
-            if now_ns - lease.used_ns >= STALE_NS or now_ns - lease.since_ns >= HOLD_LIMIT_NS:
+            has_gone_on = positions.get(reader, 0) >= lease.log_position
+            if has_gone_on or now_ns - lease.used_ns >= STALE_NS or now_ns - lease.since_ns >= HOLD_LIMIT_NS:
                 del self._leases[reader]
-                logger.info("snapshot_lease.ended", reader=str(reader), log_position=lease.log_position)
+                logger.info("snapshot_lease.ended", peer_member_id=reader, log_position=lease.log_position)
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ def _read(disk: MemoryFileSystem) -> tuple[RecordingLog, dict[int, RecordingDesc
 
 
 def _is_whole(disk: MemoryFileSystem, descriptor: RecordingDescriptor | None) -> bool:
-    """Whether a recording is stopped, and every byte of it is there."""
+    """Whether a recording is stopped, and every byte of it is there as the member itself reads it."""
     if descriptor is None or descriptor.stop_position is None:
         return False
     position = descriptor.start_position
@@ -84,7 +84,8 @@ def _is_whole(disk: MemoryFileSystem, descriptor: RecordingDescriptor | None) ->
         base = descriptor.segment_base_position(position)
         length = min(descriptor.stop_position, base + descriptor.segment_file_length) - position
         path = DIRECTORY / "archive" / descriptor.segment_file_name(base)
-        if len(disk.durable_read(path, length, position - base)) < length:
+        durable = disk.durable_read(path, length, position - base)
+        if len(durable) < length or durable != disk.visible_read(path, length, position - base):
             return False
         position += length
     return True

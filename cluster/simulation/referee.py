@@ -12,9 +12,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from archive.layout import parse_segment_file_name
 from service_api import ClusteredService, Role
 from service_api.types import MemberId
 from service_api.wire.message import Message, decode_message, registry_of
@@ -142,6 +144,7 @@ class Referee:
         for member in cluster.members.values():
             port = int(member.config.me.consensus.rpartition(":")[2])
             self._addresses[member.machine.address] = member, port
+            member.machine.on_remove = partial(self._on_remove, member)
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment
 
@@ -247,7 +250,8 @@ class Referee:
             append_position=append_position,
             snapshot_positions=snapshot_positions,
         )
-        end = min(append_position, len(self.committed))
+        held = position if disk is member.machine.disk else 0
+        end = min(max(held, *snapshot_positions), append_position, len(self.committed))
         expect(
             self._durable_log(member, start_position, end) == self.committed[start_position:end],
             "what is committed and was held stays on that disk",
@@ -255,6 +259,24 @@ class Referee:
             start_position=start_position,
             append_position=append_position,
         )
+
+    def _on_remove(self, member: Member, path: object) -> None:
+        """A file is about to go: what a log needs may not, as the catalog has it durably."""
+        disk, held = self._held.get(member.member_id, (None, 0))
+        parsed = parse_segment_file_name(path.name) if isinstance(path, Path) else None
+        if parsed is None or disk is not member.machine.disk or member.member_id in self.damaged:
+            return
+        kept = read_kept_log(member.machine.disk)
+        recording_id, base_position = parsed
+        is_needed = kept is not None and kept.recording_id == recording_id and kept.start_position <= base_position
+        if is_needed and base_position < held:
+            self._broken = self._broken or RuleBroken(
+                "a segment goes when the catalog knows, durably, that the log begins behind it",
+                member=member.member_id,
+                base_position=base_position,
+                kept=kept,
+                held=held,
+            )
 
     def _on_first_commit(self, member: Member, since: int, position: int) -> None:
         """Nobody has called this committed before: a majority must have it on disk."""

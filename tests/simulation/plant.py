@@ -49,7 +49,7 @@ CHECKLIST: Final = {
 SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
 """For plants in snapshots, and for the control."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 
