@@ -22,6 +22,7 @@ from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
 from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
 from service_api.types import (
+    INSPECTION_STREAM_ID,
     LOG_STREAM_ID,
     NULL_VALUE,
     OPERATION_STREAM_ID,
@@ -52,12 +53,14 @@ from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
 from .runtime.host import Host
 from .runtime.ingress import Ingress
+from .runtime.inspector import Inspector
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.log_tap import LogTap, keep_failure
 from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
+from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
@@ -179,6 +182,7 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
+        self.queries = self._make_query_desk()
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
@@ -257,6 +261,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
+                self.queries.close()
                 self._ingress.close()
                 links.close()
                 if self._metrics is not None:
@@ -302,6 +307,13 @@ class Node:
             on_failed=self.agent.terminate,
             tasks=tasks,
         )
+        inspector = Inspector(
+            self.module,
+            config.members,
+            clock=self._clock,
+            delivered_position=lambda: self._adapter.position,
+            last_activity_ns=self._ingress.last_activity_ns,
+        )
         self._links = MemberLinks(
             MemberId(config.member_id),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
@@ -311,6 +323,7 @@ class Node:
             answerers={
                 OPERATION_STREAM_ID: answering_once(self._answer_operation),
                 SNAPSHOT_SHIPPING_STREAM_ID: SnapshotOffice(self.module.ctx, self._archive, self._retention).answer,
+                INSPECTION_STREAM_ID: answering_once(inspector.answer),
             },
         )
         snapshots = SnapshotTaker(
@@ -327,6 +340,7 @@ class Node:
             log=log,
             adapter=self._adapter,
             service=self.service_agent,
+            queries=self.queries,
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
             fetcher=self._make_fetcher(tasks),
@@ -397,6 +411,16 @@ class Node:
             await server.start(archive_endpoint.host, archive_endpoint.port)
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
+
+    def _make_query_desk(self) -> QueryDesk:
+        return QueryDesk(
+            self.module,
+            self.service_agent,
+            self._adapter,
+            self._ingress.connections,
+            post=self.agent.post,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
 
     def _make_vitals(self, timed_disk: TimedFileSystem | None, *, started_ns: int) -> Vitals:
         return Vitals(
