@@ -33,7 +33,7 @@ from service_api.types import (
     TermId,
 )
 
-from .config import NodeConfig
+from .config import MemberEndpoints, NodeConfig
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.effects import PurgeArchive
@@ -288,25 +288,7 @@ class Node:
 
     def _connect(self, tasks: ActivityScope) -> LogControl:
         """Make the parts that talk to other members, and attach them to the agent."""
-        config = self._config
-        members = [member for member in config.members if member.member_id != config.member_id]
-        log = LogControl(
-            self.module.ctx,
-            self._archive,
-            self._recording,
-            recording_log_file=self._files.recording_log,
-            node_state_file=self._files.node_state,
-            peers={
-                MemberId(member.member_id): MemberLogEndpoints(
-                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
-                )
-                for member in members
-            },
-            post=self.agent.post,
-            on_recorded=self.agent.on_recorded,
-            on_failed=self.agent.terminate,
-            tasks=tasks,
-        )
+        config, log = self._config, self._make_log(tasks)
         inspector = Inspector(
             self.module,
             config.members,
@@ -316,7 +298,7 @@ class Node:
         )
         self._links = MemberLinks(
             MemberId(config.member_id),
-            {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
+            {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
@@ -349,6 +331,29 @@ class Node:
         self.vitals.counts.watch(self.agent)
         self._archive.on_corruption = self.agent.terminate
         return log
+
+    @property
+    def _others(self) -> list[MemberEndpoints]:
+        return [member for member in self._config.members if member.member_id != self._config.member_id]
+
+    def _make_log(self, tasks: ActivityScope) -> LogControl:
+        return LogControl(
+            self.module.ctx,
+            self._archive,
+            self._recording,
+            recording_log_file=self._files.recording_log,
+            node_state_file=self._files.node_state,
+            peers={
+                MemberId(member.member_id): MemberLogEndpoints(
+                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
+                )
+                for member in self._others
+            },
+            post=self.agent.post,
+            on_recorded=self.agent.on_recorded,
+            on_failed=self.agent.terminate,
+            tasks=tasks,
+        )
 
     @property
     def delivered_position(self) -> int:
