@@ -257,6 +257,10 @@ class RecordingLog:
         services = {entry.service_id for entry in self._entries if entry.is_valid_snapshot and _set_key(entry) == key}
         return next(count for count in range(len(services) + 1) if count not in services)
 
+    def complete_snapshots(self, service_count: int) -> list[tuple[RecordingLogEntry, ...]]:
+        """Find every valid, complete set, oldest first; each is the module's entry and then the services'."""
+        return self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
+
     def latest_standby_snapshots(self, service_count: int) -> dict[str, tuple[RecordingLogEntry, ...]]:
         """Find the newest complete set that each standby archive has, by its endpoint."""
         endpoints = {e.archive_endpoint for e in self._entries if e.entry_type is EntryType.STANDBY_SNAPSHOT}

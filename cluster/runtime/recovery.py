@@ -15,11 +15,12 @@ from typing import Protocol
 
 import structlog
 
-from archive import Archive, Recording, RecordingDescriptor
+from archive import Archive, Recording, RecordingDescriptor, RecordingState
 from archive.reader import FrameReader
 from service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
     ClusterSessionId,
     TimeUnit,
@@ -135,14 +136,24 @@ def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, s
     )
 
 
-async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile, *, service_count: int) -> None:
-    """Remove what a crash or a failure left of snapshots that were never complete."""
+def is_log(descriptor: RecordingDescriptor) -> bool:
+    """Whether this is a recording of the cluster's log that was not purged."""
+    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
+
+
+async def remove_leftovers(
+    archive: Archive, recording_log_file: RecordingLogFile, log: Recording, *, service_count: int
+) -> None:
+    """Remove what a crash or a failure left: snapshots that were never complete or that are not kept, other logs."""
     recording_log = recording_log_file.recording_log
     if recording_log.remove_incomplete_snapshots(service_count):
         await asyncio.get_running_loop().run_in_executor(None, recording_log_file.persist)
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
+    kept.add(log.recording_id)
     for descriptor in archive.descriptors():
-        if descriptor.stream_id in _SNAPSHOT_STREAMS and descriptor.recording_id not in kept:
+        is_there = descriptor.state is RecordingState.VALID
+        is_ours = descriptor.stream_id in (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
+        if is_there and is_ours and descriptor.recording_id not in kept:
             await archive.purge_recording(descriptor.recording_id)
 
 

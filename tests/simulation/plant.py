@@ -49,7 +49,7 @@ CHECKLIST: Final = {
 SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay"}))
 """For plants in snapshots."""
 
-QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "relay"}))
+QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "relay"}))
 """For plants in queries."""
 
 RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
@@ -58,7 +58,7 @@ RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "query", "relay"}))
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query", "relay"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 
