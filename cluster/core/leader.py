@@ -33,6 +33,7 @@ from .log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
 from .reason import ReasonKind as K
+from .service_messages import ServiceMessages
 from .sessions import SessionManager
 from .timers import TimerService
 
@@ -51,12 +52,14 @@ class LeaderTerm:
         ctx: ConsensusContext,
         sessions: SessionManager,
         timers: TimerService,
+        service_messages: ServiceMessages,
         last_activity_ns: Callable[[int], int | None],
         actions: ActionControl,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
         self._timers = timers
+        self._service_messages = service_messages
         self._last_activity_ns = last_activity_ns
         self._actions = actions
         self.reads = LeaderReads(ctx)
@@ -88,6 +91,7 @@ class LeaderTerm:
         self._actions.poll()
         if not self._actions.is_holding:
             self._fire_timers()
+            self._service_messages.append(self.publisher)
         self.reads.poll()
         if ctx.now_ns >= self._next_session_check_ns:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
@@ -106,6 +110,8 @@ class LeaderTerm:
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
+        if self._service_messages.is_due and not self._actions.is_holding:
+            return ctx.now_ns
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:

@@ -71,11 +71,17 @@ KINDS: Final = (
     Kind("suspend", 0.3, 5.0),
     Kind("shutdown", 0.2, 12.0),
     Kind("abort", 0.2, 12.0),
+    Kind("leave_behind", 0.6, 6.0),
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND)
-"""All that a run can do without. Queries are no fault, but clients of half of the seeds make them."""
+RELAY: Final = "relay"
+"""A second service runs on every member, and talks to the log. Drawn once a seed."""
+
+RELAY_CHANCE: Final = 0.5
+
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
+"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""
 
 
 class Nemesis:
@@ -103,7 +109,7 @@ class Nemesis:
         """Members that are left for dead in the end."""
         self._restart_random = Random(f"{cluster.seed} restart")
         self._keep_random = Random(f"{cluster.seed} keep")
-        operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
+        self._operator = operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
         orders = {name: getattr(operator, name, None) for name in (kind.name for kind in KINDS)}
         self._strikes = {name: orders[name] or getattr(self, f"_{name}") for name in (kind.name for kind in KINDS)}
         self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
@@ -329,6 +335,29 @@ class Nemesis:
 
     def _client_kill(self, random: Random) -> bool:
         return self._kill_client(random)
+
+    # --- what an operator asks for
+
+    def _leave_behind(self, random: Random) -> bool:
+        """A member is away, with its disk or without, while the others take snapshots and purge their logs."""
+        settings, member = self._cluster.settings, self._member(random, prefer_leader=0.1)
+        is_wiped = random.random() < 0.4
+        if settings.keep_all or not member.is_running or member.member_id in self._excused:
+            return False
+        if is_wiped and not self._may_damage(member):
+            return False
+        self._cluster.kill(member.member_id)
+        if is_wiped:
+            self._referee.damaged[member.member_id] = None
+            self._wipe_directory(member)
+        for number in range(1, settings.keep_snapshots + 2):
+            self._after(number * self._unit_ns, self._snapshot_unless_over, random)
+        self._after((settings.keep_snapshots + 2) * self._unit_ns, self._restart, member)
+        return True
+
+    def _snapshot_unless_over(self, random: Random) -> None:
+        if not self._is_over:
+            self._operator.snapshot(random)
 
     # --- clocks
 

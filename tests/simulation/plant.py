@@ -48,19 +48,26 @@ CHECKLIST: Final = {
 
 _ORDERS: Final = frozenset({"suspend", "shutdown", "abort"})
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}) | _ORDERS)
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay"}) | _ORDERS)
 """For plants in snapshots."""
 
-QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}) | _ORDERS)
+QUERY_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "relay"}) | _ORDERS
+)
 """For plants in queries."""
 
-ACTION_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
+RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}) | _ORDERS)
+"""For plants in messages of services."""
+
+ACTION_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay", "leave_behind"}))
 """For plants in what an operator orders."""
 
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "query"}) | _ORDERS)
+HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS
+)
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 
