@@ -105,6 +105,7 @@ class ConsensusModuleAgent:
         self._loop = asyncio.get_running_loop()
         self.terminated = self._loop.create_future()
         self._handlers = {
+            **_LOGGED,
             fx.SendToMember: lambda effect: links.send(effect.member_id, effect.message),
             fx.SendToClient: self._send_to_client,
             fx.BindIngress: self._bind_ingress,
@@ -126,7 +127,6 @@ class ConsensusModuleAgent:
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
             fx.ActionProgressed: self._tell_asker,
-            fx.ModuleStateChanged: _log_module_state_changed,
             fx.HoldIngress: self._hold_ingress,
             fx.AwaitDelivery: self._await_delivery,
             fx.Terminate: self._terminate,
@@ -135,15 +135,7 @@ class ConsensusModuleAgent:
             fx.StopSnapshotFetch: lambda effect: fetcher.stop(),
             fx.InstallSnapshot: fetcher.install,
             fx.RoleChanged: self._role_changed,
-            fx.StateChanged: _log_state_changed,
             fx.ElectionStarted: self._election_started,
-            fx.VoteRefused: _log_vote_refused,
-            fx.NominationRefused: lambda effect: logger.warning(
-                "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
-            ),
-            fx.LeaderRefused: _log_leader_refused,
-            fx.ElectionClosed: _log_election_closed,
-            fx.SessionChanged: _log_session_changed,
             fx.ServiceDiverged: self._log_service_diverged,
         }
 
@@ -550,3 +542,17 @@ def _log_election_closed(effect: fx.ElectionClosed) -> None:
 
 def _log_session_changed(effect: fx.SessionChanged) -> None:
     logger.info(effect.event, cluster_session_id=effect.cluster_session_id, reason=effect.reason)
+
+
+_LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the effect that it is keyed by
+    fx.StateChanged: _log_state_changed,
+    fx.ModuleStateChanged: _log_module_state_changed,
+    fx.VoteRefused: _log_vote_refused,
+    fx.NominationRefused: lambda effect: logger.warning(
+        "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
+    ),
+    fx.LeaderRefused: _log_leader_refused,
+    fx.ElectionClosed: _log_election_closed,
+    fx.SessionChanged: _log_session_changed,
+}
+"""Effects that only tell."""
