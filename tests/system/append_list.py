@@ -106,7 +106,7 @@ class AppendListService(ClusteredService):
             session.close()
 
     def on_query(self, payload: memoryview) -> bytes:
-        if payload != b"":
+        if len(payload):
             raise ValueError(f"a query of length={len(payload)}")
         return ANSWER.pack(0, self._list.place, self._list.digest)
 
