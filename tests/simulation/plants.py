@@ -14,7 +14,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from . import consensus_plants, query_plants, retention_plants, service_plants, snapshot_plants, storage_plants
+from . import (
+    consensus_plants,
+    query_plants,
+    relay_plants,
+    retention_plants,
+    service_plants,
+    snapshot_plants,
+    storage_plants,
+)
 from .plant import CHECKLIST, Plant
 
 PLANTS: Final[tuple[Plant, ...]] = tuple(
@@ -25,6 +33,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
             *query_plants.PLANTS,
+            *relay_plants.PLANTS,
             *retention_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,
