@@ -30,9 +30,9 @@ MEMBERS = [MemberEndpoints.from_base(i, f"127.0.0.1:{9000 + 100 * i}") for i in 
 SECOND = 1000 * MS
 
 
-def solo(*, role: Role = Role.LEADER, **settings: object) -> Solo:
+def solo(*, role: Role = Role.LEADER, service_count: int = 1) -> Solo:
     """Member 0 in term 1, with 128 bytes of log."""
-    solo = Solo(terms=[(0, 0, 64), (1, 64, 128)], is_started=False, **settings)
+    solo = Solo(terms=[(0, 0, 64), (1, 64, 128)], is_started=False, service_count=service_count)
     solo.ctx.role = role
     solo.ctx.leader_member_id = MemberId(0 if role is Role.LEADER else 1)
     solo.ctx.commit_position = 96
