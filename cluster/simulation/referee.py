@@ -89,6 +89,8 @@ class Referee:
         """Every delivered entry by its end position: what it was, and the hash of the service's state after it."""
         self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]]]] = {}
         """The open sessions and the timers of consensus modules, by the end position of each delivered entry."""
+        self._kept: dict[int, dict[int, int]] = {}
+        """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
         self.counts = Counts()
         self.leaders: dict[int, MemberId] = {}
         """Who led which term."""
@@ -354,6 +356,7 @@ class Referee:
         """Look at an entry just delivered, from the service's side and from the module's."""
         self._on_delivered(member, position, timestamp, what)
         self._on_module(member, position)
+        self._on_container(member, position)
 
     def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
         """Runs inside a service's callback: what is found is kept until the next look."""
@@ -413,6 +416,24 @@ class Referee:
         except RuleBroken as broken:
             self._broken = self._broken or broken
 
+    def _on_container(self, member: Member, position: int) -> None:
+        """What containers keep of requests: the same on all, whether from the log or from a snapshot."""
+        if member.node is None:
+            return
+        sessions = member.node.service_agent.requests.sessions
+        kept = {
+            int(session_id): hash((replies.first_sequence, tuple(replies.kept)))
+            for session_id, replies in sessions.items()
+        }
+        first = self._kept.setdefault(position, kept)
+        if first != kept:
+            self._broken = self._broken or RuleBroken(
+                "every container keeps the same replies at the same position",
+                member=member.member_id,
+                position=position,
+                sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
+            )
+
     def _on_loaded(self, member: Member, position: int, state_hash: object) -> None:
         """A service was given a snapshot: it must be what every service was at that position, and go on right there.
 
@@ -466,6 +487,14 @@ class Referee:
         return True
 
     # --- the end of a run
+
+    def requests(self) -> dict[int, bytes]:
+        """Every request that services have run, by its position in the log."""
+        return {
+            position: what[2]
+            for position, what in self.delivered.items()
+            if what[0] == "request" and isinstance(what[2], bytes)
+        }
 
     def expect_equal(self, members: list[Member]) -> None:
         """Check that these members have the same log and have processed all of it."""
