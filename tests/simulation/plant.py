@@ -48,16 +48,21 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0)
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"query"}))
 """For plants in snapshots."""
 
-CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
-"""For runs without a plant: everything there is."""
+QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"snapshot"}))
+"""For plants in queries."""
 
-REQUEST_HUNT_OPTIONS: Final = Options(safety_timeouts=8, client_count=1, requester_count=3)
+REQUEST_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, client_count=1, requester_count=3, without=frozenset({"query"})
+)
 """For plants in requests."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"snapshot"}))
+CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
+"""With everything."""
+
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "query"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 
