@@ -40,6 +40,7 @@ from .follower import FollowerTerm
 from .leader import LeaderTerm
 from .reason import Reason
 from .reason import ReasonKind as K
+from .service_messages import ServiceMessages
 from .sessions import SessionManager
 from .snapshot import SnapshotControl
 from .timers import TimerService
@@ -69,7 +70,8 @@ class ConsensusModule:
         self.ctx = ctx
         self.sessions = SessionManager(ctx)
         self.timers = TimerService()
-        self.snapshots = SnapshotControl(ctx, self.sessions, self.timers)
+        self.service_messages = ServiceMessages(ctx)
+        self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
@@ -95,6 +97,8 @@ class ConsensusModule:
             ev.ReplayDone: self._on_replay_done,
             ev.ReplicationDone: self._on_replication_done,
             ev.BehindOldestSegment: self._on_behind_oldest_segment,
+            ev.SnapshotFetched: self._on_snapshot_fetched,
+            ev.SnapshotFetchFailed: self._on_snapshot_fetch_failed,
             ev.ActivityFailed: self._on_activity_failed,
             ev.LogJoined: self._on_log_joined,
             ev.LogImageClosed: self._on_log_image_closed,
@@ -156,6 +160,16 @@ class ConsensusModule:
         self.ctx.effects = []
         return effects
 
+    def positions_behind(self) -> dict[MemberId, int]:
+        """Where the logs of those members end, as far as known, that can be reached and do not follow yet."""
+        if self.leader is None:
+            return {}
+        return {
+            member.member_id: max(member.append_position, member.log_position)
+            for member in self.ctx.others
+            if member.is_reachable
+        }
+
     # --- entries delivered in log order, on every member
 
     def on_replay_session_open(self, event: SessionOpenEvent, end_position: int) -> None:
@@ -165,6 +179,10 @@ class ConsensusModule:
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A session was closed."""
         self.sessions.on_replay_session_close(event)
+
+    def on_replay_service_message(self, session_id: ClusterSessionId, payload: bytes | memoryview) -> int | None:
+        """A message of a service. Gives the id of that service; None if no service may be given the message."""
+        return self.service_messages.on_replay_service_message(session_id, payload)
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
@@ -186,6 +204,7 @@ class ConsensusModule:
         self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
+        self.service_messages.roll_back()
         self.snapshots.roll_back()
         self.last_election = LastElection(reason, self.ctx.now_ns)
         self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
@@ -202,7 +221,7 @@ class ConsensusModule:
         self.last_election.closed_ns = ctx.now_ns
         self.last_election.leadership_term_id = ctx.leadership_term_id
         if ctx.role is Role.LEADER:
-            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self._last_activity_ns)
+            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self.service_messages, self._last_activity_ns)
             self.leader.poll()
         else:
             self.follower = FollowerTerm(ctx)
@@ -347,7 +366,19 @@ class ConsensusModule:
 
     def _on_behind_oldest_segment(self, event: ev.BehindOldestSegment) -> None:
         if self.election is not None:
-            self.election.on_behind_oldest_segment(event)
+            reason = self.election.on_behind_oldest_segment(event)
+            if reason is not None and self.last_election is not None:
+                self.last_election.reason = reason  # for whoever asks why this takes so long
+
+    def _on_snapshot_fetched(self, event: ev.SnapshotFetched) -> None:
+        if self.election is not None:
+            self.election.on_snapshot_fetched(event)
+        else:
+            self.ctx.emit(fx.StopSnapshotFetch())  # this member has found its way without
+
+    def _on_snapshot_fetch_failed(self, event: ev.SnapshotFetchFailed) -> None:
+        if self.election is not None:
+            self.election.on_snapshot_fetch_failed(event)
 
     def _on_activity_failed(self, event: ev.ActivityFailed) -> None:
         if self.election is not None:

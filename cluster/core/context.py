@@ -17,6 +17,7 @@ from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChan
 from .log_buffer import LogBuffer
 from .members import ClusterMember, is_empty_log
 from .recording_log import RecordingLog
+from .retention import KEEP_ALL, RetentionPolicy
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""
@@ -37,12 +38,16 @@ class ConsensusConfig:
     leader_heartbeat_interval_ns: int
     session_timeout_ns: int
     session_limit: int
+    service_count: int = 1
+    service_queue_limit_bytes: int = 64 << 20
+    """What one service may have offered and not delivered; the same on every member."""
     initial_term_id: int = 0
     term_length_bytes: int
     mtu_length_bytes: int
     checksums: bool
     catchup_near_bytes: int
     """A follower in catch-up joins the live log when it is this close to its end: half of what the window retains."""
+    retention: RetentionPolicy = KEEP_ALL
     time_unit: TimeUnit = TimeUnit.MILLIS
     app_version: int = 1
 

@@ -15,6 +15,7 @@ from service_api import Role
 from service_api.types import MemberId, RecordingId
 from service_api.wire.message import Message
 
+from ..messages.snapshot import ModuleMessage
 from .election_state import ElectionState
 from .reason import Reason
 
@@ -175,12 +176,45 @@ class TakeSnapshot:
     leadership_term_id: int
     timestamp: int
     service_messages: tuple[Message, ...]
-    module_messages: tuple[Message, ...]
+    module_messages: tuple[ModuleMessage, ...]
 
 
 @dataclass(slots=True)
 class ResumeDelivery:
     """Deliver on behind the snapshot action at which delivery stands still."""
+
+
+@dataclass(slots=True)
+class PurgeArchive:
+    """Give the disk back what nobody needs: recordings of snapshots, and the log's segments below a position.
+
+    What somebody reads just now may stay for a while.
+    """
+
+    recording_ids: tuple[int, ...]
+    needed_log_position: int
+
+
+@dataclass(slots=True)
+class FetchSnapshot:
+    """Get another member's newest snapshot, and the log at that position, durably, beside what is here.
+
+    Ends with `SnapshotFetched` or `SnapshotFetchFailed`.
+    """
+
+    leader_member_id: MemberId
+
+
+@dataclass(slots=True)
+class StopSnapshotFetch:
+    """Get no snapshot any more, and drop what has come of it."""
+
+
+@dataclass(slots=True)
+class InstallSnapshot:
+    """Durable: put the fetched snapshot and log in the place of this member's own, and start anew from them."""
+
+    log_position: int
 
 
 @dataclass(slots=True)
@@ -261,6 +295,14 @@ class SessionChanged:
     reason: str
 
 
+@dataclass(slots=True)
+class ServiceDiverged:
+    """The log delivered another message of a service than this member's service had offered: one log line."""
+
+    service_id: int
+    detail: str
+
+
 Effect = (
     SendToMember
     | SendToClient
@@ -282,6 +324,10 @@ Effect = (
     | ReadConfirmed
     | TakeSnapshot
     | ResumeDelivery
+    | PurgeArchive
+    | FetchSnapshot
+    | StopSnapshotFetch
+    | InstallSnapshot
     | SnapshotAnswered
     | RoleChanged
     | StateChanged
@@ -291,5 +337,6 @@ Effect = (
     | LeaderRefused
     | ElectionClosed
     | SessionChanged
+    | ServiceDiverged
 )
 """Everything the core can ask for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from service_api import ClusteredService
 from service_api.types import MemberId
 
 from ..config import NodeConfig, parse_members
-from ..node import Node
+from ..node import Node, NodeEnd
 from .machine import Machine
 from .network import Network
 from .scheduler import Scheduler
@@ -42,6 +42,9 @@ class Settings:
     mtu_length_bytes: int = 1_408
     ingress_window_bytes: int = 256 << 10
     file_sync_level: int = 1
+    keep_all: bool = True
+    keep_snapshots: int = 2
+    keep_log_bytes: int = 0
 
 
 class Member:
@@ -83,6 +86,7 @@ class SimulatedCluster:
         settings: Settings,
         make_service: Callable[[Member], ClusteredService],
         *,
+        make_others: Callable[[Member], Sequence[ClusteredService]] = lambda member: (),
         clock_skew: Callable[[Random], tuple[int, int]] = lambda random: (0, 0),
     ) -> None:
         self.seed, self.settings = seed, settings
@@ -94,7 +98,7 @@ class SimulatedCluster:
         self.on_node: Callable[[Member], None] = lambda member: None
         """Called when a member's node has been made."""
         self.on_member_exit: Callable[[Member, BaseException | None], None] = lambda member, error: None
-        self._make_service, self._clock_skew = make_service, clock_skew
+        self._make_service, self._make_others, self._clock_skew = make_service, make_others, clock_skew
         self._disks = Random(f"{seed} disks")
         names = ",".join(f"{number}=member-{number}:{_BASE_PORT}" for number in range(settings.member_count))
         self._members_text = names
@@ -155,11 +159,14 @@ class SimulatedCluster:
         member.machine.start(lambda: self._run(member))
 
     async def _run(self, member: Member) -> None:
-        service = self._make_service(member)
-        async with Node.open(member.config, service, host=member.machine.host()) as node:
-            member.node = node
-            self.on_node(member)
-            await node.run()
+        end = NodeEnd.SNAPSHOT_INSTALLED
+        while end is NodeEnd.SNAPSHOT_INSTALLED:
+            services = self._make_service(member), *self._make_others(member)
+            async with Node.open(member.config, *services, host=member.machine.host()) as node:
+                member.node = node
+                self.on_node(member)
+                end = await node.run()
+                member.node = None
 
     def kill(self, member_id: int) -> None:
         """SIGKILL: the process ends, the machine goes on."""

@@ -68,11 +68,17 @@ KINDS: Final = (
     Kind("wipe", 0.3, 12.0),
     Kind("client_kill", 0.3, 6.0),
     Kind("snapshot", 0.5, 2.0),
+    Kind("leave_behind", 0.6, 6.0),
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND)
-"""All that a run can do without. Queries are no fault, but clients of half of the seeds make them."""
+RELAY: Final = "relay"
+"""A second service runs on every member, and talks to the log. Drawn once a seed."""
+
+RELAY_CHANCE: Final = 0.5
+
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
+"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""
 
 
 class Nemesis:
@@ -331,6 +337,27 @@ class Nemesis:
             return False
         leader.machine.loop.call_soon(leader.node.agent.post, SnapshotRequested(0))
         return True
+
+    def _leave_behind(self, random: Random) -> bool:
+        """A member is away, with its disk or without, while the others take snapshots and purge their logs."""
+        settings, member = self._cluster.settings, self._member(random, prefer_leader=0.1)
+        is_wiped = random.random() < 0.4
+        if settings.keep_all or not member.is_running or member.member_id in self._excused:
+            return False
+        if is_wiped and not self._may_damage(member):
+            return False
+        self._cluster.kill(member.member_id)
+        if is_wiped:
+            self._referee.damaged[member.member_id] = None
+            self._wipe_directory(member)
+        for number in range(1, settings.keep_snapshots + 2):
+            self._after(number * self._unit_ns, self._snapshot_unless_over, random)
+        self._after((settings.keep_snapshots + 2) * self._unit_ns, self._restart, member)
+        return True
+
+    def _snapshot_unless_over(self, random: Random) -> None:
+        if not self._is_over:
+            self._snapshot(random)
 
     # --- clocks
 

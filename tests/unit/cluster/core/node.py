@@ -184,13 +184,13 @@ class Node:
         self.module = ConsensusModule(self.ctx, last_activity_ns=self.activity_ns.get)
         self.service = HistoryService(cluster.referee, self.member_id)
         self.agent = ClusteredServiceAgent(
-            self.service,
+            [self.service],
             Requests(self.module),
             member_id=self.member_id,
             time_unit=TimeUnit.MILLIS,
             max_payload_length=TERM_LENGTH // 8 - 32,
         )
-        self.service.cluster = self.agent
+        self.service.cluster = self.agent.views[0]
         self.adapter = BoundedLogAdapter(self.ctx.log_buffer, self, self.agent, self.module)
         self.bound: dict[int, tuple[int, int]] = {}
         """By ingress connection: the session and term whose messages are let through."""
@@ -469,6 +469,10 @@ class Node:
     def _deliver_of(self, incarnation: int) -> Callable[[], None]:
         return lambda: self._deliver() if incarnation == self.incarnation else None
 
+    def _fetch_snapshot(self, effect: fx.FetchSnapshot) -> None:
+        """Nobody has a snapshot here."""
+        self.cluster.after(self.cluster.delay(), lambda: self.post(ev.SnapshotFetchFailed("there is none")))
+
     def _start_log_replication(self, effect: fx.StartLogReplication) -> None:
         incarnation, generation = self.incarnation, self._generation
         self._copy(effect, incarnation, generation)
@@ -623,5 +627,6 @@ _PERFORM: dict[type, Callable[[Node, fx.Effect], None]] = {
         "StartCatchupReplay": "_start_catchup_replay",
         "StopCatchupReplay": "_stop_catchup_replay",
         "CommitAdvanced": "_commit_advanced",
+        "FetchSnapshot": "_fetch_snapshot",
     }.items()
 }

@@ -12,7 +12,9 @@ import pytest
 from cluster.messages.consensus import AppendPosition, RequestVote, Vote
 from cluster.service.replies import SessionReplies
 from cluster.simulation.cluster import DIRECTORY, Member
+from cluster.simulation.kept_log import KeptLog
 from cluster.simulation.referee import Referee, RuleBroken, expect
+from cluster.simulation.relay import Relay
 from service_api import ClientSession
 from service_api.types import ClusterSessionId, TermId
 
@@ -188,6 +190,29 @@ def test_a_member_that_cuts_what_it_held_and_is_committed_is_told(small: SmallCl
 
     with pytest.raises(RuleBroken, match="what is committed and was held stays on that disk"):
         look(small, small.follower)
+
+
+RULE_OF_SEGMENTS = "a segment goes when the catalog knows, durably, that the log begins behind it"
+
+
+def test_a_segment_that_goes_before_the_catalog_knows_is_told(small: SmallCluster) -> None:
+    follower = small.follower
+    path = DIRECTORY / "archive" / "0-0.rec"
+
+    follower.machine.disk.remove(path)
+
+    with pytest.raises(RuleBroken, match=RULE_OF_SEGMENTS):
+        look(small, follower)
+
+
+def test_a_log_that_begins_above_0_without_a_snapshot_is_told(small: SmallCluster) -> None:
+    follower = small.follower
+    small.referee._kept_logs[follower.member_id] = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
+
+    with pytest.raises(
+        RuleBroken, match="where the log does not begin at 0, a complete snapshot stands in for what is missing"
+    ):
+        small.referee._expect_kept(follower, len(small.referee.committed))
 
 
 def test_a_member_that_starts_without_what_it_held_is_told_unless_its_disk_is_another(small: SmallCluster) -> None:
@@ -441,15 +466,59 @@ def test_a_container_that_keeps_another_reply_is_told(small: SmallCluster) -> No
         look(small, small.follower)
 
 
+def test_a_module_with_another_message_of_a_service_is_told(small: SmallCluster) -> None:
+    position = 1 << 40
+    node = small.follower.node
+    assert node is not None
+    small.referee._on_module(small.follower, position)
+    node.module.service_messages.offer(0, b"extra")
+
+    small.referee._on_module(small.follower, position)
+
+    with pytest.raises(RuleBroken, match=SAME_MESSAGES_RULE):
+        look(small, small.follower)
+
+
+SAME_MESSAGES_RULE = "every consensus module has the same messages of services at the same position"
+ONCE_RULE = "a message of a service is delivered once, in the order offered"
+OFFERED_RULE = "the log holds what services have offered"
+
+
+@pytest.mark.parametrize("rule", [ONCE_RULE, OFFERED_RULE])
+def test_messages_of_a_service_that_are_not_as_offered_are_told(small: SmallCluster, rule: str) -> None:
+    node, relay = small.follower.node, Relay()
+    assert node is not None
+    small.referee._on_relayed(small.follower, relay, 64, ("service message", 1))
+    look(small, small.follower)
+    if rule == ONCE_RULE:
+        relay.faults.append("number=3 expected=2")
+    else:
+        node.module.service_messages.divergence_count = 1
+
+    small.referee._on_relayed(small.follower, relay, 128, ("service message", 1))
+
+    with pytest.raises(RuleBroken, match=rule):
+        look(small, small.follower)
+
+
+def test_a_second_service_that_becomes_another_is_told(small: SmallCluster) -> None:
+    small.referee._on_relayed(small.leader, Relay(), 64, ("message", 1, "state"))
+
+    small.referee._on_relayed(small.follower, Relay(), 64, ("message", 1, "another state"))
+
+    with pytest.raises(RuleBroken, match="every service is given the same, and becomes the same"):
+        look(small, small.follower)
+
+
 def test_a_service_that_loads_another_state_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state")
+    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state", small.referee.delivered)
 
     with pytest.raises(RuleBroken, match="a service loaded from a snapshot is what every service was at that position"):
         look(small, small.follower)
 
 
 def test_a_snapshot_of_what_is_not_committed_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"")
+    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"", small.referee.delivered)
 
     with pytest.raises(RuleBroken, match="a snapshot holds only what is committed"):
         look(small, small.follower)
