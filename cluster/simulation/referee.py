@@ -505,10 +505,7 @@ class Referee:
         if member.node is None:
             return
         sessions = member.node.service_agent.requests.sessions
-        kept = {
-            int(session_id): hash((replies.first_sequence, tuple(replies.kept)))
-            for session_id, replies in sessions.items()
-        }
+        kept = {int(key): hash((replies.first_sequence, *replies.kept)) for key, replies in sessions.items()}
         first = self._kept.setdefault(position, kept)
         if first != kept:
             self._broken = self._broken or RuleBroken(
@@ -603,14 +600,6 @@ class Referee:
         return True
 
     # --- the end of a run
-
-    def requests(self) -> dict[int, bytes]:
-        """Every request that services have run, by its position in the log."""
-        return {
-            position: what[2]
-            for position, what in self.delivered.items()
-            if what[0] == "request" and isinstance(what[2], bytes)
-        }
 
     def expect_equal(self, members: list[Member]) -> None:
         """Check that these members have the same log and have processed all of it."""

@@ -312,8 +312,11 @@ class _Run:
     def _check_requests(self) -> None:
         """Hold what services have run of requests against what clients were told."""
         ran: dict[tuple[int, int], int] = {}
-        for position, payload in sorted(self._referee.requests().items()):
-            request = Request.decode(payload)
+        for position, (kind, *what) in sorted(self._referee.delivered.items()):
+            if kind != "request":
+                continue
+            assert isinstance(what[1], bytes)
+            request = Request.decode(what[1])
             key = request.client_id, request.sequence
             expect(key not in ran, "a request runs once", request=request, at=(ran.get(key), position))
             ran[key] = position
