@@ -16,6 +16,7 @@ from typing import Final
 
 from . import (
     consensus_plants,
+    query_plants,
     relay_plants,
     request_plants,
     retention_plants,
@@ -32,6 +33,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *storage_plants.PLANTS,
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
+            *query_plants.PLANTS,
             *relay_plants.PLANTS,
             *retention_plants.PLANTS,
             *request_plants.PLANTS,
