@@ -33,6 +33,8 @@ CHECKLIST: Final = {
     17: "member id used again with an empty disk",
     19: "stale or uncommitted state shown after a change of leader",
     21: "no leader, or a useless one, in a partition",
+    22: "what a client sends again applied twice",
+    23: "replies of a session lost with a leader or a snapshot",
     25: "timer fired twice, never, or by a follower's clock",
     26: "reply of an old leader accepted by the client",
     27: "crash or endless loop on legal input",
@@ -48,25 +50,34 @@ CHECKLIST: Final = {
 
 _ORDERS: Final = frozenset({"suspend", "shutdown", "abort"})
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay"}) | _ORDERS)
+SNAPSHOT_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}) | _ORDERS
+)
 """For plants in snapshots."""
 
 QUERY_HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "relay"}) | _ORDERS
+    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "relay"}) | _ORDERS
 )
 """For plants in queries."""
 
-RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}) | _ORDERS)
+RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"query"}) | _ORDERS)
 """For plants in messages of services."""
 
-ACTION_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay", "leave_behind"}))
+REQUEST_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, client_count=1, requester_count=3, without=frozenset({"query", "relay"}) | _ORDERS
+)
+"""For plants in requests."""
+
+ACTION_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay", "leave_behind"})
+)
 """For plants in what an operator orders."""
 
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
 HUNT_OPTIONS: Final = Options(
-    safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS
+    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS
 )
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 

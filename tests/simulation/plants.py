@@ -17,7 +17,9 @@ from typing import Final
 from . import (
     action_plants,
     consensus_plants,
+    query_plants,
     relay_plants,
+    request_plants,
     retention_plants,
     service_plants,
     snapshot_plants,
@@ -33,8 +35,10 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
             *action_plants.PLANTS,
+            *query_plants.PLANTS,
             *relay_plants.PLANTS,
             *retention_plants.PLANTS,
+            *request_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,
     )
