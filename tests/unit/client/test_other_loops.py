@@ -24,6 +24,7 @@ USES: dict[str, Callable[[ClusterClient], object]] = {
     "connection_events": lambda client: client.connection_events(),
     "drain": lambda client: client.drain(),
     "request": lambda client: client.request(b"x"),
+    "take_snapshot": lambda client: client.take_snapshot(),
     "aclose": lambda client: client.aclose(),
     "__aexit__": lambda client: client.__aexit__(None, None, None),
 }
