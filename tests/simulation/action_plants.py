@@ -6,6 +6,7 @@ from cluster.core.actions import ActionControl
 from cluster.core.log_publisher import LogPublisher
 from cluster.core.module_state import ModuleState
 from cluster.core.termination import TerminationControl
+from cluster.messages.consensus import TerminationPosition
 
 from .plant import ACTION_HUNT_OPTIONS, Plant, Planting
 
@@ -49,15 +50,15 @@ def _forget_the_suspension(planting: Planting) -> None:
 
 def _stop_where_the_own_log_ends(planting: Planting) -> None:
     """A follower stops without having been given all of the log."""
+    real = TerminationControl.on_position
 
-    def on_delivered(self: TerminationControl, position: int) -> None:
-        planting.ran()
+    def on_position(self: TerminationControl, message: TerminationPosition) -> None:
+        real(self, message)
+        if self.position is not None and not self.is_delivered:
+            planting.ran()
+            self.is_delivered = True
 
-    def is_delivered(self: TerminationControl) -> bool:
-        return self.position is not None
-
-    planting.replace(TerminationControl, "on_delivered", on_delivered)
-    planting.replace(TerminationControl, "is_delivered", property(is_delivered, lambda self, value: None))
+    planting.replace(TerminationControl, "on_position", on_position)
 
 
 PLANTS = (
