@@ -1,7 +1,7 @@
 """`quorate up`: start a cluster on this machine, show how it is, end it with Ctrl-C.
 
-Exit status: 0 ended by Ctrl-C, SIGTERM or `quorate shutdown`, or with --once when there was a leader; 1 the members could not go on; 2
-wrong usage; 11 no leader in time. No process is left behind, however the command ends.
+Exit status: 0 ended by Ctrl-C, SIGTERM or `quorate shutdown`, or with --once when there was a leader; 1 the members
+could not go on; 2 wrong usage; 11 no leader in time. No process is left behind, however the command ends.
 """
 
 from __future__ import annotations
