@@ -16,9 +16,11 @@ from .report import Report, first_leaf, print_table, write_json
 from .scenarios import client as client_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
+from .scenarios import query as query_scenario
 from .scenarios import snapshot as snapshot_scenario
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.query import QueryParameters
 from .scenarios.snapshot import SnapshotParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
@@ -111,6 +113,35 @@ def failover(
 
 
 @app.command()
+def query(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    depths: Annotated[str, typer.Option(help="Queries in flight, one figure for each.")] = "1,64",
+    queries: Annotated[int, typer.Option(help="Queries of each kind at each depth.")] = 50_000,
+    warmup: Annotated[int, typer.Option(help="Queries before them, not measured.")] = 2_000,
+    echoes: Annotated[bool, typer.Option(help="Measure echoes at the same depths too.")] = True,
+    file_sync_level: SyncOption = 1,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Questions that are in no log, linearizable and a second stale at most, beside echoes through the log."""
+    parameters = QueryParameters(
+        members=members,
+        payload=payload,
+        depths=_parse_depths(depths),
+        queries=queries,
+        warmup=warmup,
+        with_echo=echoes,
+        file_sync_level=file_sync_level,
+        time_limit_s=time_limit,
+    )
+    report = query_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
+
+
+@app.command()
 def snapshot(
     state_mib: Annotated[int, typer.Option(help="State of the service, in MiB.")] = 100,
     runs: Annotated[int, typer.Option(help="Snapshots, one after another.")] = 5,
@@ -165,6 +196,13 @@ def _parse_kind(text: str) -> FaultKind:
         return FaultKind(text.strip())
     except ValueError as error:
         raise ConfigurationError(f"kinds={text!r} expected some of {','.join(FaultKind)}") from error
+
+
+def _parse_depths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(depth) for depth in text.split(","))
+    except ValueError as error:
+        raise ConfigurationError(f"depths={text!r} expected numbers with commas") from error
 
 
 def _echo_title(parameters: EchoParameters) -> str:

@@ -105,6 +105,11 @@ class AppendListService(ClusteredService):
         if body == CLOSE:
             session.close()
 
+    def on_query(self, payload: memoryview) -> bytes:
+        if len(payload):
+            raise ValueError(f"a query of length={len(payload)}")
+        return ANSWER.pack(0, self._list.place, self._list.digest)
+
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         self._print("test_session.closed", cluster_session_id=session.id, close_reason=close_reason.name)
 
