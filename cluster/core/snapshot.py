@@ -28,7 +28,8 @@ from .context import ConsensusContext
 from .events import SnapshotFailed, SnapshotRequested, SnapshotTaken
 from .log_publisher import LogPublisher
 from .recording_log import CONSENSUS_MODULE_SERVICE_ID
-from .sessions import ClusterSession, SessionManager, SessionState
+from .session_state import SessionState
+from .sessions import ClusterSession, SessionManager
 from .timers import TimerService
 
 SERVICE_COUNT: Final = 1

@@ -13,7 +13,7 @@ from random import Random
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
-from cluster.core.sessions import SessionState
+from cluster.core.session_state import SessionState
 from service_api import ClusterError, Role
 from service_api.types import ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.message import Message

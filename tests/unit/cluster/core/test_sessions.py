@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
-from cluster.core.sessions import ClusterSession, SessionManager, SessionState
+from cluster.core.session_state import SessionState
+from cluster.core.sessions import ClusterSession, SessionManager
 from cluster.messages.log import LOG_MESSAGES, SessionCloseEvent, SessionOpenEvent
 from service_api import CloseReason
 from service_api.types import ClusterSessionId, CorrelationId, TermId
