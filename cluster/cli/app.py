@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
     "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
+    "secrets": ("cluster.cli.secrets:app", "Say who may open sessions: add, remove and list principals."),
     "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""

@@ -109,13 +109,14 @@ class PendingSessions:
         for session in [*self._sessions.values()]:
             if ctx.now_ns - session.time_of_last_activity_ns > ctx.config.session_timeout_ns:
                 self.timed_out_count += 1
+                state = session.state
                 self._end(session)
                 answer(
                     ctx,
                     session.connection_id,
                     session.request.correlation_id,
                     EventCode.ERROR,
-                    detail=f"session timeout: not authenticated in time: state={session.state.name}",
+                    detail=f"session timeout: not authenticated in time: state={state.name}",
                     close_after=True,
                 )
                 ctx.emit(fx.SessionChanged("session.timed_out", session.session_id, "not authenticated in time"))

@@ -1,7 +1,7 @@
 """What clients have shown: which connection has proven to hold which session's secret.
 
-A client proves its session on each of its connections, to followers as well, and perhaps before the session's opening is
-delivered here. So a proof is kept as a claim, a digest beside a session id, and is held against the session when
+A client proves its session on each of its connections, to followers as well, and perhaps before the session's opening
+is delivered here. So a proof is kept as a claim, a digest beside a session id, and is held against the session when
 somebody wants to know. A claim never changes anything by itself.
 
 Bounds: one claim a connection, the newest; it goes with the connection.

@@ -3,7 +3,7 @@
     client    draws a secret when it begins to connect, and keeps it to itself
     connect   SessionConnectRequest.response_channel = quorate:tcp?token-sha256=<the secret's SHA-256 in hex>
     log       SessionOpenEvent.response_channel says the same, and so do snapshots: the secret is in neither
-    later     on every new connection ChallengeResponse(cluster_session_id, encoded_credentials=secret), then a keep-alive
+    later     on every new connection ChallengeResponse(cluster_session_id, secret), and then a keep-alive
 
 So whoever reads a log or a snapshot cannot take a session over, and whoever knows its id cannot either. The secret
 crosses the links as it is: where those can be read by others, so can all messages. A session whose channel holds no
