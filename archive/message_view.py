@@ -26,7 +26,6 @@ from service_api.wire.session import SessionMessageHeader
 
 from .reader import RecordedMessage
 
-SESSION_HEADER_LENGTH: Final = 32
 HEX_LIMIT_BYTES: Final = 32
 """Payloads up to this length are shown as hex, longer ones as their SHA-256."""
 
@@ -76,7 +75,7 @@ def view_message(message: RecordedMessage, registry: Registry, *, unknown_name: 
     if groups:
         view["groups"] = groups
     if isinstance(decoded, SessionMessageHeader):
-        view |= _view_payload(payload[SESSION_HEADER_LENGTH:])
+        view |= _view_payload(payload[MESSAGE_HEADER_LENGTH + block_length :])
     return view
 
 

@@ -4,7 +4,8 @@ cluster_client   ClusterClient, what applications use      egress       listener
 sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
 connection       asyncio shell: sockets, timer, writes     config       settings; errors: what only a client raises
 protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain,
-                 session_identity, ingress_publisher (bytes out), egress_adapter (bytes in), effects
+                 session_identity, requests (each run once), ingress_publisher (bytes out),
+                 egress_adapter (bytes in), effects
 credentials      who the client is, to the cluster's authenticator
 """
 
@@ -26,4 +27,7 @@ from .egress import EgressMessage as EgressMessage
 from .errors import ConnectRejectedError as ConnectRejectedError
 from .errors import ConnectTimeoutError as ConnectTimeoutError
 from .errors import IndeterminateError as IndeterminateError
+from .errors import RejectedError as RejectedError
+from .errors import RequestFailedError as RequestFailedError
+from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .sync_client import SyncClusterClient as SyncClusterClient

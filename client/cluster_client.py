@@ -33,9 +33,8 @@ class ClusterClient:
     when that changes.
 
     Messages of one client are handled in the order of their offers, and so are the answers. With a new leader
-    the session goes on, but what was offered and not answered may be lost or not: number your messages,
-    resend the unanswered ones when the listener's `on_new_leader` is called (without a listener, when
-    `connection_events` tells `NewLeader`), and let the service check the numbers.
+    the session goes on, but what was offered and not answered may be lost or not. Use `request` for what must be
+    run exactly once; it asks for that again by itself.
 
     Times are in seconds. Errors are of `service_api.errors`, and those of `client.errors`.
     """
@@ -170,6 +169,36 @@ class ClusterClient:
         while not self.try_offer(payload):
             await self._conductor.wait_until(self._is_not_waiting)
 
+    async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
+        """Have the service run a request, exactly once, and give its reply.
+
+            reply = await cluster.request(b"transfer 10 from a to b", timeout_s=5)
+
+        The service's `on_request` is called once, whatever happens to leaders, connections and members meanwhile: this
+        client sends again what is unanswered, in order, and the cluster answers what it has run before with the reply
+        that it gave then. Requests of one client run in the order in which they were begun. Many may be under way at
+        once, up to `request_window_count`; more wait for their turn.
+
+        With `timeout_s` it says in time what is known. Whoever cancels it instead gives up the reply, not the request.
+
+        Raises:
+            RejectedError: it was certainly not applied, and never will be: it had not been sent to any leader when the
+                time was over or the session ended; or the service takes no requests.
+            RequestIndeterminateError: it was sent, and no reply came in time, or before the session ended. Its
+                `resolve` waits for the outcome.
+            RequestFailedError: the service raised; says what.
+            SessionClosedError: the session had ended before.
+            LocalProtocolError: the payload is too long, or this is not the client's event loop.
+        """
+        if asyncio._get_running_loop() is not self._loop:
+            self._check_loop()
+        request = self._conductor.begin_request(payload if type(payload) is bytes else bytes(payload), timeout_s)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            self._protocol.requests.withdraw(request)
+            raise
+
     def egress(self) -> AsyncIterator[EgressMessage]:
         """Iterate over the messages that the service sends to this session.
 
@@ -223,6 +252,7 @@ class ClusterClient:
         That is: the operating system of this machine has taken all bytes for the leader that the client follows.
         It does not say that the leader has received them, and not that they are committed: the cluster acknowledges
         no single messages, only the service's answers tell. Calls of `offer` that still wait have offered nothing.
+        Of requests more is known: it waits until each that was begun has its outcome, also those that timed out.
 
         Raises:
             IndeterminateError: the leader was lost or replaced after something was offered, since the last drain:
@@ -235,6 +265,7 @@ class ClusterClient:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._conductor.drain()
+                await self._conductor.drain_requests()
         except TimeoutError:
             raise ClusterTimeoutError(f"not everything was sent: timeout_s={timeout_s}") from None
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from service_api.errors import ConfigurationError
 from service_api.types import MemberId
+from service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .credentials import CredentialsSupplier
@@ -64,6 +65,13 @@ class ClientConfig:
     outgoing_window_bytes: int = MIB
     """Bytes accepted and not sent. At the bound `try_offer` says False; one message may overshoot."""
 
+    request_window_count: int = REQUEST_LIMIT
+    """Requests sent and unanswered; the cluster keeps their replies. At the bound a request waits for an answer to
+    others. At most 4096."""
+
+    request_window_bytes: int = 16 * MIB
+    """Bytes of requests sent and unanswered, kept to be sent again. At the bound a request waits; one may overshoot."""
+
     egress_queue_limit: int = 65536
     """Messages waiting for the egress iterator. At the bound sockets are not read: the leader feels it."""
 
@@ -114,6 +122,9 @@ class ClientConfig:
             _require("new_leader_timeout_s", self.new_leader_timeout_s, minimum=0.001)
         _require("reconnect_max_s", self.reconnect_max_s, minimum=self.reconnect_min_s)
         _require("outgoing_window_bytes", self.outgoing_window_bytes, minimum=1)
+        _require("request_window_bytes", self.request_window_bytes, minimum=1)
+        if not 1 <= self.request_window_count <= REQUEST_LIMIT:
+            raise ConfigurationError(f"request_window_count={self.request_window_count} expected 1..{REQUEST_LIMIT}")
         _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
         _require("connection_event_limit", self.connection_event_limit, minimum=1)
         if self.on_challenge is not None and not isinstance(self.credentials, bytes):
@@ -123,15 +134,20 @@ class ClientConfig:
                 f"mtu_length_bytes={self.mtu_length_bytes} expected a multiple of 32 from 128 to 65504"
             )
         _require("receive_buffer_bytes", self.receive_buffer_bytes, minimum=2 * self.mtu_length_bytes)
-        if not SESSION_HEADER_LENGTH < self.max_message_length_bytes <= 16 * MIB:
+        if not REQUEST_HEADER_LENGTH < self.max_message_length_bytes <= 16 * MIB:
             raise ConfigurationError(
-                f"max_message_length_bytes={self.max_message_length_bytes} expected 33..{16 * MIB}"
+                f"max_message_length_bytes={self.max_message_length_bytes} expected 49..{16 * MIB}"
             )
 
     @property
     def max_payload_length_bytes(self) -> int:
         """The longest payload that `offer` takes."""
         return self.max_message_length_bytes - SESSION_HEADER_LENGTH
+
+    @property
+    def max_request_length_bytes(self) -> int:
+        """The longest payload that `request` takes."""
+        return self.max_message_length_bytes - REQUEST_HEADER_LENGTH
 
 
 def client_config(config: ClientConfig | None, endpoints: str | Sequence[str], **settings: Any) -> ClientConfig:

@@ -23,6 +23,7 @@ from .config import ClientConfig, parse_endpoint
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
 from .protocol import ClientProtocol, ClientState
+from .requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
@@ -33,6 +34,9 @@ _UNACKNOWLEDGED_LIMIT_MS: Final = 4_000
 Without it a connection that lost packets for a while waits for TCP's next try, which is as far off as the outage was
 long. Members do the same among themselves.
 """
+
+_NEVER_NS: Final = 1 << 63
+_FOR_EVER_S: Final = 1e9
 
 _DRAIN_LOOK_S: Final = 0.005
 """How often a drain looks whether the system has taken what was written: no transport tells when it took the last
@@ -174,6 +178,25 @@ class ClientConductor:
             self._is_flush_scheduled = True
             self.loop.call_soon(self.flush)
 
+    def begin_request(self, payload: bytes, timeout_s: float | None) -> PendingRequest:
+        """Send a request at the end of this turn of the loop, or when there is room and a leader.
+
+        Raises:
+            LocalProtocolError: the payload is too long.
+            SessionClosedError: for good.
+        """
+        protocol = self.protocol
+        protocol.check_request(payload)
+        deadline_ns = _NEVER_NS if timeout_s is None else self._now_ns() + int(min(timeout_s, _FOR_EVER_S) * 1e9)
+        request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
+        protocol.requests.submit(request)
+        if deadline_ns < self._timer_ns:
+            self._set_timer()
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self.loop.call_soon(self.flush)
+        return request
+
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that an input may make true."""
         while not condition():
@@ -200,6 +223,14 @@ class ClientConductor:
             finally:
                 timer.cancel()
         self.protocol.end_drain(target)
+
+    async def drain_requests(self) -> None:
+        """Wait until every request made up to now has its outcome."""
+        outstanding = self.protocol.requests.outstanding()
+        if outstanding:
+            await asyncio.wait(outstanding)
+            if self.protocol.state is ClientState.CLOSED:
+                raise self.protocol.closed_error()
 
     def _unsent_bytes(self, connection_id: int) -> int:
         connection = self._connections.get(connection_id)
@@ -259,6 +290,8 @@ class ClientConductor:
             break
         if protocol.is_changed:
             self._after_input()
+        if protocol.requests.pump():
+            self.schedule_flush()
         queue = self.egress_queue
         if queue is not None:
             if self._waiters and queue.messages:
@@ -281,6 +314,8 @@ class ClientConductor:
                 data = self.protocol.data_to_send(connection.connection_id)
                 if data is not None:
                     connection.write(data)
+        if self.protocol.requests.pump():
+            self.schedule_flush()
         if self._waiters and not self.protocol.is_waiting:
             self._wake()
 

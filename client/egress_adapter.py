@@ -2,7 +2,8 @@
 
 Nearly every frame is an unfragmented application message of our session. The loop recognises one with a
 single unpack and hands its payload to the listener as a view of the receive buffer: no object per message but
-the view. Everything else takes the general path, which checks each field and joins fragments.
+the view. Replies to requests have a loop like it. Everything else takes the general path, which checks each field and
+joins fragments.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from typing import Final
 from service_api.errors import RemoteProtocolError
 from service_api.types import EGRESS_STREAM_ID
 from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
+from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
 from service_api.wire.stream import MessageAssembler
 
 from .egress import EgressListener
-from .ingress_publisher import PAYLOAD_OFFSET, SESSION_MESSAGE
+from .ingress_publisher import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET, SESSION_MESSAGE
 
 # frame_length, (version, flags, type), stream_id, SBE header, leadership_term_id, cluster_session_id,
 # timestamp
 _EGRESS_HEADERS: Final = struct.Struct("<iI8xi12xQqqq")
+# The same, then request_sequence and code
+_REPLY_HEADERS: Final = struct.Struct("<iI8xi12xQqqqqq")
 _WHOLE_DATA_FRAME: Final = int.from_bytes(struct.pack("<BBH", 0, UNFRAGMENTED, TYPE_DATA), "little")
 _SESSION_MESSAGE: Final = int.from_bytes(struct.pack("<HHHH", *SESSION_MESSAGE), "little")
+
+
+_REPLY: Final = int.from_bytes(struct.pack("<HHHH", *REQUEST_MESSAGE), "little")
 
 
 class SessionState:
@@ -47,7 +54,15 @@ class EgressAdapter:
     is the peer's error.
     """
 
-    __slots__ = ("_assembler", "_listener", "_mtu_length_bytes", "_on_control", "_session", "consumed_bytes")
+    __slots__ = (
+        "_assembler",
+        "_listener",
+        "_mtu_length_bytes",
+        "_on_answer",
+        "_on_control",
+        "_session",
+        "consumed_bytes",
+    )
 
     def __init__(
         self,
@@ -55,12 +70,15 @@ class EgressAdapter:
         listener: EgressListener,
         *,
         on_control: Callable[[bytes], None],
+        on_answer: Callable[[int, int, bytes], None],
         mtu_length_bytes: int,
         max_message_length_bytes: int,
     ) -> None:
         self._session = session
         self._listener = listener
         self._on_control = on_control
+        self._on_answer = on_answer
+        """Takes the sequence of a request, a code and a reply."""
         self._mtu_length_bytes = mtu_length_bytes
         self._assembler = MessageAssembler(max_message_length_bytes)
         self.consumed_bytes = 0
@@ -92,6 +110,10 @@ class EgressAdapter:
                     or not PAYLOAD_OFFSET <= length <= max_frame_length
                     or is_assembling
                 ):
+                    if sbe_header == _REPLY and not is_assembling:
+                        start, offset = offset, self._receive_replies(data, offset)
+                        if offset > start:
+                            continue
                     length = self._check_frame(data, offset)
                     start, offset = offset, offset + ((length + 31) & -32)
                     if offset > end:
@@ -111,6 +133,28 @@ class EgressAdapter:
                 on_message(timestamp, term, data[start:stop])
         finally:
             self.consumed_bytes = offset
+
+    def _receive_replies(self, data: memoryview, offset: int) -> int:
+        """Handle the whole, unfragmented replies that `data` goes on with; give where they end."""
+        session, on_answer = self._session, self._on_answer
+        cluster_session_id, leadership_term_id = session.cluster_session_id, session.leadership_term_id
+        unpack, max_frame_length, end = _REPLY_HEADERS.unpack_from, self._mtu_length_bytes, len(data)
+        while end - offset >= REQUEST_PAYLOAD_OFFSET:
+            length, kind, stream, sbe_header, term, session_id, _, sequence, code = unpack(data, offset)
+            next_offset = offset + ((length + 31) & -32)
+            if (
+                kind != _WHOLE_DATA_FRAME
+                or sbe_header != _REPLY
+                or session_id != cluster_session_id
+                or term < leadership_term_id
+                or stream != EGRESS_STREAM_ID
+                or not REQUEST_PAYLOAD_OFFSET <= length <= max_frame_length
+                or next_offset > end
+            ):
+                break
+            on_answer(sequence, code, bytes(data[offset + REQUEST_PAYLOAD_OFFSET : offset + length]))
+            offset = next_offset
+        return offset
 
     def _check_frame(self, data: memoryview, offset: int) -> int:
         """Check the header of any frame and give its frame_length."""
@@ -150,6 +194,9 @@ class EgressAdapter:
             session.foreign_egress_count += 1
         elif term < session.leadership_term_id:
             session.stale_egress_count += 1
+        elif block_length == REQUEST_BLOCK_LENGTH:
+            sequence, code = REQUEST_HEADER.unpack_from(message)[-2:]
+            self._on_answer(sequence, code, message[REQUEST_HEADER_LENGTH:])
         else:
             self._listener.on_message(timestamp, term, memoryview(message)[8 + block_length :])
 

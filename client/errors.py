@@ -4,14 +4,18 @@ ClusterError
 ├── ClusterTimeoutError
 │   └── ConnectTimeoutError      no member opened a session in time: says what each endpoint answered
 ├── ConnectRejectedError         the leader answered, and said no
-└── IndeterminateError           what became of something is unknown
+├── IndeterminateError           what became of something is unknown
+│   └── RequestIndeterminateError   of a request: `resolve` may tell later
+├── RejectedError                a request was certainly not applied, and never will be
+└── RequestFailedError           the service ran a request, and raised
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
-from service_api.errors import ClusterError, ClusterTimeoutError
+from service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
 
 
 class ConnectTimeoutError(ClusterTimeoutError):
@@ -47,3 +51,57 @@ class IndeterminateError(ClusterError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"outcome unknown: reason={reason}")
         self.reason = reason
+
+
+class RequestIndeterminateError(IndeterminateError):
+    """A request was sent, and no reply came: it was applied, or not, or is yet to be. It is never applied twice.
+
+        except RequestIndeterminateError as error:
+            reply = await error.resolve()  # once the session has a leader again
+
+    The client goes on asking for the outcome, under every new leader, for as long as the session lasts.
+    """
+
+    def __init__(self, reason: str, outcome: asyncio.Future[bytes] | None) -> None:
+        super().__init__(reason)
+        self._outcome = outcome
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the outcome will never be known: the session has ended."""
+        return self._outcome is None
+
+    async def resolve(self) -> bytes:
+        """Wait until the outcome is known, and give the reply. It may be called at any time, more than once.
+
+            async with asyncio.timeout(30):
+                reply = await error.resolve()
+
+        Raises:
+            RequestFailedError: the service ran it, and raised.
+            RejectedError: it was not applied.
+            RequestIndeterminateError: nobody will ever know, because the session has ended; `is_final`.
+            LocalProtocolError: this is not the client's event loop.
+        """
+        outcome = self._outcome
+        if outcome is None:
+            raise self
+        if asyncio.get_running_loop() is not outcome.get_loop():
+            raise LocalProtocolError("this request belongs to another event loop: resolve it there")
+        return await asyncio.shield(outcome)
+
+
+class RejectedError(ClusterError):
+    """A request was not applied, and never will be: it was sent to no leader, or the cluster refused to run it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"request rejected: reason={reason}")
+        self.reason = reason
+
+
+class RequestFailedError(ClusterError):
+    """The service ran a request, once, and raised; `text` is the error as the members met it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"request failed in the service: {text}")
+        self.text = text

@@ -8,7 +8,8 @@ An application message is laid out as it will stand in the log, so that the lead
     40     24   leadership_term_id, cluster_session_id, timestamp (0 for the leader to fill)
     64     ..   payload, then zeros up to a multiple of 32
 
-With its session header it is cut into fragments when it is longer than one frame.
+With its session header it is cut into fragments when it is longer than one frame. A request has two numbers more in
+front of its payload, see `service_api.wire.request`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from service_api.wire.frame import (
     UNFRAGMENTED,
     ReadableBuffer,
     SetupFrame,
+    align,
     encode_message,
 )
+from service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
 from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
 
 SESSION_MESSAGE: Final = (
@@ -38,6 +41,10 @@ SESSION_MESSAGE: Final = (
 PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 """Where the payload begins in the frame of an unfragmented application message."""
 
+REQUEST_PAYLOAD_OFFSET: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
+"""The same of a request, and of a reply."""
+
+_REQUEST_NUMBERS: Final = struct.Struct("<qq")
 _INGRESS_HEADERS: Final = struct.Struct("<iBBHiiiiqHHHHqqq")
 _ZEROS: Final = tuple(bytes(-length & 31) for length in range(32))
 
@@ -55,6 +62,10 @@ class IngressPublisher:
         "_leadership_term_id",
         "_mtu_length_bytes",
         "_payload_length",
+        "_request_frame_length",
+        "_request_headers",
+        "_request_length",
+        "_request_zeros",
         "_zeros",
         "outgoing",
         "settled_bytes",
@@ -77,6 +88,11 @@ class IngressPublisher:
         self._payload_length = -1
         self._headers = b""
         self._zeros = b""
+        # The same for requests.
+        self._request_length = -1
+        self._request_frame_length = 0
+        self._request_headers = b""
+        self._request_zeros = b""
 
     @property
     def appended_bytes(self) -> int:
@@ -92,7 +108,7 @@ class IngressPublisher:
         """Set what the next messages say about their session."""
         self._leadership_term_id = leadership_term_id
         self._cluster_session_id = cluster_session_id
-        self._payload_length = -1
+        self._payload_length = self._request_length = -1
 
     def setup(self) -> None:
         """Begin the stream: the first frame of every connection."""
@@ -116,6 +132,22 @@ class IngressPublisher:
         outgoing += payload
         outgoing += self._zeros
 
+    def offer_request(self, sequence: int, acknowledged: int, payload: bytes) -> None:
+        """Append one request. What becomes of it is known otherwise than what becomes of application messages."""
+        length = len(payload)
+        if length != self._request_length:
+            if length > self._mtu_length_bytes - REQUEST_PAYLOAD_OFFSET:
+                ids = self._leadership_term_id, self._cluster_session_id
+                self.publish(REQUEST_HEADER.pack(*REQUEST_MESSAGE, *ids, 0, sequence, acknowledged) + payload)
+                return
+            self._prepare_request(length)
+        outgoing = self.outgoing
+        outgoing += self._request_headers
+        outgoing += _REQUEST_NUMBERS.pack(sequence, acknowledged)
+        outgoing += payload
+        outgoing += self._request_zeros
+        self._control_bytes += self._request_frame_length
+
     def take(self) -> bytearray:
         """Hand over the outgoing bytes; they are the caller's now."""
         taken = self.outgoing
@@ -126,8 +158,18 @@ class IngressPublisher:
     def _prepare(self, length: int) -> None:
         self._payload_length = length
         self._zeros = _ZEROS[length & 31]
-        self._headers = _INGRESS_HEADERS.pack(
-            PAYLOAD_OFFSET + length,
+        self._headers = self._pack_headers(PAYLOAD_OFFSET + length, SESSION_MESSAGE)
+
+    def _prepare_request(self, length: int) -> None:
+        frame_length = REQUEST_PAYLOAD_OFFSET + length
+        self._request_length = length
+        self._request_frame_length = align(frame_length)
+        self._request_zeros = _ZEROS[frame_length & 31]
+        self._request_headers = self._pack_headers(frame_length, REQUEST_MESSAGE)
+
+    def _pack_headers(self, frame_length: int, message: tuple[int, int, int, int]) -> bytes:
+        return _INGRESS_HEADERS.pack(
+            frame_length,
             0,
             UNFRAGMENTED,
             TYPE_DATA,
@@ -136,7 +178,7 @@ class IngressPublisher:
             INGRESS_STREAM_ID,
             0,
             0,
-            *SESSION_MESSAGE,
+            *message,
             self._leadership_term_id,
             self._cluster_session_id,
             0,

@@ -16,7 +16,7 @@ arrive out of order, because they come on different connections. One of the same
 connection was lost, says that it leads still.
 
 What was offered to a leader that went away may be lost, or not: only the application can tell, with its own
-numbers. The listener's `on_new_leader` says when to resend.
+numbers. The listener's `on_new_leader` says when to resend. Requests need none of that: see `requests`.
 
 Source: Aeron `AeronCluster`, its `State` and `EgressPoller`.
 """
@@ -60,6 +60,7 @@ from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateErro
 from .ingress_publisher import IngressPublisher
 from .leader_search import LeaderSearch
 from .member_link import MemberLink, MemberLinks
+from .requests import RequestWindow
 from .session_identity import SessionIdentity
 
 PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
@@ -128,11 +129,13 @@ class ClientProtocol:
         """What happened to the connections and the session."""
         self._offers = OfferTracker()
         self._identity = SessionIdentity(config)
+        self.requests = RequestWindow(config)
         self._search = LeaderSearch(config, self._links, random=random)
         self._correlation_ids = range(first := int(random() * 2**52), first)
         """Of every connect request sent, in order; any of them may still be answered."""
         self._times = _Times()
         self._payload_limit = config.max_payload_length_bytes
+        self._request_limit = config.max_request_length_bytes
         self._window_bytes = config.outgoing_window_bytes
         self._sending: IngressPublisher | None = None
         """The leader's, exactly while the session is OPEN."""
@@ -164,6 +167,7 @@ class ClientProtocol:
             self.session,
             self._listener,
             on_control=lambda message: self._on_control(link, message),
+            on_answer=self.requests.on_answer,
             mtu_length_bytes=self.config.mtu_length_bytes,
             max_message_length_bytes=self.config.max_message_length_bytes,
         )
@@ -218,6 +222,7 @@ class ClientProtocol:
         if self.state is ClientState.CLOSED:
             return
         self._links.poll(now_ns)
+        self.requests.poll(now_ns)
         if self.state is ClientState.CONNECTING:
             self._poll_connecting(now_ns)
         elif self.state is not ClientState.CLOSING:
@@ -239,6 +244,18 @@ class ClientProtocol:
             return False
         sending.offer(payload)
         return True
+
+    def check_request(self, payload: bytes) -> None:
+        """Refuse a request that cannot be made.
+
+        Raises:
+            LocalProtocolError: the payload is too long.
+            SessionClosedError: for good.
+        """
+        if self._sending is None and (self.state is ClientState.CLOSING or self.state is ClientState.CLOSED):
+            raise self.closed_error()
+        if len(payload) > self._request_limit:
+            raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
 
     @property
     def is_waiting(self) -> bool:
@@ -287,6 +304,7 @@ class ClientProtocol:
             self._finish(CLOSED_BY_CLIENT)
             return
         self._times.close_by_ns = now_ns + _to_ns(self.config.close_timeout_s)
+        self.requests.end_unsent(CLOSED_BY_CLIENT)
         sending.publish(self._close_request(self.session.cluster_session_id))
         self._enter(ClientState.CLOSING)
 
@@ -318,7 +336,7 @@ class ClientProtocol:
             return None
         if self.state is ClientState.CLOSING:
             return times.close_by_ns
-        deadlines = [self._links.next_deadline_ns()]
+        deadlines = [self._links.next_deadline_ns(), self.requests.deadline_ns]
         if self.state is ClientState.CONNECTING:
             deadlines += [times.connect_by_ns, self._search.next_deadline_ns(times.now_ns)]
         else:
@@ -387,6 +405,7 @@ class ClientProtocol:
     def _open(self, link: MemberLink, event: SessionEvent) -> None:
         """Begin the session on the member that answered OK."""
         invariant(link.publisher is not None, "an answer came on a connection that is down")
+        assert link.publisher is not None
         endpoints = _member_endpoints(event.detail)
         self.session.cluster_session_id = event.cluster_session_id
         self.session.leadership_term_id = event.leadership_term_id
@@ -396,8 +415,8 @@ class ClientProtocol:
         for other in self._links:
             if other.publisher is not None:
                 self._bind(other, other.publisher)
-        self._sending = link.publisher
         self._enter(ClientState.OPEN)
+        self._send_through(link.publisher)
         opened = SessionOpened(event.cluster_session_id, event.leadership_term_id, event.leader_member_id)
         self.events.append(opened)
         self._listener.on_session_event(EventCode.OK, event.detail)
@@ -471,9 +490,13 @@ class ClientProtocol:
             self.session.foreign_egress_count += 1
             return
         if event.leadership_term_id == self.session.leadership_term_id:
-            is_back = link.member_id == self.leader_member_id and self.state is not ClientState.OPEN
-            if is_back and link.publisher is not None:
+            if link.member_id != self.leader_member_id or link.publisher is None:
+                return
+            if self.state is not ClientState.OPEN:
                 self._resume(link.publisher)
+            else:
+                # It had not taken this connection for the session's before: requests may be lost.
+                self.requests.attach(link.publisher)
             return
         if event.leadership_term_id < self.session.leadership_term_id:
             return
@@ -523,10 +546,15 @@ class ClientProtocol:
     def _resume(self, publisher: IngressPublisher) -> None:
         """Send to the leader, from now on through this publisher."""
         self._leave_leader("the leader has changed")
-        self._sending = publisher
         self._enter(ClientState.OPEN)
+        self._send_through(publisher)
         self.events.append(NewLeader(TermId(self.session.leadership_term_id), MemberId(self.leader_member_id)))
         self._listener.on_new_leader(self.session.leadership_term_id, self.leader_member_id)
+
+    def _send_through(self, publisher: IngressPublisher) -> None:
+        """Use the leader's connection, unanswered requests first."""
+        self._sending = publisher
+        self.requests.attach(publisher)
 
     def _leave_leader(self, reason: str) -> None:
         """What this leader has not answered may be lost."""
@@ -548,6 +576,7 @@ class ClientProtocol:
         self.close_reason = reason
         self.close_error = error
         self._enter(ClientState.CLOSED)
+        self.requests.end(reason)
         for link in self._links:
             self._links.disconnect(link, reason)
         self.events.append(SessionClosed(reason, is_confirmed))
@@ -573,6 +602,7 @@ class ClientProtocol:
         self.state = new
         if new is not ClientState.OPEN:
             self._sending = None
+            self.requests.detach()
 
     def _keep_alive(self) -> bytes:
         return SessionKeepAlive(

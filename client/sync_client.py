@@ -24,6 +24,7 @@ from .config import ClientConfig, client_config
 from .connection_events import ConnectionEvent
 from .credentials import CredentialsSupplier
 from .egress import EgressMessage
+from .errors import RequestIndeterminateError
 from .loop_thread import LoopThread
 from .protocol import CLOSED_BY_CLIENT
 from .streams import ConnectionEvents, EgressIterator
@@ -135,6 +136,27 @@ class SyncClusterClient:
             LocalProtocolError: the payload is too long, or this is a fork, or the client's own thread.
         """
         self._thread.call(lambda: self._side.offer(payload, timeout_s))
+
+    def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
+        """Have the service run a request, exactly once, and give its reply.
+
+            reply = cluster.request(b"transfer 10 from a to b", timeout_s=5)
+
+        See `ClusterClient.request` for what that means, and for the errors; `resolve` is for the one that is unknown.
+        """
+        return self._thread.call(lambda: self._client.request(payload, timeout_s=timeout_s))
+
+    def resolve(self, error: RequestIndeterminateError, timeout_s: float | None = None) -> bytes:
+        """Wait until the outcome of a request is known after all, and give the reply.
+
+            except RequestIndeterminateError as error:
+                reply = cluster.resolve(error, timeout_s=30)
+
+        Raises:
+            ClusterTimeoutError: it is not known in time.
+            ClusterError: see `RequestIndeterminateError.resolve`.
+        """
+        return self._thread.call(lambda: self._side.resolve(error, timeout_s))
 
     def drain(self, timeout_s: float | None = None) -> None:
         """Wait until everything that was offered has been handed to the leader's connection, and no more than that.
@@ -274,6 +296,14 @@ class _LoopSide:
                 await self._client.offer(payload)
         except TimeoutError:
             raise ClusterTimeoutError(f"no room or no leader, the message was not offered: {timeout_s=}") from None
+
+    async def resolve(self, error: RequestIndeterminateError, timeout_s: float | None) -> bytes:
+        """Wait for the outcome of a request."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await error.resolve()
+        except TimeoutError:
+            raise ClusterTimeoutError(f"the outcome of the request is not known yet: {timeout_s=}") from None
 
     async def fetch(self, timeout_s: float | None) -> bool:
         """Wait until there is something in `received`; False if nothing came in time, or will."""

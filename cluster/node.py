@@ -234,6 +234,7 @@ class Node:
             recovered.clients,
             recovered.image,
             closing=[s.cluster_session_id for s in recovered.module.sessions if s.close_reason is not None],
+            replies=recovered.replies,
             log_position=position,
             timestamp=timestamp,
         )

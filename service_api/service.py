@@ -21,6 +21,7 @@ from .types import CloseReason, Role, TimeUnit
 PLAIN_CALLBACKS: Final = (
     "on_session_open",
     "on_session_message",
+    "on_request",
     "on_session_close",
     "on_timer_event",
     "on_role_change",
@@ -61,6 +62,21 @@ class ClusteredService(ABC):
 
         `payload` is a read-only view of the log itself: copy what outlives the call. `timestamp` is cluster time.
         """
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
+        """A committed request of a client session; the return value is the reply.
+
+        It is called once for each request, however often the client had to send it. The reply is kept, on every member
+        and in snapshots, until the client has it. An exception is an answer too: the client gets its text, on every
+        member the same, so it should say nothing that differs between them. A service without this method takes no
+        requests, and clients are told so. `payload` and `timestamp` are as for `on_session_message`.
+        """
+        raise LocalProtocolError(f"service takes no requests: service={type(self).__qualname__}")
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether there is an `on_request`; a service that wraps another answers for that one."""
+        return type(self).on_request is not ClusteredService.on_request
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """A client session was closed at this log position."""

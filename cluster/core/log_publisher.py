@@ -29,6 +29,7 @@ from service_api.wire.frame import (
     framed_length,
     term_of,
 )
+from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 
 from ..messages.log import ClusterActionRequest, NewLeadershipTermEvent
 from .log_buffer import LogBuffer
@@ -45,6 +46,8 @@ _STAMP: Final = struct.Struct("<iIiiq24sq")
 
 _TIMESTAMP: Final = struct.Struct("<q")
 _MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
+_REQUEST_START: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
+_REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
 
 
 @lru_cache(maxsize=256)
@@ -96,10 +99,10 @@ class LogPublisher:
     def append_ingress(self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int) -> int:
         """Stamp and append the session messages at the start of `buffer[start:end]`.
 
-        `prefix` is the 24 bytes that every message of this connection's session begins with in this term. Stops at the
-        first frame that is incomplete, fragmented, longer than the log's mtu, unclean in its padding, of any other
-        kind, or no frame at all, and returns its offset: the caller looks at it with care. The bytes that were taken
-        are overwritten.
+        `prefix` is the 24 bytes that every message of this connection's session begins with in this term, save that a
+        request has another block length. Stops at the first frame that is incomplete, fragmented, longer than the log's
+        mtu, unclean in its padding, of any other kind, or no frame at all, and returns its offset: the caller looks at
+        it with care. The bytes that were taken are overwritten.
         """
         offset = run_start = start
         term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
@@ -119,7 +122,12 @@ class LogPublisher:
                     self._fill_term(term_length - term_offset)
                 term_id, term_offset = self._place()
             frame_limit = min(end - offset, term_length - term_offset) // length
-            stamped = self._stamp(view, offset, frame_length, frame_limit, term_id, term_offset, prefix, timestamp)
+            run_prefix = prefix
+            if buffer[offset + HEADER_LENGTH] == REQUEST_BLOCK_LENGTH:
+                if frame_length < _REQUEST_START:
+                    break
+                run_prefix = _REQUEST_BLOCK + prefix[2:]
+            stamped = self._stamp(view, offset, frame_length, frame_limit, term_id, term_offset, run_prefix, timestamp)
             if not stamped:
                 break
             offset += stamped

@@ -2,8 +2,8 @@
 
     module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterSession*, Timer*, then per service
                            PendingMessageTracker and its pending messages, SnapshotMarker END
-    service (stream 106)   SnapshotMarker BEGIN, ClientSession*, SnapshotMarker END,
-                           then the application's own bytes
+    service (stream 106)   SnapshotMarker BEGIN, ClientSession*, then per session with requests
+                           SessionRequests and its KeptReply*, SnapshotMarker END, then the application's own bytes
 
 Source: Aeron `ConsensusModuleSnapshotTaker` and `ServiceSnapshotTaker`; schema 111, templates 100-107.
 """
@@ -32,6 +32,8 @@ from service_api.wire.fields import (
 )
 from service_api.wire.message import ClusterMessage, Registry, registry_of
 from service_api.wire.session import SessionMessageHeader
+
+from .replies import KeptReply, SessionRequests
 
 CONSENSUS_MODULE_SNAPSHOT_TYPE_ID: Final = 1
 SERVICE_SNAPSHOT_TYPE_ID: Final = 2
@@ -143,5 +145,5 @@ CONSENSUS_MODULE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
 )
 """What the snapshot of a consensus module may hold."""
 
-SERVICE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(SnapshotMarker, ClientSession)
+SERVICE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(SnapshotMarker, ClientSession, SessionRequests, KeptReply)
 """What the snapshot of a service holds before the application's own bytes."""

@@ -30,7 +30,8 @@ from service_api.wire.frame import (
     align,
     encode_message,
 )
-from service_api.wire.message import Message, decode_message, peek_header
+from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
+from service_api.wire.request import REQUEST_BLOCK_LENGTH
 from service_api.wire.session import (
     INGRESS_MESSAGES,
     SESSION_HEADER_LENGTH,
@@ -43,7 +44,7 @@ from service_api.wire.session import (
 from service_api.wire.stream import MessageAssembler
 
 from ..core import events as ev
-from ..core.log_publisher import LogPublisher
+from ..core.log_publisher import PREFIX_LENGTH, LogPublisher
 from .dialling import Endpoint, as_stream_transport
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
@@ -389,10 +390,16 @@ class IngressConnection(asyncio.BufferedProtocol):
         publisher = owner.publisher
         if publisher is None:
             return  # Only a leader answers strays; in an election they would fill the inbox.
-        if self._prefix is None or encoded[: len(self._prefix)] != self._prefix:
+        if self._prefix is None or encoded[2:PREFIX_LENGTH] != self._prefix[2:]:
             owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
             return
-        stamped = header.model_copy(update={"timestamp": owner.stamp()}).encode() + encoded[SESSION_HEADER_LENGTH:]
+        block_length = int.from_bytes(encoded[:2], "little")
+        if block_length not in (SessionMessageHeader.LAYOUT.block_length, REQUEST_BLOCK_LENGTH):
+            raise RemoteProtocolError(f"session message: block_length={block_length} expected=24 or 40")
+        if len(encoded) < MESSAGE_HEADER_LENGTH + block_length:
+            raise RemoteProtocolError(f"session message cut short: {block_length=} length={len(encoded)}")
+        timestamp = owner.stamp().to_bytes(8, "little", signed=True)
+        stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]
         try:
             publisher.append_message(stamped)
         except LocalProtocolError as error:

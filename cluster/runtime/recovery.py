@@ -8,7 +8,7 @@ it: the operator marks that set invalid, and the next start uses the one before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,11 +18,17 @@ import structlog
 from archive import Archive, Recording, RecordingDescriptor
 from archive.reader import FrameReader
 from service_api import ClusterError, RemoteProtocolError
-from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, TimeUnit
+from service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+    ClusterSessionId,
+    TimeUnit,
+)
 from service_api.wire.message import Message, decode_message
 
 from ..core.recording_log import EntryType, RecordingLogEntry
 from ..core.snapshot import SERVICE_COUNT, ModuleSnapshot, decode_module_snapshot, expect_marker
+from ..messages.replies import KeptReply, SessionRequests
 from ..messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
     SERVICE_SNAPSHOT_MESSAGES,
@@ -31,6 +37,7 @@ from ..messages.snapshot import (
     SnapshotMark,
     SnapshotMarker,
 )
+from ..service.replies import SessionReplies, decode_replies
 from .recording_log_file import RecordingLogFile
 from .snapshot_recording import SnapshotReader
 
@@ -48,6 +55,8 @@ class Recovered:
     module: ModuleSnapshot
     clients: tuple[ClientSession, ...]
     """The open sessions, as the service's container knew them."""
+    replies: Mapping[ClusterSessionId, SessionReplies]
+    """To requests of theirs, which they have not acknowledged."""
     image: SnapshotReader
     """What the service wrote."""
 
@@ -96,8 +105,8 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
     module_entry, service_entry = entries
     module = await _load_module(archive, module_entry)
     image = _open_reader(archive, service_entry)
-    clients = await _load_clients(image, service_entry)
-    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, image)
+    clients, replies = await _load_container(image, service_entry)
+    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, image)
 
 
 async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile) -> None:
@@ -128,9 +137,12 @@ async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> Mod
     return snapshot
 
 
-async def _load_clients(reader: SnapshotReader, entry: RecordingLogEntry) -> tuple[ClientSession, ...]:
+async def _load_container(
+    reader: SnapshotReader, entry: RecordingLogEntry
+) -> tuple[tuple[ClientSession, ...], dict[ClusterSessionId, SessionReplies]]:
     """Read what the container wrote, up to and with its last marker."""
     clients: list[ClientSession] = []
+    replies: list[Message] = []
     try:
         marker = expect_marker(
             await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
@@ -138,10 +150,13 @@ async def _load_clients(reader: SnapshotReader, entry: RecordingLogEntry) -> tup
         _check_marker(marker, entry)
         while isinstance(message := await reader.decode(_decode_service_message), ClientSession):
             clients.append(message)
+        while isinstance(message, SessionRequests | KeptReply):
+            replies.append(message)
+            message = await reader.decode(_decode_service_message)
         _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry)
+        return tuple(clients), decode_replies(replies)
     except RemoteProtocolError as error:
         raise reader.unusable(str(error)) from error
-    return tuple(clients)
 
 
 def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry) -> None:

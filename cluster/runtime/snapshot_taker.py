@@ -7,7 +7,8 @@ nothing else. A disk that fails stops the node, as it does anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 
 import structlog
 
@@ -55,9 +56,13 @@ class SnapshotTaker:
     async def _take(self, effect: fx.TakeSnapshot) -> None:
         began_ns = self._monotonic_ns()
         logger.info("snapshot.started", log_position=effect.log_position, leadership_term_id=effect.leadership_term_id)
+        end_marker = effect.service_messages[-1]
         try:
             service_id = await self._record(
-                SERVICE_SNAPSHOT_STREAM_ID, "service-0-snapshot", effect.service_messages, self._service.take_snapshot
+                SERVICE_SNAPSHOT_STREAM_ID,
+                "service-0-snapshot",
+                chain(effect.service_messages[:-1], self._service.requests.snapshot_messages(), [end_marker]),
+                self._service.take_snapshot,
             )
             invariant(
                 self._service.log_position == effect.log_position,
@@ -90,7 +95,7 @@ class SnapshotTaker:
         self,
         stream_id: int,
         alias: str,
-        messages: tuple[Message, ...],
+        messages: Iterable[Message],
         write_rest: Callable[[SnapshotWriter], Awaitable[None]],
     ) -> int:
         """Record one snapshot, durably; give the id of the recording."""

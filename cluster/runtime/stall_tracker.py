@@ -34,6 +34,8 @@ from service_api import ClusteredService
 from ..service.bounded_log_adapter import BoundedLogAdapter
 
 MESSAGE_CALLBACK: Final = "on_session_message"
+_UNTIMED_CALLBACKS: Final = (MESSAGE_CALLBACK, "on_request")
+"""Called in runs, which are timed as a whole."""
 LOOP: Final = "loop"
 """The culprit of a stall that nothing else explains."""
 
@@ -146,13 +148,13 @@ class StallTracker:
 
 
 def watch_delivery(adapter: BoundedLogAdapter, stalls: StallTracker) -> None:
-    """Hear of slow delivery batches: what nothing else claims of them is `on_session_message`."""
+    """Hear of slow delivery batches: what nothing else claims of them is `on_session_message`, or `on_request`."""
     adapter.slow_ns = min(stalls.threshold_ns, _NOTEWORTHY_NS)
     adapter.on_slow = lambda begin_ns, end_ns: stalls.on_span(MESSAGE_CALLBACK, begin_ns, end_ns)
 
 
 def with_stop_watches(service: ClusteredService, stalls: StallTracker) -> ClusteredService:
-    """Put a stop-watch on every callback of a service but `on_session_message`, which stays what it is."""
+    """Put a stop-watch on every callback of a service but those that are called in runs, which stay what they are."""
     return cast(ClusteredService, _TimedService(service, stalls))
 
 
@@ -164,7 +166,7 @@ class _TimedService:
         for name in dir(type(service)):
             if name.startswith("on_"):
                 callback = getattr(service, name)
-                self.__dict__[name] = callback if name == MESSAGE_CALLBACK else stalls.timed(name, callback)
+                self.__dict__[name] = callback if name in _UNTIMED_CALLBACKS else stalls.timed(name, callback)
 
     def __repr__(self) -> str:
         return repr(self._service)

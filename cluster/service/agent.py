@@ -14,10 +14,13 @@ import structlog
 
 from service_api import CloseReason, ClusteredService, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
+from service_api.wire.request import REQUEST_HEADER_LENGTH
+from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
+from .replies import RequestRunner, SessionReplies
 
 logger = structlog.get_logger()
 
@@ -49,6 +52,11 @@ class ClusteredServiceAgent:
     ) -> None:
         self.service = service
         self.egress = EgressContainer(requests.close_session)
+        self.requests = RequestRunner(
+            service,
+            max_reply_length=max_payload_length - (REQUEST_HEADER_LENGTH - SESSION_HEADER_LENGTH),
+            on_service_error=self.on_service_error,
+        )
         self.sessions: dict[ClusterSessionId, ContainerClientSession] = {}
         self.log_position = 0
         self.error_count = 0
@@ -118,13 +126,16 @@ class ClusteredServiceAgent:
         image: SnapshotImage,
         *,
         closing: Collection[ClusterSessionId],
+        replies: Mapping[ClusterSessionId, SessionReplies] = MappingProxyType({}),
         log_position: int,
         timestamp: int,
     ) -> None:
         """Take over what a container knew at a log position; the service gets the image when it starts.
 
-        `closing` are the sessions that the service had asked to close: they must not look open to it again.
+        `closing` are the sessions that the service had asked to close: they must not look open to it again. `replies`
+        are what clients have not acknowledged.
         """
+        self.requests.restore(replies)
         for client in clients:
             session = self._add_session(client.cluster_session_id, client.encoded_principal)
             if session.id in closing:
@@ -185,6 +196,7 @@ class ClusteredServiceAgent:
         """A client session was closed."""
         session = self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
         self._outlets.pop(ClusterSessionId(event.cluster_session_id), None)
+        self.requests.on_session_close(ClusterSessionId(event.cluster_session_id))
         if session is None:
             return
         session.flush()

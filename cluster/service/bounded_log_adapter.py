@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 
 from service_api import InvariantViolation, invariant
 from service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
-from service_api.wire.message import Message, decode_message
+from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message
+from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 from service_api.wire.stream import MessageAssembler
 
@@ -33,8 +34,14 @@ from .agent import ClusteredServiceAgent
 
 _LENGTH: Final = struct.Struct("<i")
 _UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
-_SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID
+_SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID << 16 | SessionMessageHeader.LAYOUT.block_length
+_REQUEST: Final = SessionMessageHeader.TEMPLATE_ID << 16 | REQUEST_BLOCK_LENGTH
+"""Template id and block length in one number: what a message begins with."""
+
+_BLOCK_LENGTH_END: Final = HEADER_LENGTH + 2
+_REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
 _PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
+_REQUEST_PAYLOAD_OFFSET: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
 _ARCHIVE_READ_BYTES: Final = 1 << 20
 
 _LONGEST_RUN_BYTES: Final = 64 << 10
@@ -50,11 +57,17 @@ _NEVER_NS: Final = 1 << 62
 
 @lru_cache(maxsize=256)
 def _session_frames(length: int) -> struct.Struct:
-    """Lay out a log frame of this aligned length: frame_length; version, flags and type in one number; template id.
+    """Lay out a log frame of this aligned length: frame_length; version, flags and type in one number.
 
-    Then the cluster session id and the timestamp of the session message inside.
+    Then of the session message inside: block length and template id in one number, cluster session id, timestamp.
     """
-    return struct.Struct(f"<iI24x2xH4x8xqq{length - _PAYLOAD_OFFSET}x")
+    return struct.Struct(f"<iI24xI4x8xqq{length - _PAYLOAD_OFFSET}x")
+
+
+@lru_cache(maxsize=256)
+def _request_frames(length: int) -> struct.Struct:
+    """Lay out a log frame with a request: as above, then request_sequence and acknowledged_sequence."""
+    return struct.Struct(f"<iI24xI4x8xqqqq{length - _REQUEST_PAYLOAD_OFFSET}x")
 
 
 class LogReader(Protocol):
@@ -179,7 +192,10 @@ class BoundedLogAdapter:
         """
         base = self.position - offset
         while offset < end and now_ns < late_ns and not self.is_paused:
-            self._deliver_messages(chunk, offset, min(end, offset + self._run_bytes))
+            if chunk[offset + HEADER_LENGTH : offset + _BLOCK_LENGTH_END] == _REQUEST_BLOCK:
+                self._deliver_requests(chunk, offset, min(end, offset + self._run_bytes))
+            else:
+                self._deliver_messages(chunk, offset, min(end, offset + self._run_bytes))
             if self.position == base + offset:
                 self._deliver_odd(chunk, offset)
             offset = self.position - base
@@ -204,10 +220,10 @@ class BoundedLogAdapter:
         position = self.position
         whole = (end - offset) // length * length or length
         offset += _PAYLOAD_OFFSET
-        for frame_length, kind, template_id, session_id, timestamp in _session_frames(length).iter_unpack(
+        for frame_length, kind, message, session_id, timestamp in _session_frames(length).iter_unpack(
             view[offset - _PAYLOAD_OFFSET : offset - _PAYLOAD_OFFSET + whole]
         ):
-            if template_id != _SESSION_MESSAGE or kind != _UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
+            if message != _SESSION_MESSAGE or kind != _UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
                 return
             position += length
             egress.time = timestamp
@@ -218,6 +234,34 @@ class BoundedLogAdapter:
                     on_session_message(session, timestamp, view[offset : offset + frame_length - _PAYLOAD_OFFSET])
                 except Exception as error:
                     agent.on_service_error(error)
+            offset += length
+
+    def _deliver_requests(self, chunk: bytes, offset: int, end: int) -> None:
+        """Deliver the requests of one length that begin in `chunk[offset:end]`; otherwise as `_deliver_messages`."""
+        agent, view = self._agent, memoryview(chunk)
+        egress, sessions, on_request = agent.egress, agent.sessions, agent.requests.on_request
+        (length,) = _LENGTH.unpack_from(chunk, offset)
+        length = (length + 31) & -32
+        if length < _REQUEST_PAYLOAD_OFFSET:
+            return
+        position = self.position
+        whole = (end - offset) // length * length or length
+        run = view[offset : offset + whole]
+        offset += _REQUEST_PAYLOAD_OFFSET
+        for frame_length, kind, message, session_id, timestamp, sequence, acknowledged in _request_frames(
+            length
+        ).iter_unpack(run):
+            if message != _REQUEST or kind != _UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
+                return
+            payload_length = frame_length - _REQUEST_PAYLOAD_OFFSET
+            if payload_length < 0:
+                return
+            position += length
+            egress.time = timestamp
+            agent.log_position = self.position = position
+            session = sessions.get(session_id)
+            if session is not None:
+                on_request(session, timestamp, sequence, acknowledged, view[offset : offset + payload_length])
             offset += length
 
     def _deliver_odd(self, chunk: bytes, offset: int) -> None:
@@ -248,14 +292,24 @@ class BoundedLogAdapter:
         if handler is not None:
             handler(self, message)
         elif isinstance(message, SessionMessageHeader):
-            session = self._agent.sessions.get(message.cluster_session_id)
-            if session is not None:
-                payload = memoryview(encoded)[SESSION_HEADER_LENGTH:]
-                self._agent.on_session_message(session, message.timestamp, payload)
+            self._on_session_message(message, encoded)
         else:
             raise InvariantViolation(
                 f"log entry of an unexpected kind: {type(message).__name__} position={self.position}"
             )
+
+    def _on_session_message(self, message: SessionMessageHeader, encoded: bytes) -> None:
+        """A session message that was assembled from fragments, or has a block that nobody writes here."""
+        session = self._agent.sessions.get(message.cluster_session_id)
+        if session is None:
+            return
+        block_length = int.from_bytes(encoded[:2], "little")
+        payload = memoryview(encoded)[MESSAGE_HEADER_LENGTH + block_length :]
+        if block_length == REQUEST_BLOCK_LENGTH:
+            sequence, acknowledged = REQUEST_HEADER.unpack_from(encoded)[-2:]
+            self._agent.requests.on_request(session, message.timestamp, sequence, acknowledged, payload)
+        else:
+            self._agent.on_session_message(session, message.timestamp, payload)
 
     def _on_session_open(self, event: SessionOpenEvent) -> None:
         self._module.on_replay_session_open(event, self.position)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from service_api import LocalProtocolError
 from service_api.types import EGRESS_STREAM_ID, ClusterSessionId
 from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_message
+from service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
 from service_api.wire.session import SESSION_MESSAGE_HEADER, SessionMessageHeader
 
 MTU_LENGTH_BYTES: Final = 65504
@@ -21,6 +22,14 @@ _LARGEST_SINGLE_PAYLOAD: Final = MTU_LENGTH_BYTES - _OVERHEAD
 
 _EGRESS: Final = struct.Struct("<i52sq")
 """frame_length, the 52 bytes that are the same for every message of a session and term, timestamp."""
+
+_REPLY_OVERHEAD: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
+_LARGEST_SINGLE_REPLY: Final = MTU_LENGTH_BYTES - _REPLY_OVERHEAD
+
+_REPLY: Final = struct.Struct("<i52sqqq")
+"""As `_EGRESS`, then request_sequence and code."""
+
+_REPLY_PARTS: Final = struct.Struct("<qqq")
 
 _PADDING: Final = tuple(bytes(-length & 31) for length in range(32))
 """Zeros that align a frame, by frame length modulo 32."""
@@ -43,6 +52,7 @@ class ContainerClientSession:
         "_max_payload_length",
         "_out",
         "_outlet",
+        "_reply_constant",
         "encoded_principal",
         "id",
     )
@@ -63,6 +73,7 @@ class ContainerClientSession:
         self._outlet: EgressOutlet | None = None
         self._out: bytearray | None = None
         self._constant = b""
+        self._reply_constant = b""
 
     def __repr__(self) -> str:
         return f"<ClientSession id={self.id} closing={self._closing} connected={self._outlet is not None}>"
@@ -87,6 +98,9 @@ class ContainerClientSession:
             0,
         )
         self._constant = frame[4:] + header[:24]
+        self._reply_constant = (
+            frame[4:] + SESSION_MESSAGE_HEADER.pack(*REQUEST_MESSAGE, leadership_term_id, self.id, 0)[:24]
+        )
 
     def disconnect(self) -> None:
         """Stop sending: this member does not lead, or the client is gone."""
@@ -114,6 +128,25 @@ class ContainerClientSession:
         if length & 31:
             out += _PADDING[length & 31]
         return True
+
+    def offer_reply(self, sequence: int, code: int, reply: bytes) -> None:
+        """Send the reply to a request, also when the session is closing; otherwise as `offer`."""
+        out, container = self._out, self._container
+        if out is None:
+            container.discarded_egress_count += 1
+            return
+        if not out:
+            container.dirty_sessions.append(self)
+        length = len(reply)
+        if length > _LARGEST_SINGLE_REPLY:
+            message = self._reply_constant[28:] + _REPLY_PARTS.pack(container.time, sequence, code) + reply
+            out += encode_message(message, stream_id=EGRESS_STREAM_ID, mtu_length=MTU_LENGTH_BYTES)
+            return
+        length += _REPLY_OVERHEAD
+        out += _REPLY.pack(length, self._reply_constant, container.time, sequence, code)
+        out += reply
+        if length & 31:
+            out += _PADDING[length & 31]
 
     def close(self) -> None:
         """Ask for the session to be closed."""

@@ -56,6 +56,22 @@ class ObservedService(ClusteredService):
             raise
         self._tell(timestamp, "message", session.id, data)
 
+    @property
+    def takes_requests(self) -> bool:
+        """Whether the service does."""
+        return self.service.takes_requests
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
+        """Hand on, and tell."""
+        data = bytes(payload)
+        try:
+            reply = self.service.on_request(session, timestamp, payload)
+        except Exception as error:
+            self._raised(error)
+            raise
+        self._tell(timestamp, "request", session.id, data)
+        return reply
+
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Hand on, and tell."""
         try:

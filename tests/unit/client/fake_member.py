@@ -22,6 +22,13 @@ from service_api.types import (
 )
 from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_message
 from service_api.wire.message import Message, decode_message
+from service_api.wire.request import (
+    REQUEST_BLOCK_LENGTH,
+    REQUEST_HEADER,
+    REQUEST_HEADER_LENGTH,
+    REQUEST_MESSAGE,
+    RequestCode,
+)
 from service_api.wire.session import (
     SESSION_MESSAGE_HEADER,
     EventCode,
@@ -246,6 +253,10 @@ class FakeConnection:
     def _receive(self, encoded: bytes) -> None:
         message = decode_message(encoded)
         self.member.messages.append(message)
+        is_request = int.from_bytes(encoded[:2], "little") == REQUEST_BLOCK_LENGTH
+        if is_request and isinstance(message, SessionMessageHeader):
+            self._on_request(encoded)
+            return
         if not self.member.is_answering:
             return
         match message:
@@ -265,6 +276,15 @@ class FakeConnection:
                 self.member.payloads.append(encoded[32:])
                 if self.member.is_echoing:
                     self.echo(encoded[32:])
+
+    def _on_request(self, encoded: bytes) -> None:
+        """Answer with what was asked; a service without state needs no kept replies."""
+        self.member.payloads.append(encoded[REQUEST_HEADER_LENGTH:])
+        if self.member.is_answering:
+            *_, sequence, _ = REQUEST_HEADER.unpack_from(encoded)
+            ids = self.cluster.term, self.session_id or 0
+            header = REQUEST_HEADER.pack(*REQUEST_MESSAGE, *ids, 0, sequence, RequestCode.REPLY)
+            self.send(header + encoded[REQUEST_HEADER_LENGTH:])
 
     def echo(self, payload: bytes) -> None:
         """Answer with a message of the service."""

@@ -22,6 +22,7 @@ USES: dict[str, Callable[[ClusterClient], object]] = {
     "egress": lambda client: client.egress(),
     "connection_events": lambda client: client.connection_events(),
     "drain": lambda client: client.drain(),
+    "request": lambda client: client.request(b"x"),
     "aclose": lambda client: client.aclose(),
     "__aexit__": lambda client: client.__aexit__(None, None, None),
 }

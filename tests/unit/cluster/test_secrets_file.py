@@ -25,8 +25,7 @@ principal ops {"01" * 16} {"02" * 32}
 """
 
 
-def random_bytes(length: int, _random: Random = Random(1)) -> bytes:
-    return _random.randbytes(length)
+random_bytes = Random(1).randbytes
 
 
 def file_of(**secrets: str) -> SecretsFile:
@@ -167,7 +166,7 @@ def test_client_refuses_a_challenge_that_would_give_its_secret_away(challenge: b
 
 @pytest.mark.parametrize("principal", ["", "two words", "tab\t", "line\n", "x" * 257])
 def test_principal_is_one_printable_word(principal: str) -> None:
-    with pytest.raises(ConfigurationError, match="expected 1..256 bytes of printable text"):
+    with pytest.raises(ConfigurationError, match=r"expected 1\.\.256 bytes of printable text"):
         encode_principal(principal)
 
 

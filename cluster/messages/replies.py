@@ -1,0 +1,32 @@
+"""What the container's part of a service's snapshot says of requests: for each session that has sent any, in order of
+its id, one `SessionRequests`, followed by a `KeptReply` for each reply that its client has not acknowledged.
+
+Aeron has no counterpart.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from service_api.wire.fields import Data, Int32, Int64, WireSessionId
+from service_api.wire.message import QuorateMessage
+
+
+class SessionRequests(QuorateMessage):
+    """How far a session's requests have come."""
+
+    TEMPLATE_ID: ClassVar[int] = 10
+    cluster_session_id: WireSessionId
+    first_sequence: Int64
+    """The sequence of the first reply kept; without any, of the next request."""
+    reply_count: Int32
+    """The `KeptReply` messages that follow."""
+
+
+class KeptReply(QuorateMessage):
+    """One reply, of the sequence after the one before."""
+
+    TEMPLATE_ID: ClassVar[int] = 11
+    code: Int32
+    """A `RequestCode`."""
+    payload: Data = b""

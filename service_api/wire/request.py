@@ -1,0 +1,66 @@
+"""Requests: session messages with a reply each, run exactly once.
+
+A request is a `SessionMessageHeader` whose SBE block is 16 bytes longer, so that whoever does not know requests skips
+what it does not know, and reads the payload:
+
+    offset size  client -> member, and in the log          member -> client
+    0      8     SBE message header: block length 40, else as that of a SessionMessageHeader
+    8      24    leadership_term_id, cluster_session_id, timestamp
+    32     8     request_sequence                          request_sequence
+    40     8     acknowledged_sequence                     code
+    48     ..    payload                                   reply
+
+The requests of a session are numbered 1, 2, 3, ... A service runs them in this order, each once. The replies are kept,
+in replicated state, until the client says by `acknowledged_sequence` that it has received every reply up to there.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+from .session import SessionMessageHeader
+
+REQUEST_BLOCK_LENGTH: Final = 40
+"""What tells a request from another session message."""
+
+REQUEST_HEADER: Final = struct.Struct("<HHHHqqqqq")
+"""SBE header, leadership_term_id, cluster_session_id, timestamp, request_sequence, acknowledged_sequence or code."""
+
+REQUEST_HEADER_LENGTH: Final = REQUEST_HEADER.size
+"""48 bytes: the payload begins there."""
+
+REQUEST_MESSAGE: Final = (
+    REQUEST_BLOCK_LENGTH,
+    SessionMessageHeader.TEMPLATE_ID,
+    SessionMessageHeader.SCHEMA_ID,
+    SessionMessageHeader.SCHEMA_VERSION,
+)
+"""The SBE message header of a request and of a reply."""
+
+REQUEST_LIMIT: Final = 4096
+"""Requests of a session whose replies are not acknowledged: clients send no more, members run no more.
+
+What a member does at a limit is part of the replicated state, so it is the same everywhere, and no setting.
+"""
+
+KEPT_REPLY_LIMIT_BYTES: Final = 4 << 20
+"""Replies of a session that are kept; beyond it no request of that session runs until some are acknowledged. The last
+reply may go beyond it."""
+
+
+class RequestCode(IntEnum):
+    """What came of a request. The first three are final and kept; of the others nothing is."""
+
+    REPLY = 0
+    FAILED = 1
+    """The service raised; the payload says what."""
+    NO_REQUESTS = 2
+    """The service takes no requests; it was not run."""
+    NOT_KEPT = 3
+    """It was run, and its reply was acknowledged, and dropped."""
+    WINDOW_EXCEEDED = 4
+    """It was not run: too many replies are not acknowledged. It may come again, with a higher acknowledgement."""
+    OUT_OF_ORDER = 5
+    """It was not run: one before it has not come. It may come again, after that."""
