@@ -22,6 +22,7 @@ from archive import Archive, ArchiveConfig, Recording
 from archive.server import ArchiveServer
 from service_api import ClusteredService, ClusterError, ConfigurationError, NotLeaderError
 from service_api.types import (
+    INSPECTION_STREAM_ID,
     LOG_STREAM_ID,
     NULL_VALUE,
     OPERATION_STREAM_ID,
@@ -49,6 +50,7 @@ from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
 from .runtime.host import Host
 from .runtime.ingress import Ingress
+from .runtime.inspector import Inspector
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.log_tap import LogTap, keep_failure
 from .runtime.mark_file import ClusterMarkFile
@@ -262,13 +264,23 @@ class Node:
             on_failed=self.agent.terminate,
             tasks=tasks,
         )
+        inspector = Inspector(
+            self.module,
+            config.members,
+            clock=self._clock,
+            delivered_position=lambda: self._adapter.position,
+            last_activity_ns=self._ingress.last_activity_ns,
+        )
         self._links = MemberLinks(
             MemberId(config.member_id),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
-            answerers={OPERATION_STREAM_ID: answering_once(self._answer_operation)},
+            answerers={
+                OPERATION_STREAM_ID: answering_once(self._answer_operation),
+                INSPECTION_STREAM_ID: answering_once(inspector.answer),
+            },
         )
         snapshots = SnapshotTaker(
             self._archive,

@@ -40,6 +40,9 @@ STATUS_STREAM_ID: Final = 200
 OPERATION_STREAM_ID: Final = 201
 """Ours: a leader is asked on its consensus endpoint to do something, and answers step by step."""
 
+INSPECTION_STREAM_ID: Final = 210
+"""Ours: a member is asked on its consensus endpoint about members, sessions or timers."""
+
 
 class Role(IntEnum):
     """What a member is to its cluster at this moment. Source: Aeron `Cluster.Role`."""

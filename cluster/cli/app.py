@@ -18,12 +18,21 @@ COMMANDS: Final = {
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
     "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
     "health": ("cluster.cli.health:health", "Tell whether a cluster is well: exit status 0, 3, 10 or 11."),
+    "members": ("cluster.cli.inspect:members", "Show the members as their leader sees them: links, positions, lag."),
+    "sessions": ("cluster.cli.inspect:sessions", "Show the client sessions that are open."),
+    "timers": ("cluster.cli.inspect:timers", "Show the timers that are set."),
     "errors": ("cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
     "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
     "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
     "secrets": ("cluster.cli.secrets:app", "Say who may open sessions: add, remove and list principals."),
+    "log": ("cluster.cli.log:app", "Read the log: its last entries as they come, or all of it."),
+    "recording-log": (
+        "cluster.cli.recording_log:recording_log",
+        "Show a member's terms and snapshots, as on its disk.",
+    ),
+    "recovery-plan": ("cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
     "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""

@@ -125,6 +125,10 @@ class SessionManager:
                 session.close_reason = None
         self._next_session_id = self._next_committed_session_id
 
+    def connection_of(self, session_id: ClusterSessionId) -> int | None:
+        """Give the connection on which a client holds a session here; None without one."""
+        return self._connections.get(session_id)
+
     @property
     def next_committed_session_id(self) -> int:
         """The id after that of the newest session whose opening was delivered."""

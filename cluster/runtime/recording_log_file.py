@@ -6,7 +6,8 @@ holds a beginning of the changes, as after a kill between two writes.
 
 The last 16 bytes of a slot, which Aeron leaves zero and does not read, hold the text QUORATE, 5 zero bytes, and the
 CRC-32 of the slot before them (unsigned). A slot with zeros there, as Aeron writes it, is accepted: in it only what
-cannot be is found. So is the entry of a standby snapshot whose endpoint leaves no room. What no checksum of a slot
+cannot be is found. So are the entry of a standby snapshot whose endpoint leaves no room, and a slot in which Aeron has
+left the endpoint of a standby snapshot that it wrote before. What no checksum of a slot
 finds: that the last slots are missing or all zero.
 
 Every function here may block. A failed write or sync is final: what is on the disk is no longer known, so the
@@ -23,7 +24,7 @@ from typing import Final, Self
 from archive.file_system import FileSystem, OsFileSystem, read_fully, write_fully
 from service_api.errors import ClusterError, RemoteProtocolError
 
-from ..core.recording_log import ENTRY_ALIGNMENT, EntryType, RecordingLog
+from ..core.recording_log import ENTRY_ALIGNMENT, MAX_ENTRY_LENGTH, EntryType, RecordingLog
 
 RECORDING_LOG_FILE_NAME: Final = "recording.log"
 
@@ -31,6 +32,7 @@ _SECTOR_LENGTH: Final = 512
 _CHECKSUM: Final = struct.Struct("<8s4xI")
 _CHECKSUM_MAGIC: Final = b"QUORATE\0"
 _TYPE_AND_ENDPOINT_LENGTH: Final = struct.Struct("<ii")
+_ENDPOINT_LENGTH: Final = struct.Struct("<i")
 _TYPE_OFFSET: Final = 44
 
 
@@ -126,6 +128,22 @@ class RecordingLogFile:
         self._file_system.close_file(self._handle)
 
 
+def read_recording_log(path: Path) -> RecordingLog:
+    """Read the file of a member without changing it, whether the member runs or not.
+
+    Raises:
+        ClusterError: the file holds what cannot be a recording log; the entry is named.
+        OSError: the disk refused.
+    """
+    data = path.read_bytes()
+    try:
+        recording_log = RecordingLog.parse(data)
+        _check_slots(data, recording_log)
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged recording log: path={path}: {error}") from error
+    return recording_log
+
+
 def _with_checksum(slot: bytes) -> bytes:
     """Fill in the checksum where the slot has room for it."""
     checked_length = len(slot) - _CHECKSUM.size
@@ -153,10 +171,19 @@ def _check_slots(data: bytes, recording_log: RecordingLog) -> None:
         length = lengths.get(position, ENTRY_ALIGNMENT)
         slot = data[position : position + length].ljust(length, b"\0")
         has_checksum = any(slot[max(_content_length(slot), length - _CHECKSUM.size) :])
-        if has_checksum and slot != _with_checksum(slot):
+        if has_checksum and slot != _with_checksum(slot) and not _holds_older_endpoint(slot):
             raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} checksum wrong")
         position += length
         entry_index += 1
+
+
+def _holds_older_endpoint(slot: bytes) -> bool:
+    """Tell whether Aeron, which does not clear its buffer, has left an earlier entry's endpoint behind this one."""
+    rest = slot[_content_length(slot) :].rstrip(b"\0")
+    if _content_length(slot) == _TYPE_OFFSET + 4:  # no standby snapshot: the length of that endpoint comes first
+        (endpoint_length,) = _ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET + 4)
+        rest = rest[4:] if 0 < endpoint_length < MAX_ENTRY_LENGTH else b"\0"
+    return rest.isascii() and rest.decode("ascii").isprintable()
 
 
 def _sync(file_system: FileSystem, handle: int, file_sync_level: int) -> None:

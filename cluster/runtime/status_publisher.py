@@ -18,7 +18,7 @@ from .stall_tracker import StallTracker
 
 _NS_PER_S: Final = 1_000_000_000
 
-_ROLE_NAMES: Final[dict[Role, RoleName]] = {
+ROLE_NAMES: Final[dict[Role, RoleName]] = {
     Role.FOLLOWER: "FOLLOWER",
     Role.CANDIDATE: "CANDIDATE",
     Role.LEADER: "LEADER",
@@ -64,7 +64,7 @@ class StatusPublisher:
             version=installed_version(),
             pid=self._pid,
             uptime_s=_seconds(now_ns - self._started_ns),
-            role=_ROLE_NAMES[ctx.role],
+            role=ROLE_NAMES[ctx.role],
             state=_state_name(module),
             leader_member_id=ctx.leader_member_id,
             leadership_term_id=_id_or_none(ctx.leadership_term_id),

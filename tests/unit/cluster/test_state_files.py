@@ -111,6 +111,17 @@ def test_recording_log_of_a_real_node_is_read(tar_name: str, tmp_path: Path) -> 
     file.close()
 
 
+def test_a_slot_in_which_aeron_left_an_older_endpoint_is_read(tmp_path: Path) -> None:
+    """It does not clear its buffer: behind the snapshot that follows a standby snapshot stands that one's endpoint."""
+    data = member_of("state-files.tar.gz", "state-files/standby-snapshots/recording.log")
+    (tmp_path / RECORDING_LOG_FILE_NAME).write_bytes(data)
+
+    file = RecordingLogFile.open(tmp_path)
+
+    assert len(file.recording_log.entries) == len(truth("truth-state-files.json.gz")["standby-snapshots"]["entries"])
+    file.close()
+
+
 @pytest.mark.parametrize(
     ("level", "opening", "persisting"),
     [(0, [], []), (1, ["fsync", "fsync {}"], ["fdatasync"]), (2, ["fsync", "fsync {}"], ["fsync"])],

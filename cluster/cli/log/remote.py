@@ -1,0 +1,134 @@
+"""Reading the committed log of a cluster that runs, from the archive of its leader.
+
+How far the log is committed the members say themselves; so each round asks them, then replays what has become committed
+since from the leader's archive. A new leader has the same bytes at the same positions: the reading goes on there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Final
+
+from archive.client import ArchiveClient
+from archive.errors import ArchiveError
+from archive.frame_check import FrameRules, HeaderFields
+from archive.reader import Frame, MessageReader, RecordedMessage
+from cluster.cli.inspect.asking import UnreachableError, ask_for_best
+from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
+from cluster.cli.watching import pause
+from cluster.inspection import ROW_LIMIT, MembersView
+from cluster.member_endpoints import MemberEndpoints, split_endpoint
+from service_api.wire.frame import FLAG_END, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
+
+from .entry import LogEntry, make_entry
+
+ROUND_INTERVAL_S: Final = 0.2
+
+
+class ClusterLog:
+    """The committed log, as the cluster's leader has it."""
+
+    def __init__(self, members: Sequence[MemberEndpoints], timeout_s: float) -> None:
+        self._members = members
+        self._timeout_s = timeout_s
+
+    def __repr__(self) -> str:
+        return f"<ClusterLog members={len(self._members)}>"
+
+    def batches(self, count: int, *, is_followed: bool) -> Iterator[Iterable[LogEntry]]:
+        """Give the last committed entries, at most those of one term buffer; then what is committed since.
+
+        While it is followed a cluster without a leader is waited for.
+        """
+        try:
+            entries, position = asyncio.run(self._last_entries(count))
+        except (UnreachableError, ArchiveError) as error:
+            fail(EXIT_UNREACHABLE, str(error))
+        if entries is None:
+            fail(EXIT_NO_LEADER, "no leader: `quorate status` shows what each member says")
+        yield entries
+        while is_followed:
+            pause(ROUND_INTERVAL_S)
+            try:
+                more, position = asyncio.run(self._entries_since(position))
+            except (UnreachableError, ArchiveError):
+                continue
+            yield more
+
+    async def _last_entries(self, count: int) -> tuple[list[LogEntry] | None, int]:
+        view = await self._ask()
+        if view.role != "LEADER":
+            return None, 0
+        async with self._connect(view) as client:
+            descriptor = await client.list_recording(view.log_recording_id)
+        term_length, end = descriptor.term_buffer_length, view.commit_position
+        messages: deque[RecordedMessage] = deque(maxlen=count)
+        base = end - end % term_length
+        for earliest in (base, base - term_length):
+            start = max(earliest, descriptor.start_position)
+            messages = deque(maxlen=count)
+            async for message in self._read(view, start, end):
+                messages.append(message)
+            if len(messages) == count:
+                break
+        return [make_entry(message) for message in messages], end
+
+    async def _entries_since(self, position: int) -> tuple[list[LogEntry], int]:
+        view = await self._ask()
+        end = view.commit_position
+        if view.role != "LEADER" or end <= position:
+            return [], position
+        return [make_entry(message) async for message in self._read(view, position, end)], end
+
+    async def _ask(self) -> MembersView:
+        endpoints = {member.member_id: member.consensus for member in self._members}
+        return await ask_for_best(endpoints, MembersView, self._timeout_s, offset=0, limit=ROW_LIMIT)
+
+    def _connect(self, view: MembersView) -> AbstractAsyncContextManager[ArchiveClient]:
+        endpoint = next(member.archive for member in self._members if member.member_id == view.answered_by)
+        host, port = split_endpoint(endpoint)
+        return ArchiveClient.connect(host, port, client_info="quorate log", timeout_s=self._timeout_s)
+
+    async def _read(self, view: MembersView, start: int, end: int) -> AsyncIterator[RecordedMessage]:
+        """Give the messages of [start, end); both are where a message begins or ends."""
+        if start == end:
+            return
+        async with self._connect(view) as client:
+            descriptor = await client.list_recording(view.log_recording_id)
+            rules = FrameRules(
+                initial_term_id=descriptor.initial_term_id,
+                term_length_bytes=descriptor.term_buffer_length,
+                mtu_length_bytes=descriptor.mtu_length,
+                stream_id=descriptor.stream_id,
+                checksummed=False,  # the archive over there replays no frame that does not check out
+            )
+            position, frames = start, list[Frame]()
+            replay = client.replay(
+                view.log_recording_id, position=start, stop_position=end, rules=rules, timeout_s=self._timeout_s
+            )
+            async with aclosing(replay) as chunks:
+                async for chunk in chunks:
+                    frames += _frames(chunk, position)
+                    position += len(chunk)
+                    whole = _whole_count(frames)
+                    for message in MessageReader(iter(frames[:whole])):
+                        yield message
+                    del frames[:whole]
+
+
+def _frames(chunk: bytes, position: int) -> Iterator[Frame]:
+    offset = 0
+    while offset < len(chunk):
+        fields: HeaderFields = FRAME_HEADER.unpack_from(chunk, offset)
+        yield Frame(position + offset, *fields, chunk[offset + HEADER_LENGTH : offset + fields[0]])
+        offset += align(fields[0])
+
+
+def _whole_count(frames: list[Frame]) -> int:
+    """Count the frames up to the last one that ends a message."""
+    return max(
+        (n for n, frame in enumerate(frames, 1) if frame.type == TYPE_DATA and frame.flags & FLAG_END), default=0
+    )

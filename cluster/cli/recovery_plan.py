@@ -1,0 +1,193 @@
+"""`quorate recovery-plan DIR`: the snapshots that a member would load and the log it would replay, if it started.
+
+The same decision as at a start, made without starting: nothing is changed or locked. Exit status: 0 it could start; 2
+wrong usage, or no member's directory; 10 something is in the way of a start, or a file is damaged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel, ConfigDict
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from archive.catalog import read_catalog
+from archive.errors import ArchiveError
+from archive.file_system import OsFileSystem
+from cluster.core.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from cluster.runtime.recording_log_file import read_recording_log
+from service_api.errors import ClusterError, ConfigurationError
+from service_api.types import NULL_VALUE
+
+from .log.directory import LogDirectory
+from .log.entry import format_time
+from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
+from .output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_document
+
+SERVICES_HELP = "How many services the member runs. [default: as many as have snapshots]"
+
+
+class SnapshotPlan(BaseModel):
+    """One snapshot that would be loaded."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    service_id: int
+    """-1 is the consensus module."""
+    log_position: int
+    leadership_term_id: int
+    recording_id: int
+    length_bytes: int | None
+    """None where the archive does not have it."""
+    time: str | None
+
+
+class RecoveryReport(BaseModel):
+    """What a start would do. Positions are bytes in the log."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    schema_version: int = 1
+    last_leadership_term_id: int | None
+    """The newest term in the recording log; None for a member that was never in one."""
+    last_term_base_log_position: int | None
+    last_term_end_position: int | None
+    """Where that term ends; None while it is open."""
+    log_recording_id: int | None
+    log_start_position: int | None
+    """Where the log that is kept begins."""
+    append_position: int | None
+    """Where it ends."""
+    snapshots: list[SnapshotPlan]
+    """The newest complete set, the module's first; empty without one."""
+    replay_position: int
+    """Where the replay begins: where the snapshots end."""
+    replay_length: int | None
+    problems: list[str]
+    """What is in the way of a start."""
+
+
+def recovery_plan(
+    directory: MemberDirectoryArgument,
+    services: Annotated[int | None, typer.Option("--services", min=1, help=SERVICES_HELP, show_default=False)] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show what a member would start from: the newest complete snapshots, then the log behind them.
+
+    Example: quorate recovery-plan data/node-0
+    """
+    path = expect_recording_log(directory)
+    try:
+        report = make_plan(directory, read_recording_log(path), services)
+    except ConfigurationError:
+        raise
+    except ClusterError as error:
+        fail(EXIT_UNHEALTHY, str(error))
+    print_document(report, output, lambda: _draw(report))
+    if report.problems:
+        fail(EXIT_UNHEALTHY, "; ".join(report.problems))
+
+
+def make_plan(directory: Path, recording_log: RecordingLog, service_count: int | None) -> RecoveryReport:
+    """Decide as a start would.
+
+    Raises:
+        ConfigurationError: there is no archive.
+        ClusterError: its catalog, or the log, cannot be read.
+    """
+    plan = recording_log.recovery_plan(count_services(recording_log) if service_count is None else service_count)
+    lengths = _recording_lengths(find_archive_directory(directory))
+    snapshots = [_snapshot(entry, lengths) for entry in plan.snapshots]
+    log = _find_log(directory, plan.log_recording_id)
+    start = None if log is None else log.descriptor.start_position
+    end = None if log is None else log.end_position()
+    term = plan.last_term
+    return RecoveryReport(
+        last_leadership_term_id=None if plan.last_leadership_term_id == NULL_VALUE else plan.last_leadership_term_id,
+        last_term_base_log_position=None if term is None else term.term_base_log_position,
+        last_term_end_position=None if term is None or term.log_position < 0 else term.log_position,
+        log_recording_id=None if term is None else term.recording_id,
+        log_start_position=start,
+        append_position=end,
+        snapshots=snapshots,
+        replay_position=plan.replay_position,
+        replay_length=None if end is None else max(0, end - plan.replay_position),
+        problems=_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
+    )
+
+
+def count_services(recording_log: RecordingLog) -> int:
+    """Count the services by the snapshots that there are of them; a member has one at least."""
+    ids = [entry.service_id for entry in recording_log.entries if entry.entry_type is not EntryType.TERM]
+    return max(0, *ids) + 1 if ids else 1
+
+
+def _snapshot(entry: RecordingLogEntry, lengths: dict[int, int | None]) -> SnapshotPlan:
+    return SnapshotPlan(
+        service_id=entry.service_id,
+        log_position=entry.log_position,
+        leadership_term_id=entry.leadership_term_id,
+        recording_id=entry.recording_id,
+        length_bytes=lengths.get(entry.recording_id),
+        time=format_time(entry.timestamp),
+    )
+
+
+def _find_log(directory: Path, recording_id: int) -> LogDirectory | None:
+    try:
+        log = LogDirectory.find(directory)
+    except ConfigurationError:  # nothing was recorded yet, or no log
+        return None
+    return log if log.descriptor.recording_id == recording_id else None
+
+
+def _recording_lengths(archive_directory: Path) -> dict[int, int | None]:
+    """Give the length of each recording that the catalog has; None for one that was not stopped."""
+    try:
+        entries = read_catalog(OsFileSystem(), archive_directory).entries
+    except ArchiveError as error:
+        raise ClusterError(f"archive cannot be read: directory={archive_directory}: {error}") from error
+    found = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
+    return {d.recording_id: None if d.stop_position is None else d.stop_position - d.start_position for d in found}
+
+
+def _problems(
+    log_recording_id: int, snapshots: list[SnapshotPlan], replay_position: int, log: tuple[int | None, int | None]
+) -> list[str]:
+    """Say what is in the way of a start; `log` is where the log begins and ends, None where it is not there."""
+    problems = [
+        f"snapshot is not in the archive: service_id={s.service_id} recording_id={s.recording_id} "
+        f"log_position={s.log_position}; run `quorate snapshot invalidate`"
+        for s in snapshots
+        if s.length_bytes is None
+    ]
+    start, end = log
+    if log_recording_id != NULL_VALUE and start is None:
+        problems.append(f"the log is not in the archive: recording_id={log_recording_id}")
+    if start is not None and end is not None and not start <= replay_position <= end:
+        problems.append(
+            f"the log does not hold where the replay begins: replay_position={replay_position} "
+            f"start_position={start} append_position={end}"
+        )
+    return problems
+
+
+def _draw(report: RecoveryReport) -> RenderableType:
+    verdict = Text("cannot start as it is", style="bold red") if report.problems else Text("can start", style="bold")
+    facts = new_table("fact", "value")
+    for name, value in report:
+        if name not in ("schema_version", "snapshots", "problems"):
+            facts.add_row(name.replace("_", " "), ABSENT if value is None else f"{value:,}")
+    parts: list[RenderableType] = [verdict, "", facts, ""]
+    if not report.snapshots:
+        return Group(*parts, "no snapshots: the whole log is replayed")
+    headings = ("service", "position", "term", "recording", "bytes", "time")
+    table = new_table(*headings, numbers=headings[:5])
+    for s in report.snapshots:
+        length = ABSENT if s.length_bytes is None else f"{s.length_bytes:,}"
+        numbers = (str(s.service_id), f"{s.log_position:,}", str(s.leadership_term_id), str(s.recording_id), length)
+        table.add_row(*numbers, s.time or ABSENT)
+    return Group(*parts, table)
