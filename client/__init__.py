@@ -3,7 +3,7 @@
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
 sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
 connection       asyncio shell: sockets, timer, writes     config       settings; errors: what only a client raises
-protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain,
+protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain, queries,
                  session_identity, requests (each run once), ingress_publisher (bytes out),
                  egress_adapter (bytes in), effects
 credentials      who the client is, to the cluster's authenticator
@@ -27,7 +27,9 @@ from .egress import EgressMessage as EgressMessage
 from .errors import ConnectRejectedError as ConnectRejectedError
 from .errors import ConnectTimeoutError as ConnectTimeoutError
 from .errors import IndeterminateError as IndeterminateError
+from .errors import QueryRefusedError as QueryRefusedError
 from .errors import RejectedError as RejectedError
 from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
+from .queries import QueryResult as QueryResult
 from .sync_client import SyncClusterClient as SyncClusterClient

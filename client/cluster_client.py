@@ -17,6 +17,7 @@ from .connection import ClientConductor
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
 from .protocol import ClientState
+from .queries import QueryResult, ask
 from .streams import ConnectionEvents, EgressIterator
 
 
@@ -168,6 +169,51 @@ class ClusterClient:
         """
         while not self.try_offer(payload):
             await self._conductor.wait_until(self._is_not_waiting)
+
+    async def query(
+        self,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        min_log_position: int = 0,
+        read_from: int | None = None,
+        service_id: int = 0,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Ask the service's state, without an entry in the log.
+
+            result = await cluster.query(b"balance of 17", timeout_s=5)
+            print(result.payload, result.log_position)
+
+        Without `max_staleness_s` it is linearizable: the answer reflects everything that was acknowledged to anybody
+        before this call. The leader answers, once a majority has confirmed, after the query came, that it leads. What
+        this client has offered and has no answer of may be in it or not.
+
+        With `max_staleness_s` any member answers that can tell how old its state is, or the one with the id
+        `read_from`; the answer says how old. `min_log_position`, that of an earlier result, makes sure that it is not
+        older than what was seen before. With 0 seconds it is as good as linearizable, and any member's.
+
+        A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`
+        bounds that. Answers come on the sockets that egress comes on: while nobody reads `egress()`, and its queue is
+        full, they wait.
+
+        Raises:
+            QueryRefusedError: the service takes no queries, or raised, or this client may not ask; says what.
+            ClusterTimeoutError: nobody answered in time; says what each member said instead.
+            BackPressureError: 65,536 queries are under way.
+            SessionClosedError: the session has ended, perhaps while waiting; says why.
+            LocalProtocolError: the arguments make no sense, or this is not the client's event loop.
+        """
+        self._check_loop()
+        return await ask(
+            self._conductor,
+            payload,
+            max_staleness_s=max_staleness_s,
+            min_log_position=min_log_position,
+            read_from=read_from,
+            service_id=service_id,
+            timeout_s=timeout_s,
+        )
 
     async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.

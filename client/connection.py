@@ -23,6 +23,7 @@ from .config import ClientConfig, parse_endpoint
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
 from .protocol import ClientProtocol, ClientState
+from .queries import Query, QueryOptions, QueryResult
 from .requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
@@ -223,6 +224,25 @@ class ClientConductor:
             finally:
                 timer.cancel()
         self.protocol.end_drain(target)
+
+    def begin_query(
+        self, payload: bytes, options: QueryOptions, on_done: Callable[[QueryResult | ClusterError], None]
+    ) -> Query:
+        """Ask a query, at the end of this turn of the loop.
+
+        Raises:
+            SessionClosedError: for good.
+            LocalProtocolError: the payload is too long.
+            BackPressureError: too many are under way.
+        """
+        protocol = self.protocol
+        if protocol.state is ClientState.CLOSING or protocol.state is ClientState.CLOSED:
+            raise protocol.closed_error()
+        query = protocol.queries.begin(payload, options, on_done, self._now_ns())
+        self.schedule_flush()
+        if protocol.queries.deadline_ns < self._timer_ns:
+            self._set_timer()
+        return query
 
     async def drain_requests(self) -> None:
         """Wait until every request made up to now has its outcome."""

@@ -6,6 +6,7 @@ ClusterError
 ├── ConnectRejectedError         the leader answered, and said no
 ├── IndeterminateError           what became of something is unknown
 │   └── RequestIndeterminateError   of a request: `resolve` may tell later
+├── QueryRefusedError            a member answered a query, and said no
 ├── RejectedError                a request was certainly not applied, and never will be
 └── RequestFailedError           the service ran a request, and raised
 """
@@ -16,6 +17,7 @@ import asyncio
 from collections.abc import Mapping
 
 from service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from service_api.types import MemberId
 
 
 class ConnectTimeoutError(ClusterTimeoutError):
@@ -51,6 +53,22 @@ class IndeterminateError(ClusterError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"outcome unknown: reason={reason}")
         self.reason = reason
+
+
+class QueryRefusedError(ClusterError):
+    """A member refused a query for good; `code` and `detail` are its answer.
+
+        except QueryRefusedError as error:
+            print(error.code, error.detail)
+
+    SERVICE_FAILED: the service takes no queries, or raised; `detail` is what it said. NOT_AUTHORISED: not this client.
+    """
+
+    def __init__(self, code: str, detail: str, member_id: MemberId) -> None:
+        super().__init__(f"query refused: code={code} detail={detail!r} member_id={member_id}")
+        self.code = code
+        self.detail = detail
+        self.member_id = member_id
 
 
 class RequestIndeterminateError(IndeterminateError):

@@ -40,6 +40,7 @@ from service_api.errors import (
 from service_api.types import EGRESS_STREAM_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.frame import ReadableBuffer
 from service_api.wire.message import peek_header
+from service_api.wire.queries import QueryResponse
 from service_api.wire.session import (
     Challenge,
     EventCode,
@@ -60,6 +61,7 @@ from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateErro
 from .ingress_publisher import IngressPublisher
 from .leader_search import LeaderSearch
 from .member_link import MemberLink, MemberLinks
+from .queries import QueryTracker
 from .requests import RequestWindow
 from .session_identity import SessionIdentity
 
@@ -129,6 +131,7 @@ class ClientProtocol:
         """What happened to the connections and the session."""
         self._offers = OfferTracker()
         self._identity = SessionIdentity(config)
+        self.queries = QueryTracker(config, self.session, self._links, leader_link=self._leader_link)
         self.requests = RequestWindow(config)
         self._search = LeaderSearch(config, self._links, random=random)
         self._correlation_ids = range(first := int(random() * 2**52), first)
@@ -178,6 +181,7 @@ class ClientProtocol:
             # Even the known leader's member says first, in answer to this keep-alive, that it still leads: its
             # process may have been started again.
             self._bind(link, publisher)
+            self.queries.look(now_ns)
 
     def on_disconnected(self, connection_id: int, now_ns: int, reason: str) -> None:
         """Note that a dial failed or a connection is gone."""
@@ -193,6 +197,7 @@ class ClientProtocol:
             self._finish(CLOSED_BY_CLIENT)
         elif self.state is ClientState.OPEN:
             self._await_leader(ClientState.AWAIT_NEW_LEADER, reason)
+        self.queries.look(now_ns)
 
     def receive_data(self, connection_id: int, data: memoryview, now_ns: int) -> int:
         """Handle the whole frames at the beginning of `data`; give how many bytes they took.
@@ -229,6 +234,8 @@ class ClientProtocol:
             self._poll_live(now_ns)
         elif now_ns >= self._times.close_by_ns:
             self._finish(CLOSED_BY_CLIENT)
+        if now_ns >= self.queries.deadline_ns:
+            self.queries.look(now_ns)
 
     def offer(self, payload: ReadableBuffer) -> bool:
         """Append a message for the leader; False when there is no room, or no leader, just now.
@@ -335,8 +342,8 @@ class ClientProtocol:
         if self.state is ClientState.CLOSED:
             return None
         if self.state is ClientState.CLOSING:
-            return times.close_by_ns
-        deadlines = [self._links.next_deadline_ns(), self.requests.deadline_ns]
+            return min(times.close_by_ns, self.queries.deadline_ns)
+        deadlines = [self._links.next_deadline_ns(), self.requests.deadline_ns, self.queries.deadline_ns]
         if self.state is ClientState.CONNECTING:
             deadlines += [times.connect_by_ns, self._search.next_deadline_ns(times.now_ns)]
         else:
@@ -447,8 +454,12 @@ class ClientProtocol:
 
     def _on_control(self, link: MemberLink, message: bytes) -> None:
         """Handle a complete message that is not an application's."""
-        self.is_changed = True
         _, template_id, schema_id, _ = peek_header(message, 0)
+        if schema_id == QueryResponse.SCHEMA_ID and template_id == QueryResponse.TEMPLATE_ID:
+            # An answer needs nothing of the shell; what is asked again has to be sent.
+            self.is_changed |= self.queries.on_response(link, message, self._times.now_ns)
+            return
+        self.is_changed = True
         if schema_id == SessionEvent.SCHEMA_ID and template_id == SessionEvent.TEMPLATE_ID:
             self._on_session_event(link, SessionEvent.decode(message))
         elif schema_id == NewLeaderEvent.SCHEMA_ID and template_id == NewLeaderEvent.TEMPLATE_ID:
@@ -549,7 +560,12 @@ class ClientProtocol:
         self._enter(ClientState.OPEN)
         self._send_through(publisher)
         self.events.append(NewLeader(TermId(self.session.leadership_term_id), MemberId(self.leader_member_id)))
+        self.queries.look(self._times.now_ns)
         self._listener.on_new_leader(self.session.leadership_term_id, self.leader_member_id)
+
+    def _leader_link(self) -> MemberLink | None:
+        """The path to the leader, while it stands."""
+        return self._links.of_member(self.leader_member_id) if self._sending is not None else None
 
     def _send_through(self, publisher: IngressPublisher) -> None:
         """Use the leader's connection, unanswered requests first."""
@@ -580,6 +596,7 @@ class ClientProtocol:
         for link in self._links:
             self._links.disconnect(link, reason)
         self.events.append(SessionClosed(reason, is_confirmed))
+        self.queries.fail(self.closed_error())
         if was_live and (is_confirmed or error is not None):
             self._listener.on_session_event(EventCode.CLOSED, reason)
 

@@ -27,6 +27,7 @@ from .egress import EgressMessage
 from .errors import RequestIndeterminateError
 from .loop_thread import LoopThread
 from .protocol import CLOSED_BY_CLIENT
+from .queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 _BATCH_LIMIT: Final = 1024
@@ -136,6 +137,33 @@ class SyncClusterClient:
             LocalProtocolError: the payload is too long, or this is a fork, or the client's own thread.
         """
         self._thread.call(lambda: self._side.offer(payload, timeout_s))
+
+    def query(
+        self,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        min_log_position: int = 0,
+        read_from: int | None = None,
+        service_id: int = 0,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Ask the service's state, without an entry in the log.
+
+            print(cluster.query(b"balance of 17", timeout_s=5).payload)
+
+        See `ClusterClient.query` for what the arguments mean, and for the errors.
+        """
+        return self._thread.call(
+            lambda: self._client.query(
+                payload,
+                max_staleness_s=max_staleness_s,
+                min_log_position=min_log_position,
+                read_from=read_from,
+                service_id=service_id,
+                timeout_s=timeout_s,
+            )
+        )
 
     def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.

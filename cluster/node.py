@@ -57,6 +57,7 @@ from .runtime.mark_file import ClusterMarkFile
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
+from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
 from .runtime.snapshot_taker import SnapshotTaker
@@ -144,6 +145,7 @@ class Node:
             self.module,
             monotonic_ns=host.clock.monotonic_ns,
         )
+        self.queries = self._make_query_desk()
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
@@ -220,6 +222,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
+                self.queries.close()
                 self._ingress.close()
                 links.close()
                 if self._metrics is not None:
@@ -296,6 +299,7 @@ class Node:
             log=log,
             adapter=self._adapter,
             service=self.service_agent,
+            queries=self.queries,
             take_snapshot=snapshots.take,
             tasks=tasks,
         )
@@ -359,6 +363,16 @@ class Node:
             await server.start(archive_endpoint.host, archive_endpoint.port)
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
+
+    def _make_query_desk(self) -> QueryDesk:
+        return QueryDesk(
+            self.module,
+            self.service_agent,
+            self._adapter,
+            self._ingress.connections,
+            post=self.agent.post,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
 
     def _make_vitals(self, timed_disk: TimedFileSystem | None, *, started_ns: int) -> Vitals:
         return Vitals(

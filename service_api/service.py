@@ -24,6 +24,7 @@ PLAIN_CALLBACKS: Final = (
     "on_request",
     "on_session_close",
     "on_timer_event",
+    "on_query",
     "on_role_change",
     "on_new_leadership_term_event",
     "on_terminate",
@@ -83,6 +84,19 @@ class ClusteredService(ABC):
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """A timer of this service fired, at the same log position on every member."""
+
+    def on_query(self, payload: memoryview) -> bytes:
+        """Answer a client's query from the state as it is, and leave everything as it is.
+
+        It comes between log entries, on one member only, so nothing may change here that the log decides: to schedule
+        a timer, to offer or to close a session raises at once. `payload` is the client's, read-only; the answer is
+        bytes. What is raised here is told to the client, and changes nothing else. `cluster.log_position` and
+        `cluster.time` are those of the entry processed last.
+
+            def on_query(self, payload):
+                return str(self.balances[bytes(payload)]).encode()
+        """
+        raise LocalProtocolError(f"service takes no queries: service={type(self).__qualname__}")
 
     def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
         """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces.

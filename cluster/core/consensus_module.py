@@ -28,7 +28,8 @@ from ..messages.consensus import (
     Vote,
 )
 from ..messages.log import ClusterActionRequest, SessionCloseEvent, SessionOpenEvent, TimerEvent
-from . import dialogue
+from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from . import dialogue, leadership_probe
 from . import effects as fx
 from . import events as ev
 from .context import ConsensusContext
@@ -83,6 +84,10 @@ class ConsensusModule:
             CommitPosition: self._on_commit_position,
             CatchupPosition: self._on_catchup_position,
             StopCatchup: self._on_stop_catchup,
+            LeadershipProbe: self._on_leadership_probe,
+            LeadershipProbeAck: self._on_leadership_probe_ack,
+            ReadPositionRequest: self._on_read_position_request,
+            ReadPosition: self._on_read_position,
             ev.LinkChanged: self._on_link_changed,
             ev.LogStopped: self._on_log_stopped,
             ev.LogTruncated: self._on_log_truncated,
@@ -95,6 +100,7 @@ class ConsensusModule:
             ev.LogImageClosed: self._on_log_image_closed,
             ev.CatchupImageAvailable: self._on_catchup_available,
             ev.LiveJoined: self._on_live_joined,
+            ev.ReadsWanted: self._on_reads_wanted,
             ev.SnapshotRequested: self._on_snapshot_requested,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
@@ -280,6 +286,31 @@ class ConsensusModule:
     def _on_stop_catchup(self, message: StopCatchup) -> None:
         if self.election is not None and message.follower_member_id == self.ctx.config.member_id:
             self.election.on_stop_catchup(message)
+
+    # --- reads without a log entry: see `leadership_probe`
+
+    def _on_leadership_probe(self, message: LeadershipProbe) -> None:
+        """In an election nobody is followed, whatever this member thought before or will think after it."""
+        if self.follower is not None and leadership_probe.may_acknowledge(self.ctx, message):
+            leadership_probe.acknowledge(self.ctx, message)
+
+    def _on_leadership_probe_ack(self, message: LeadershipProbeAck) -> None:
+        if self.leader is not None:
+            self.leader.reads.on_ack(message)
+
+    def _on_read_position_request(self, message: ReadPositionRequest) -> None:
+        if self.leader is not None:
+            self.leader.reads.on_request(message)
+
+    def _on_read_position(self, message: ReadPosition) -> None:
+        if self.follower is not None:
+            self.follower.reads.on_answer(message)
+
+    def _on_reads_wanted(self, event: ev.ReadsWanted) -> None:
+        """In an election nobody can confirm anything: whoever waits was told when it began."""
+        term = self.leader or self.follower
+        if term is not None:
+            term.reads.on_wanted(event.through)
 
     # --- events
 

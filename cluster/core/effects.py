@@ -152,6 +152,18 @@ class CommitAdvanced:
 
 
 @dataclass(slots=True)
+class ReadConfirmed:
+    """Reads up to the number `through` may be answered from any state that holds the log up to `log_position`.
+
+    What lies above was acknowledged to nobody before `as_of_ns`, monotonic time; that stays true.
+    """
+
+    through: int
+    log_position: int
+    as_of_ns: int
+
+
+@dataclass(slots=True)
 class TakeSnapshot:
     """Record the state of service and module at `log_position`, where delivery stands still.
 
@@ -267,6 +279,7 @@ Effect = (
     | StartCatchupReplay
     | StopCatchupReplay
     | CommitAdvanced
+    | ReadConfirmed
     | TakeSnapshot
     | ResumeDelivery
     | SnapshotAnswered

@@ -126,6 +126,13 @@ class SnapshotFailed:
 
 
 @dataclass(slots=True)
+class ReadsWanted:
+    """Somebody wants to read state as it is now or later; reads are numbered, and these go up to `through`."""
+
+    through: int
+
+
+@dataclass(slots=True)
 class ClientConnect:
     """A client asks for a session on ingress connection `connection_id`."""
 

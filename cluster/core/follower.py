@@ -9,6 +9,7 @@ from ..messages.consensus import CommitPosition, NewLeadershipTerm
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
+from .leadership_probe import FollowerReads
 from .reason import Reason
 from .reason import ReasonKind as K
 
@@ -18,6 +19,7 @@ class FollowerTerm:
 
     def __init__(self, ctx: ConsensusContext) -> None:
         self._ctx = ctx
+        self.reads = FollowerReads(ctx)
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         ctx.time_of_last_leader_ns = ctx.now_ns
         self._advance_commit()
@@ -34,11 +36,12 @@ class FollowerTerm:
             return Reason(K.LEADER_HEARTBEAT_TIMEOUT, leader_member_id=ctx.leader_member_id)
         if ctx.now_ns >= self._next_report_ns:
             self._report()
+        self.reads.poll()
         return None
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
-        return min(self._next_report_ns, self._leader_deadline_ns())
+        return min(self._next_report_ns, self._leader_deadline_ns(), self.reads.deadline_ns)
 
     def on_recorded(self, position: int) -> None:
         """More of the log is durable here: tell the leader."""

@@ -15,6 +15,7 @@ from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
 from .events import ClientChallengeResponse, ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
+from .leadership_probe import LeaderReads
 from .log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
@@ -43,6 +44,7 @@ class LeaderTerm:
         self._sessions = sessions
         self._timers = timers
         self._last_activity_ns = last_activity_ns
+        self.reads = LeaderReads(ctx)
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
         self.publisher = LogPublisher(
@@ -68,6 +70,7 @@ class LeaderTerm:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         self._fire_timers()
+        self.reads.poll()
         if ctx.now_ns >= self._next_session_check_ns:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
             self._sessions.poll(self.publisher, self._last_activity_ns)
@@ -84,7 +87,7 @@ class LeaderTerm:
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
-        deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns)
+        deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         timer = self._timers.next_deadline()
         if timer is None:
             return deadline_ns

@@ -167,6 +167,14 @@ class SessionManager:
         self._connections[session_id] = connection_id
         self._sessions_by_connection[connection_id] = session_id
 
+    def principal_on(self, connection_id: int, session_id: ClusterSessionId) -> bytes | None:
+        """Who holds this session on this connection; None if it is not open here, or not of this connection."""
+        session = self.sessions.get(session_id)
+        is_bound = self._sessions_by_connection.get(connection_id) == session_id
+        if session is None or not is_bound or session.state is not SessionState.OPEN:
+            return None
+        return session.encoded_principal
+
     def on_disconnected(self, connection_id: int) -> None:
         """A connection is gone; its session waits for the client until it times out."""
         self.claims.forget(connection_id)

@@ -23,6 +23,7 @@ import structlog
 
 from service_api import Clock, ClusterError, NodeTerminatedError, Role
 from service_api.types import ClusterSessionId
+from service_api.wire.queries import QueryRequest
 
 from ..core import effects as fx
 from ..core import events as ev
@@ -35,6 +36,7 @@ from .activities import ActivityScope
 from .ingress import Ingress
 from .log_control import LogControl
 from .member_links import MemberLinks
+from .queries import QueryDesk
 
 _DELIVERY_BYTES: Final = 512 << 10
 """What is delivered in one go before the loop may look at its sockets again."""
@@ -87,12 +89,14 @@ class ConsensusModuleAgent:
         log: LogControl,
         adapter: BoundedLogAdapter,
         service: ClusteredServiceAgent,
+        queries: QueryDesk,
         take_snapshot: Callable[[fx.TakeSnapshot], None],
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
         self._links, self._ingress, self._log = links, ingress, log
         self._adapter, self._service, self._tasks = adapter, service, tasks
+        self._queries = queries
         self._loop = asyncio.get_running_loop()
         self.terminated = self._loop.create_future()
         self._handlers = {
@@ -113,12 +117,13 @@ class ConsensusModuleAgent:
             fx.StartCatchupReplay: log.start_catchup_replay,
             fx.StopCatchupReplay: lambda effect: log.stop_catchup_replay(effect.member_id),
             fx.CommitAdvanced: self._commit_advanced,
+            fx.ReadConfirmed: queries.on_confirmed,
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
             fx.SnapshotAnswered: self._answer_snapshot,
             fx.RoleChanged: self._role_changed,
             fx.StateChanged: _log_state_changed,
-            fx.ElectionStarted: _log_election_started,
+            fx.ElectionStarted: self._election_started,
             fx.VoteRefused: _log_vote_refused,
             fx.NominationRefused: lambda effect: logger.warning(
                 "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
@@ -223,6 +228,11 @@ class ConsensusModuleAgent:
         """Now, for log entries."""
         self._ctx.timestamp = self._clock.epoch_time()
         return self._ctx.stamp()
+
+    def on_query(self, connection_id: int, request: QueryRequest) -> None:
+        """Take a query; it is answered on its connection."""
+        if not self._is_closed:
+            self._queries.on_query(connection_id, request)
 
     def is_window_full(self) -> bool:
         """Whether more is appended and not delivered than the ingress window allows, committed or not."""
@@ -372,6 +382,7 @@ class ConsensusModuleAgent:
             self._turn()
         elif self.module.leader is not None and self._settling is None:
             self._schedule_poll()  # the service may have set a timer
+        self._queries.serve()
         if not self.is_window_full():
             self._ingress.resume()
 
@@ -412,6 +423,10 @@ class ConsensusModuleAgent:
             self._inbox.remove(event)
         self._inbox.appendleft(ev.LogTruncated(effect.position))
 
+    def _election_started(self, effect: fx.ElectionStarted) -> None:
+        logger.info("election.started", reason=effect.reason.name, detail=str(effect.reason))
+        self._queries.on_election_started(effect)
+
     def _role_changed(self, effect: fx.RoleChanged) -> None:
         self._service.on_role_change(effect.role)
         if effect.role is not Role.LEADER:
@@ -431,10 +446,6 @@ def _log_state_changed(effect: fx.StateChanged) -> None:
         append_position=effect.append_position,
         commit_position=effect.commit_position,
     )
-
-
-def _log_election_started(effect: fx.ElectionStarted) -> None:
-    logger.info("election.started", reason=effect.reason.name, detail=str(effect.reason))
 
 
 def _log_vote_refused(effect: fx.VoteRefused) -> None:

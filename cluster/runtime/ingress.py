@@ -31,6 +31,7 @@ from service_api.wire.frame import (
     encode_message,
 )
 from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
+from service_api.wire.queries import QueryRequest
 from service_api.wire.request import REQUEST_BLOCK_LENGTH
 from service_api.wire.session import (
     INGRESS_MESSAGES,
@@ -64,6 +65,9 @@ class IngressOwner(Protocol):
 
     def post(self, event: object) -> None:
         """Hand an event to the core."""
+
+    def on_query(self, connection_id: int, request: QueryRequest) -> None:
+        """Take a query; it is answered on its connection."""
 
     def schedule_flush(self) -> None:
         """Send and record what has been appended, once this turn of the loop is over."""
@@ -351,6 +355,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         _, template_id, schema_id, _ = peek_header(encoded)
         if (template_id, schema_id) == (SessionMessageHeader.TEMPLATE_ID, SessionMessageHeader.SCHEMA_ID):
             self._on_session_message(encoded)
+            return
+        if (template_id, schema_id) == (QueryRequest.TEMPLATE_ID, QueryRequest.SCHEMA_ID):
+            self._ingress.owner.on_query(connection_id, QueryRequest.decode(encoded))
             return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)
         if isinstance(message, SessionKeepAlive):

@@ -33,6 +33,7 @@ from ..messages.consensus import (
     StopCatchup,
     Vote,
 )
+from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from .activities import ActivityScope
 from .answering import Answerer, AnsweringDesk, Question
 from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
@@ -54,6 +55,10 @@ _SENDER_FIELD: Final[dict[type[Message], str]] = {
     AppendPosition: "follower_member_id",
     CommitPosition: "leader_member_id",
     CatchupPosition: "follower_member_id",
+    LeadershipProbe: "leader_member_id",
+    LeadershipProbeAck: "follower_member_id",
+    ReadPositionRequest: "follower_member_id",
+    ReadPosition: "leader_member_id",
 }
 """Which field says who sent a message; a StopCatchup names only its receiver."""
 

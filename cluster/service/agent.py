@@ -14,6 +14,7 @@ import structlog
 
 from service_api import CloseReason, ClusteredService, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
 from service_api.types import ClusterSessionId, MemberId, TimeUnit
+from service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from service_api.wire.request import REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
@@ -149,6 +150,25 @@ class ClusteredServiceAgent:
         if inspect.isawaitable(result):
             await result
 
+    def query(self, payload: memoryview) -> bytes:
+        """Let the service answer a query from its state; what it raises is raised. Only between log entries.
+
+        Raises:
+            LocalProtocolError: the answer is no bytes, or too long for a client.
+        """
+        self.egress.begin_query()
+        try:
+            answer = self.service.on_query(payload)
+        finally:
+            self.egress.end_query()
+        if not isinstance(answer, bytes | bytearray | memoryview):
+            raise LocalProtocolError(f"on_query gave type={type(answer).__name__} expected=bytes")
+        encoded = bytes(answer)
+        if len(encoded) > self._max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES:
+            limit = self._max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES
+            raise LocalProtocolError(f"answer of on_query too long: length={len(encoded)} limit={limit}")
+        return encoded
+
     def terminate(self) -> None:
         """Tell the service that no more callbacks follow."""
         self._call(lambda: self.service.on_terminate(self))
@@ -254,5 +274,6 @@ class ClusteredServiceAgent:
     def _check_in_log_callback(self, call: str) -> None:
         if not self._is_in_log_callback:
             raise LocalProtocolError(
-                f"{call} is only legal in log-ordered callbacks: not in on_start, on_role_change or on_terminate"
+                f"{call} is only legal in log-ordered callbacks:"
+                " not in on_start, on_role_change, on_query or on_terminate"
             )

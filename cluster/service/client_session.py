@@ -151,8 +151,8 @@ class ContainerClientSession:
     def close(self) -> None:
         """Ask for the session to be closed."""
         if not self._closing:
-            self._closing = True
             self._container.close_session(self.id)
+            self._closing = True
 
     def mark_closing(self) -> None:
         """Remember that the service asked for this before the snapshot that the session comes from."""
@@ -181,14 +181,33 @@ class ContainerClientSession:
 class EgressContainer:
     """What the sessions of one container share; the service agent holds one."""
 
-    __slots__ = ("close_session", "dirty_sessions", "discarded_egress_count", "time")
+    __slots__ = ("_close_session", "_kept_count", "close_session", "dirty_sessions", "discarded_egress_count", "time")
 
     def __init__(self, close_session: Callable[[ClusterSessionId], None]) -> None:
-        self.close_session = close_session
+        self.close_session = self._close_session = close_session
+        self._kept_count = 0
         self.dirty_sessions: list[ContainerClientSession] = []
         self.discarded_egress_count = 0
         self.time = 0
         """Cluster time of the entry being delivered."""
+
+    def begin_query(self) -> None:
+        """Refuse every offer and close, until `end_query`.
+
+        The first offer after a flush counts itself here, so it is enough to put something in the place of what it
+        counts with that raises; offers in log order, which are many, need not look at anything more.
+        """
+        self.flush()
+        self._kept_count = self.discarded_egress_count
+        self.dirty_sessions = _NO_SESSIONS
+        self.discarded_egress_count = _NO_COUNT
+        self.close_session = _refuse_close
+
+    def end_query(self) -> None:
+        """Allow them again."""
+        self.dirty_sessions = []
+        self.discarded_egress_count = self._kept_count
+        self.close_session = self._close_session
 
     def flush(self) -> None:
         """Write the egress of every session that has any: one write a session."""
@@ -196,3 +215,29 @@ class EgressContainer:
             sessions, self.dirty_sessions = self.dirty_sessions, []
             for session in sessions:
                 session.flush()
+
+
+class _NoSessions(list[ContainerClientSession]):
+    """Stands for the sessions with egress while there must be none."""
+
+    def append(self, session: ContainerClientSession) -> None:
+        raise _illegal("ClientSession.offer")
+
+
+class _NoCount(int):
+    """Stands for the number of offers on a member that does not lead, while there must be none."""
+
+    def __add__(self, other: int) -> int:
+        raise _illegal("ClientSession.offer")
+
+
+def _refuse_close(session_id: ClusterSessionId) -> None:
+    raise _illegal("ClientSession.close")
+
+
+def _illegal(call: str) -> LocalProtocolError:
+    return LocalProtocolError(f"{call} is illegal in on_query, which may only read")
+
+
+_NO_SESSIONS: Final = _NoSessions()
+_NO_COUNT: Final = _NoCount()

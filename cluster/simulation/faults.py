@@ -23,6 +23,7 @@ from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import LinkQuality
+from .queries import QUERY_KIND
 from .referee import Referee, expect
 from .trace import Trace
 
@@ -70,7 +71,8 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = tuple(kind.name for kind in KINDS)
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND)
+"""All that a run can do without. Queries are no fault, but clients of half of the seeds make them."""
 
 
 class Nemesis:

@@ -34,6 +34,8 @@ class Operation:
     """What was answered."""
     log_position: int | None = None
     """The log position at which it was applied, if anybody has told."""
+    is_query: bool = False
+    """Whether it is in no log: then its position is that of the state it was answered from, which others may share."""
 
     def __str__(self) -> str:
         end = "unknown" if self.returned_ns is None else f"{self.returned_ns / 1e9:.6f}"
@@ -52,6 +54,20 @@ class Sighting(NamedTuple):
     seen_ns: int
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class StaleRead:
+    """A query that could be stale, and was answered."""
+
+    key: Hashable
+    values: tuple[int, ...] | None
+    """What it showed; None if that could not be read."""
+    member_id: int
+    log_position: int
+    staleness_ns: int
+    invoked_ns: int
+    returned_ns: int
+
+
 class History:
     """The operations of every client of one run, and what else they noticed."""
 
@@ -60,6 +76,9 @@ class History:
         self.faults: list[str] = []
         """What clients saw that no order of operations explains; at most 50 are kept."""
         self.acknowledged_count = 0
+        self.query_count = 0
+        """How many of these are in no log."""
+        self.stale_reads: list[StaleRead] = []
         self.unknown_count = 0
         self.sightings: dict[tuple[Hashable, Hashable], Sighting] = {}
         """By key and value, the first one."""
@@ -100,6 +119,7 @@ class History:
         operation.returned_ns = now_ns
         operation.is_acknowledged = True
         self.acknowledged_count += 1
+        self.query_count += operation.is_query
 
     def give_up(self, operation: Operation) -> None:
         """Note that nobody will learn what became of a pending operation."""

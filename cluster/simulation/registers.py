@@ -51,6 +51,9 @@ from service_api import (
 )
 
 REQUEST: Final = struct.Struct("<BHIQqqI")
+QUERY: Final = struct.Struct("<H")
+"""A query: the key. Its answer is one to a request without client and sequence."""
+
 ANSWER_LIMIT: Final = 256
 """Answers kept for a session: the most requests that a client may have unanswered."""
 
@@ -256,6 +259,14 @@ class Registers(ClusteredService):
     ) -> None:
         """Note the term."""
         self._on_entry(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
+
+    # --- between log entries
+
+    def on_query(self, payload: memoryview) -> bytes:
+        """Tell what a register holds."""
+        (key,) = QUERY.unpack(payload)
+        writes = self.registers.get(key, ())
+        return Answer(AnswerStatus.OK, 0, 0, self.cluster.log_position, writes).encode()
 
     # --- snapshots
 

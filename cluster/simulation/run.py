@@ -22,6 +22,7 @@ from .cluster import Member, Settings, SimulatedCluster
 from .faults import Nemesis
 from .history import History
 from .linearizability import Verdict, check_linearizability, check_log_order
+from .queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
 from .referee import Referee, RuleBroken, expect
 from .register_model import RegisterModel, explained
 from .registers import Registers
@@ -169,6 +170,7 @@ class _Run:
         self._live: dict[str, None] = {}
         """Clients whose process is there."""
         self._nemesis: Nemesis | None = None
+        self._has_queries = make_workload is Workload and QUERY_KIND not in options.without and has_queries(seed)
 
     def run(self) -> Outcome:
         """Go through both phases."""
@@ -191,7 +193,9 @@ class _Run:
         outcome.committed_bytes = self._referee.counts.committed_bytes
         outcome.acknowledged_count = self._history.acknowledged_count
         outcome.unknown_count = self._history.unknown_count
-        outcome.fired = {} if self._nemesis is None else self._nemesis.fired
+        if self._nemesis is not None:
+            outcome.fired = {**self._nemesis.fired, QUERY_KIND: self._history.query_count}
+            outcome.fired[QUERY_KIND] += len(self._history.stale_reads)
         outcome.trace_hash = self._trace.hexdigest()
 
     # --- the phases
@@ -226,7 +230,7 @@ class _Run:
     def _served_count(self) -> int:
         """Count answers; where clients cannot tell them, messages that were delivered."""
         if self._make_workload is Workload:
-            return self._history.acknowledged_count
+            return self._history.acknowledged_count - self._history.query_count
         return self._referee.counts.by_kind.get("message", 0)
 
     def _is_at_rest(self, core: list[Member]) -> bool:
@@ -263,12 +267,14 @@ class _Run:
         problems = check_log_order(operations, model)
         expect(not problems, "answers are those of the log's order, which agrees with time", problems=problems[:2])
         for operation in operations:
-            if operation.is_acknowledged:
+            if operation.is_acknowledged and not operation.is_query:
                 expect(
                     operation.log_position in self._referee.delivered,
                     "what was acknowledged is in the log",
                     operation=str(operation),
                 )
+        problems = check_stale_reads(operations, history.stale_reads, model)
+        expect(not problems, "a read is no staler than it says", problems=problems[:2])
         report = check_linearizability(operations, model, step_limit=_SEARCH_STEP_LIMIT)
         expect(
             report.verdict is not Verdict.NOT_LINEARIZABLE,
@@ -301,18 +307,42 @@ class _Run:
             timer_delay_max_ms=int(2_000 * unit_s),
             operation_limit=self._options.operation_limit,
         )
-        workload = self._make_workload(
+        workload: ClientApplication
+        if self._has_queries:
+            workload = self._make_querying_workload(config, number, random, settings)
+        else:
+            workload = self._make_workload(
+                config,
+                number,
+                history=self._history,
+                random=random,
+                now_ns=lambda: self._cluster.now_ns,
+                settings=settings,
+            )
+        name = f"client-{number}"
+        self._workloads[name] = workload
+        self._live[name] = None
+        self._cluster.add_client(name, lambda: self._drive(name, workload))
+
+    def _make_querying_workload(
+        self, config: ClientConfig, number: int, random: Random, settings: WorkloadSettings
+    ) -> Workload:
+        queries = QueryMix(
+            self._history,
+            Random(f"{self._seed} queries {number}"),
+            lambda: self._cluster.now_ns,
+            key_count=settings.key_count + settings.timer_key_count,
+            unit_s=self._unit_ns / 1e9,
+        )
+        return Workload(
             config,
             number,
             history=self._history,
             random=random,
             now_ns=lambda: self._cluster.now_ns,
             settings=settings,
+            queries=queries,
         )
-        name = f"client-{number}"
-        self._workloads[name] = workload
-        self._live[name] = None
-        self._cluster.add_client(name, lambda: self._drive(name, workload))
 
     async def _drive(self, name: str, workload: ClientApplication) -> None:
         await workload.run()

@@ -22,6 +22,7 @@ from service_api import ClusterTimeoutError, SessionClosedError
 from service_api.wire.session import EventCode
 
 from .history import History, Operation
+from .queries import QueryMix
 from .register_model import APPEND, CLOSE, COMPARE_AND_SET, GET, PUT, WRITE_LATER, Outcome, Swap, written_value
 from .registers import ANSWER_LIMIT, Answer, AnswerStatus, Request, RequestKind
 
@@ -99,8 +100,9 @@ class Workload:
         random: Random,
         now_ns: Callable[[], int],
         settings: WorkloadSettings | None = None,
+        queries: QueryMix | None = None,
     ) -> None:
-        """Make the client application `number`; no other of the run has this one.
+        """Make the client application `number`; no other of the run has this one. With `queries` it makes those, too.
 
         `now_ns` is a clock that all clients of the history share. The config's `random` is replaced.
         """
@@ -117,6 +119,7 @@ class Workload:
         """Sessions that ended when neither this client nor its request to the service meant them to."""
         self.refused_connect_count = 0
         self.is_stopping = False
+        self._queries = queries
         self._random = random
         self._config = config
         self._session: _Session | None = None
@@ -140,6 +143,8 @@ class Workload:
     def abandon(self) -> None:
         """The process of this client has died: nobody will hear of what is in flight."""
         self.is_stopping = True
+        if self._queries is not None:
+            self._queries.abandon()
         if self._session is not None:
             self._session.give_up()
 
@@ -153,7 +158,7 @@ class Workload:
             self.session_count += 1
             self._session = session
             try:
-                await self._use(session, client)
+                await self._use_and_query(session, client)
             finally:
                 session.give_up()
                 self._session = None
@@ -175,6 +180,15 @@ class Workload:
             except TimeoutError:
                 pause_s = min(2 * pause_s, _RETRY_MAX_S)
         return None
+
+    async def _use_and_query(self, session: _Session, client: ClusterClient) -> None:
+        if self._queries is None:
+            await self._use(session, client)
+            return
+        async with asyncio.TaskGroup() as tasks:
+            querying = tasks.create_task(self._queries.run(client))
+            await self._use(session, client)
+            querying.cancel()
 
     async def _use(self, session: _Session, client: ClusterClient) -> None:
         """Send requests until the session is lost, or is to end."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from cluster.simulation.run import Failure, Options, Outcome, simulate
 
-from .plant import SNAPSHOT_HUNT_OPTIONS, Plant, planted
+from .plant import CONTROL_OPTIONS, Plant, planted
 from .scenarios import SCENARIOS, run_scenario
 
 RUN_LIMIT_S: Final = 120.0
@@ -69,7 +69,7 @@ def hunt(plant: Plant | None, seeds: Sequence[int], options: Options | None = No
     """Run seed after seed until a rule is broken. Without a plant, this is the control."""
     find = Find(CONTROL if plant is None else plant.name)
     if options is None:
-        options = SNAPSHOT_HUNT_OPTIONS if plant is None else plant.options
+        options = CONTROL_OPTIONS if plant is None else plant.options
     if plant is not None and plant.scenario is not None:
         return _hunt_in_scenario(plant, find)
     for seed in seeds:

@@ -46,10 +46,16 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8)
-"""For plants in snapshots, and for the control."""
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
+"""For plants in snapshots."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
+QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
+"""For plants in queries."""
+
+CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
+"""With everything."""
+
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "query"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 

@@ -19,6 +19,7 @@ from tests.unit.client.fake_member import fake_cluster
 USES: dict[str, Callable[[ClusterClient], object]] = {
     "try_offer": lambda client: client.try_offer(b"x"),
     "offer": lambda client: client.offer(b"x"),
+    "query": lambda client: client.query(b"x"),
     "egress": lambda client: client.egress(),
     "connection_events": lambda client: client.connection_events(),
     "drain": lambda client: client.drain(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
+from service_api.wire.queries import QueryRequest
 
 
 class FakeIngressOwner:
@@ -23,11 +24,15 @@ class FakeIngressOwner:
         )
         self.window_bytes = window_bytes
         self.posted: list[object] = []
+        self.queries: list[tuple[int, QueryRequest]] = []
         self.flush_count = 0
         self.now_ns = 1_000
 
     def post(self, event: object) -> None:
         self.posted.append(event)
+
+    def on_query(self, connection_id: int, request: QueryRequest) -> None:
+        self.queries.append((connection_id, request))
 
     def schedule_flush(self) -> None:
         self.flush_count += 1

@@ -149,6 +149,17 @@ class FakeParts:
         self.on_deliver()
         return self.position < self.limit_position
 
+    # queries
+
+    def serve(self) -> None:
+        """Nothing waits."""
+
+    def on_confirmed(self, effect: fx.ReadConfirmed) -> None:
+        self.journal.append(effect)
+
+    def on_election_started(self, effect: fx.ElectionStarted) -> None:
+        self.journal.append(effect)
+
     # service
 
     def on_role_change(self, role: Role) -> None:

@@ -17,6 +17,7 @@ from cluster.runtime.agent import ConsensusModuleAgent
 from cluster.runtime.ingress import Ingress
 from cluster.runtime.log_control import LogControl
 from cluster.runtime.member_links import MemberLinks
+from cluster.runtime.queries import QueryDesk
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import NodeTerminatedError, Role
@@ -58,6 +59,7 @@ class Rig:
             ingress=cast(Ingress, parts),
             log=cast(LogControl, parts),
             adapter=cast(BoundedLogAdapter, parts),
+            queries=cast(QueryDesk, parts),
             service=cast(ClusteredServiceAgent, parts),
             take_snapshot=lambda effect: parts.journal.append(effect),
             tasks=tasks,

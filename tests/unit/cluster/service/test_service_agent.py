@@ -185,3 +185,81 @@ def test_callback_that_raises_in_the_log_does_not_keep_the_module_from_its_part(
 
     assert [what for what, *_ in rig.requests.told] == ["opened", "fired", "closed"]
     assert rig.agent.error_count == 1
+
+
+# --- queries
+
+
+def test_query_is_answered_from_the_state_as_it_is(rig: Rig) -> None:
+    rig.service.on_query = lambda payload: bytes(payload) * 2  # type: ignore[method-assign]  # a test's service
+
+    assert rig.agent.query(memoryview(b"ab")) == b"abab"
+
+
+def test_service_without_queries_says_so(rig: Rig) -> None:
+    with pytest.raises(LocalProtocolError, match="service takes no queries: service="):
+        rig.agent.query(memoryview(b""))
+
+
+@pytest.mark.parametrize("is_leader", [False, True])
+def test_query_may_not_offer(rig: Rig, is_leader: bool) -> None:
+    """It runs on one member only: an answer to a session would be in no log."""
+    outlet = FakeOutlet()
+    rig.open()
+    rig.deliver()
+    if is_leader:
+        rig.agent.connect_egress(SESSION, outlet, TERM)
+    session = rig.agent.sessions[SESSION]
+    counted = rig.agent.egress.discarded_egress_count
+
+    def on_query(payload: memoryview) -> bytes:
+        session.offer(b"now")
+        return b""
+
+    rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
+    with pytest.raises(LocalProtocolError, match="offer is illegal in on_query"):
+        rig.agent.query(memoryview(b""))
+
+    rig.agent.egress.flush()
+    assert outlet.writes == []
+    assert rig.agent.egress.discarded_egress_count == counted
+    assert session.offer(b"later")
+    rig.agent.egress.flush()
+    assert bool(outlet.writes) == is_leader
+
+
+def test_query_may_not_close_a_session(rig: Rig) -> None:
+    rig.open()
+    rig.deliver()
+    session = rig.agent.sessions[SESSION]
+
+    def on_query(payload: memoryview) -> bytes:
+        session.close()
+        return b""
+
+    rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
+    with pytest.raises(LocalProtocolError, match="close is illegal in on_query"):
+        rig.agent.query(memoryview(b""))
+
+    assert not session.is_closing
+
+
+def test_query_may_not_set_or_drop_timers(rig: Rig) -> None:
+    for call in (lambda: rig.agent.schedule_timer(1, 2), lambda: rig.agent.cancel_timer(1)):
+        rig.service.on_query = lambda payload, call=call: call() or b""  # type: ignore[misc,method-assign]
+        with pytest.raises(LocalProtocolError, match="only legal in log-ordered callbacks"):
+            rig.agent.query(memoryview(b""))
+
+
+def test_answer_that_is_no_bytes_is_refused(rig: Rig) -> None:
+    rig.service.on_query = lambda payload: "text"  # type: ignore[method-assign,assignment,return-value]
+
+    with pytest.raises(LocalProtocolError, match="on_query gave type=str expected=bytes"):
+        rig.agent.query(memoryview(b""))
+
+
+def test_answer_that_no_client_could_take_is_refused(rig: Rig) -> None:
+    rig.service.on_query = lambda payload: bytes(32 << 20)  # type: ignore[method-assign]
+
+    with pytest.raises(LocalProtocolError, match="answer of on_query too long"):
+        rig.agent.query(memoryview(b""))

@@ -1,0 +1,54 @@
+"""What members say to each other so that state can be read without a log entry. See `core.leadership_probe`.
+
+Aeron Cluster has no such messages; these are of our own schema, and of no file.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from service_api.wire.fields import Int64, Position, WireMemberId, WireTermId
+from service_api.wire.message import QuorateMessage, Registry, registry_of
+
+
+class LeadershipProbe(QuorateMessage):
+    """A leader asks whether this member still follows it."""
+
+    TEMPLATE_ID: ClassVar[int] = 3
+    leadership_term_id: WireTermId
+    probe_id: Int64
+    """Counts the rounds of this leader in this term."""
+    leader_member_id: WireMemberId
+
+
+class LeadershipProbeAck(QuorateMessage):
+    """It does, and takes part in no higher term."""
+
+    TEMPLATE_ID: ClassVar[int] = 4
+    leadership_term_id: WireTermId
+    probe_id: Int64
+    follower_member_id: WireMemberId
+
+
+class ReadPositionRequest(QuorateMessage):
+    """A follower asks its leader how far the log is committed now, for certain."""
+
+    TEMPLATE_ID: ClassVar[int] = 5
+    leadership_term_id: WireTermId
+    asked_ns: Int64
+    """When, by the follower's monotonic clock. It means nothing to the leader, which says it again."""
+    follower_member_id: WireMemberId
+
+
+class ReadPosition(QuorateMessage):
+    """At some time after `asked_ns` the log was committed up to here, and no further by anybody."""
+
+    TEMPLATE_ID: ClassVar[int] = 6
+    leadership_term_id: WireTermId
+    asked_ns: Int64
+    log_position: Position
+    leader_member_id: WireMemberId
+
+
+READ_MESSAGES: Final[Registry] = registry_of(LeadershipProbe, LeadershipProbeAck, ReadPositionRequest, ReadPosition)
+"""What a member accepts from another on the consensus link, apart from Aeron's."""
