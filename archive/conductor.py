@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -83,6 +84,8 @@ class Archive:
         self._changes = asyncio.Lock()
         """Held while the catalog or the set of active recordings changes."""
         self._read_handles: dict[tuple[int, int], int] = {}
+        self._readers: dict[object, tuple[int, Callable[[], int]]] = {}
+        """Who reads which recording over a longer time, and how far it has come."""
 
     def __repr__(self) -> str:
         return f"<Archive directory={str(self.directory)!r} active={sorted(self._active)}>"
@@ -294,6 +297,8 @@ class Archive:
         descriptor = self.descriptor(recording_id)
         active = self._active.get(recording_id)
         end_position = self.recorded_position(recording_id)
+        if 0 <= position < descriptor.start_position:
+            raise behind_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
         if not descriptor.start_position <= position <= stop_position <= end_position or position % 32:
             raise self._bad_position(
                 f"cannot read: start_position={descriptor.start_position} stop_position={stop_position} "
@@ -341,12 +346,64 @@ class Archive:
             def purge() -> None:
                 if is_new:
                     self._catalog.update(replace(descriptor, state=RecordingState.DELETED))
-                files.remove_unpublished()
-                files.remove_from(0)
+                files.remove_all()
 
             await self._blocking(purge, recording_id)
             if is_new:
                 _log.info("recording.purged", recording_id=recording_id)
+
+    async def purge_segments(self, recording_id: int, position: int) -> int:
+        """Remove the segments that lie wholly below `position`; give the position that the recording starts at now.
+
+        The recording may be active. The new start position is durable before the first file goes: what a crash leaves
+        of them lies below the start, and the next start removes it. A reader that is further back is refused from here
+        on: who wants to spare it asks `reader_positions` first.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION: the recording does not reach so far.
+        """
+        async with self._changes:
+            descriptor = self._catalog.get(recording_id)
+            end_position = self.recorded_position(recording_id)
+            if descriptor.state is not RecordingState.VALID or position > end_position:
+                raise self._bad_position(
+                    f"cannot purge: state={descriptor.state.name} end_position={end_position}", recording_id, position
+                )
+            if position <= descriptor.start_position:
+                return descriptor.start_position
+            base_position = descriptor.segment_base_position(position)
+            if base_position <= descriptor.start_position:
+                return descriptor.start_position
+            files, purged = self._files(descriptor), replace(descriptor, start_position=base_position)
+            self._forget_read_handles(recording_id)
+
+            def purge() -> int:
+                self._catalog.update(purged)
+                return files.remove_below(base_position)
+
+            count = await self._blocking(purge, recording_id)
+            _log.info(
+                "recording.segments_purged",
+                recording_id=recording_id,
+                start_position=base_position,
+                old_position=descriptor.start_position,
+                segment_count=count,
+            )
+            return base_position
+
+    @contextmanager
+    def reading(self, recording_id: int, position: Callable[[], int]) -> Iterator[None]:
+        """Say that somebody reads a recording over a longer time; `position` says how far that has come."""
+        reader = object()
+        self._readers[reader] = recording_id, position
+        try:
+            yield
+        finally:
+            del self._readers[reader]
+
+    def reader_positions(self, recording_id: int) -> dict[object, int]:
+        """Where those are that read a recording just now, each by a key of its own."""
+        return {key: position() for key, (read_id, position) in self._readers.items() if read_id == recording_id}
 
     async def aclose(self) -> None:
         """Stop every active recording and close the files. A recording that has failed keeps no stop
@@ -404,7 +461,14 @@ class Archive:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
         self._catalog.open()
+        names = self._file_system.list_directory(self.directory)
+        present = {name.partition("-")[0] for name in names}
         for descriptor in self._catalog.descriptors():
+            # What a crash left of a purge: the catalog was told first.
+            if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
+                self._files(descriptor).remove_all()
+            elif descriptor.state is RecordingState.VALID and descriptor.start_position:
+                self._files(descriptor).remove_below(descriptor.segment_base_position(descriptor.start_position))
             if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
                 result: RepairResult = repair_tail(
                     self._files(descriptor), descriptor, torn_limit_bytes=self._torn_limit_bytes

@@ -76,10 +76,10 @@ class CorruptionError(ArchiveError):
 
 
 def behind_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:
-    """Say that what was asked for is older than everything that is kept here, and what to do about it."""
+    """Say that what was asked for is older than everything that is kept here."""
     return ArchiveError(
-        f"the follower is behind the oldest segment of this archive: asked={position} "
-        f"oldest_position={oldest_position}; copy a newer directory to it, or restore a snapshot there",
+        f"behind the oldest segment of this archive: asked={position} oldest_position={oldest_position}; "
+        "what came before was purged, only a snapshot has it",
         code=ArchiveErrorCode.INVALID_POSITION,
         recording_id=recording_id,
         position=position,

@@ -81,14 +81,15 @@ class ReplaySession:
             ArchiveError: the recording failed, or cannot be read. What the sink raises is passed on.
             CorruptionError: the frame at `position` is not what was recorded; everything before it was sent.
         """
-        while True:
-            end_position = self._available_position()
-            if self.position < end_position:
-                await self._pump(end_position)
-                continue
-            reached = self._stop_position is not None and self.position >= self._stop_position
-            if reached or not await self._wait_for_more():
-                return self.position
+        with self._archive.reading(self.recording_id, lambda: self.position):
+            while True:
+                end_position = self._available_position()
+                if self.position < end_position:
+                    await self._pump(end_position)
+                    continue
+                reached = self._stop_position is not None and self.position >= self._stop_position
+                if reached or not await self._wait_for_more():
+                    return self.position
 
     def _available_position(self) -> int:
         end_position = self._archive.recorded_position(self.recording_id)

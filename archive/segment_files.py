@@ -156,6 +156,20 @@ class SegmentFiles:
                 self.file_system.sync_directory(self.directory)
         return len(doomed)
 
+    def remove_all(self) -> None:
+        """Remove whatever there is of the recording."""
+        self.remove_unpublished()
+        self.remove_from(0)
+
+    def remove_below(self, base_position: int) -> int:
+        """Remove the segments before `base_position`, the first one first; return how many."""
+        doomed = [base for base in self.base_positions() if base < base_position]
+        for base in doomed:
+            self.file_system.remove(self.directory / layout.segment_file_name(self.recording_id, base))
+        if doomed and self.sync_level:
+            self.file_system.sync_directory(self.directory)
+        return len(doomed)
+
     def clean_after(self, base_position: int, stop_position: int) -> bool:
         """Make sure that nothing but zeros follows `stop_position`, which lies in the segment at
         `base_position`.

@@ -77,7 +77,7 @@ def verify_recording(
     if entry.stale_checksum:
         verdict.warnings.append("catalog entry checksum not renewed when the stop position was filled in")
     _walk_frames(file_system, directory, descriptor, verdict, on_progress)
-    stray = list(_find_stray_bytes(file_system, directory, descriptor, verdict.stop_position))
+    stray = list(_find_stray_bytes(file_system, directory, descriptor, verdict))
     if stray and descriptor.stop_position is None and _has_grown(file_system, directory, descriptor, verdict):
         verdict.warnings.append("the recording is growing: it was checked up to where it ended")
     else:
@@ -131,7 +131,7 @@ def _is_inside_frame(detail: str) -> bool:
 
 
 def _find_stray_bytes(
-    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, stop_position: int
+    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
 ) -> Iterator[str]:
     """Say where bytes other than zero lie behind the end, or in front of the start within the first segment."""
     for name in file_system.list_directory(directory):
@@ -139,6 +139,9 @@ def _find_stray_bytes(
         if parsed is None or parsed[0] != descriptor.recording_id:
             continue
         base_position = parsed[1]
+        if base_position + descriptor.segment_file_length <= descriptor.start_position:
+            verdict.warnings.append(f"purged, to be removed at the next start: file={name}")
+            continue
         handle = file_system.open_file(directory / name, writable=False)
         try:
             length = file_system.file_length(handle)
@@ -146,7 +149,7 @@ def _find_stray_bytes(
                 stray = _first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
                 if stray is not None:
                     yield f"bytes before the start position: file={name} offset={stray}"
-            stray = _first_nonzero(file_system, handle, max(0, stop_position - base_position), length)
+            stray = _first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
             if stray is not None:
                 yield f"bytes behind the end of the recording: file={name} offset={stray}"
         finally:

@@ -18,6 +18,7 @@ from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_members as parse_members
 from .setting_kinds import (
+    AmountBytes,
     AppVersion,
     Count,
     Location,
@@ -89,6 +90,14 @@ class NodeConfig(BaseSettings):
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
+
+    keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
+    keep_snapshots: Annotated[
+        Count, Field(ge=1, description="without keep_all: the newest snapshots that stay, with the log from there on")
+    ] = 2
+    keep_log_bytes: Annotated[
+        AmountBytes, Field(description="without keep_all: so much more of the log, for members that were away")
+    ] = 256 << 20
 
     metrics_endpoint: Annotated[
         OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")

@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,19 +27,23 @@ from service_api.types import (
     LOG_STREAM_ID,
     NULL_VALUE,
     OPERATION_STREAM_ID,
+    SNAPSHOT_SHIPPING_STREAM_ID,
     ClusterSessionId,
     MemberId,
     RecordingId,
     TermId,
 )
 
-from .config import NodeConfig
+from .config import MemberEndpoints, NodeConfig
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
+from .core.effects import PurgeArchive
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
+from .core.retention import RetentionPolicy, needed_log_position
+from .core.snapshot import SERVICE_COUNT
 from .operations import Operation, OperationProgress, OperationRequest, Step
 from .plugin_loading import load_authenticator, load_authorisation
 from .runtime.activities import ActivityScope
@@ -59,7 +64,9 @@ from .runtime.metrics_server import MetricsServer
 from .runtime.node_state_file import NodeStateFile
 from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
-from .runtime.recovery import Recovered, load_snapshots, remove_leftovers
+from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
+from .runtime.retention import Retention
+from .runtime.snapshot_shipping import SnapshotFetcher, SnapshotOffice
 from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
@@ -86,21 +93,53 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
         ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
         ClusterError: the directory is in use or damaged, the disk failed, or an invariant broke.
     """
-    service = load_service_class(config.service, config.service_dir)()
-    async with Node.open(config, service) as node:
-        _settle_garbage_collector()
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_log_unhandled)
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_number, node.stop)
+    make_service = load_service_class(config.service, config.service_dir)
+    stop = _StopRequest()
+    end = NodeEnd.SNAPSHOT_INSTALLED
+    while end is NodeEnd.SNAPSHOT_INSTALLED and not stop.is_asked:
+        async with Node.open(config, make_service()) as node:
+            end = await _run_until_end(node, stop, log_tap)
+
+
+async def _run_until_end(node: Node, stop: _StopRequest, log_tap: LogTap | None) -> NodeEnd:
+    """Run a node that was opened, with everything that goes with a process."""
+    _settle_garbage_collector()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_unhandled)
+    stop.node = node
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.ask)
+    if log_tap is not None:
+        log_tap.attach(node.errors.observe)
+    try:
+        with node.stalls.watch_process():
+            return await node.run()
+    finally:
+        stop.node = None
         if log_tap is not None:
-            log_tap.attach(node.errors.observe)
-        try:
-            with node.stalls.watch_process():
-                await node.run()
-        finally:
-            if log_tap is not None:
-                log_tap.detach()
+            log_tap.detach()
+
+
+class NodeEnd(Enum):
+    """Why a node has ended in order."""
+
+    STOPPED = "stopped"
+    SNAPSHOT_INSTALLED = "snapshot installed"
+    """Its files hold another member's snapshot now: it is to be opened again, with a service that knows nothing."""
+
+
+class _StopRequest:
+    """Whether the process is to stop, also while no node runs in it."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.node: Node | None = None
+
+    def ask(self) -> None:
+        """Stop the node that runs, and open no other."""
+        self.is_asked = True
+        if self.node is not None:
+            self.node.stop()
 
 
 class Node:
@@ -151,6 +190,7 @@ class Node:
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
+        self._retention = self._make_retention()
         self._status = StatusPublisher(
             self.module,
             clock=host.clock,
@@ -195,13 +235,13 @@ class Node:
                 recording = await _open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording)
-                await remove_leftovers(archive, files.recording_log)
+                await remove_leftovers(archive, files.recording_log, recording)
                 yield cls(config, service, archive, recording, files, host, recovered)
             finally:
                 await archive.aclose()
 
-    async def run(self) -> None:
-        """Listen, take part in elections and terms until `stop`, then close in order.
+    async def run(self) -> NodeEnd:
+        """Listen, take part in elections and terms until `stop`, then close in order; say why.
 
         Raises:
             ConfigurationError: an endpoint cannot be listened on.
@@ -213,6 +253,7 @@ class Node:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._update_mark(), name="mark-file")
+                tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
                 logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
@@ -230,6 +271,7 @@ class Node:
                 await server.aclose()
                 await log.aclose()
         logger.info("node.stopped")
+        return NodeEnd.SNAPSHOT_INSTALLED if self.agent.is_to_begin_anew else NodeEnd.STOPPED
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -248,25 +290,7 @@ class Node:
 
     def _connect(self, tasks: ActivityScope) -> LogControl:
         """Make the parts that talk to other members, and attach them to the agent."""
-        config = self._config
-        members = [member for member in config.members if member.member_id != config.member_id]
-        log = LogControl(
-            self.module.ctx,
-            self._archive,
-            self._recording,
-            recording_log_file=self._files.recording_log,
-            node_state_file=self._files.node_state,
-            peers={
-                MemberId(member.member_id): MemberLogEndpoints(
-                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
-                )
-                for member in members
-            },
-            post=self.agent.post,
-            on_recorded=self.agent.on_recorded,
-            on_failed=self.agent.terminate,
-            tasks=tasks,
-        )
+        config, log = self._config, self._make_log(tasks)
         inspector = Inspector(
             self.module,
             config.members,
@@ -276,12 +300,13 @@ class Node:
         )
         self._links = MemberLinks(
             MemberId(config.member_id),
-            {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in members},
+            {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
             make_status=self._status.encode,
             answerers={
                 OPERATION_STREAM_ID: answering_once(self._answer_operation),
+                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotOffice(self.module.ctx, self._archive, self._retention).answer,
                 INSPECTION_STREAM_ID: answering_once(inspector.answer),
             },
         )
@@ -301,6 +326,8 @@ class Node:
             service=self.service_agent,
             queries=self.queries,
             take_snapshot=snapshots.take,
+            purge_archive=self._retention.purge,
+            fetcher=self._make_fetcher(tasks),
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -308,9 +335,37 @@ class Node:
         return log
 
     @property
+    def _others(self) -> list[MemberEndpoints]:
+        return [member for member in self._config.members if member.member_id != self._config.member_id]
+
+    def _make_log(self, tasks: ActivityScope) -> LogControl:
+        return LogControl(
+            self.module.ctx,
+            self._archive,
+            self._recording,
+            recording_log_file=self._files.recording_log,
+            node_state_file=self._files.node_state,
+            peers={
+                MemberId(member.member_id): MemberLogEndpoints(
+                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
+                )
+                for member in self._others
+            },
+            post=self.agent.post,
+            on_recorded=self.agent.on_recorded,
+            on_failed=self.agent.terminate,
+            tasks=tasks,
+        )
+
+    @property
     def delivered_position(self) -> int:
         """How far the service has processed the log."""
         return self._adapter.position
+
+    @property
+    def log_start_position(self) -> int:
+        """Where the log begins that is still here."""
+        return self._archive.descriptor(self._recording.recording_id).start_position
 
     async def take_snapshot(self) -> int:
         """Have every member take a snapshot; give its log position once this one, which must lead, has it durably.
@@ -391,6 +446,33 @@ class Node:
             start_position=self.module.ctx.append_position,
         )
 
+    def _make_retention(self) -> Retention:
+        """Purge what is not needed any more, beginning with what a crash kept from being purged."""
+        ctx = self.module.ctx
+        retention = Retention(
+            self._archive,
+            ctx.log_recording_id,
+            member_positions=self.module.positions_behind,
+            monotonic_ns=self._clock.monotonic_ns,
+            on_failed=self.agent.terminate,
+        )
+        position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=SERVICE_COUNT)
+        retention.purge(PurgeArchive((), position))
+        return retention
+
+    def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
+        return SnapshotFetcher(
+            self.module.ctx,
+            self._archive,
+            self._files.recording_log,
+            peers={MemberId(member.member_id): member for member in self._config.members},
+            post=self.agent.post,
+            on_installed=self.agent.begin_anew,
+            on_failed=self.agent.terminate,
+            monotonic_ns=self._clock.monotonic_ns,
+            tasks=tasks,
+        )
+
     async def _start_metrics(self, endpoint: Endpoint) -> None:
         # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
         from .runtime.metrics import CONTENT_TYPE, MetricsPage
@@ -463,10 +545,11 @@ def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
 async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """Open the log recording for appending.
 
-    Or start it; drop terms from the recording log that the log does not reach.
+    Or start it; drop terms from the recording log that the log does not reach. A log that begins above 0 and is in no
+    recording log was to follow a snapshot that was never complete here: it is a leftover.
     """
     last = recording_log.last_term()
-    known = [descriptor for descriptor in archive.descriptors() if descriptor.stream_id == LOG_STREAM_ID]
+    known = [descriptor for descriptor in archive.descriptors() if is_log(descriptor)]
     if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
         raise ClusterError(
             f"archive catalog does not hold the log that the recording log names: recording_id={last.recording_id} "
@@ -475,8 +558,8 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
-    elif known:
-        recording = await archive.extend_recording(known[-1].recording_id, session_id=NULL_VALUE)
+    elif known and known[0].start_position == 0:
+        recording = await archive.extend_recording(known[0].recording_id, session_id=NULL_VALUE)
     else:
         return await archive.start_recording(
             stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="quorate:tcp"
@@ -512,6 +595,11 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
             mtu_length_bytes=recording.descriptor.mtu_length,
             checksums=config.checksums,
             catchup_near_bytes=retained_bytes // 2,
+            retention=RetentionPolicy(
+                keep_all=config.keep_all,
+                keep_snapshots=config.keep_snapshots,
+                keep_log_bytes=config.keep_log_bytes,
+            ),
             app_version=config.app_version,
         ),
         random=host.random,

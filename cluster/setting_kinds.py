@@ -135,6 +135,7 @@ _MEMBERS: Final = SettingKind(
 Count = Annotated[int, SettingKind("a whole number", int)]
 Millis = Annotated[int, Field(gt=0), _DURATION]
 SizeBytes = Annotated[int, Field(gt=0), _SIZE]
+AmountBytes = Annotated[int, Field(ge=0), _SIZE]
 Switch = Annotated[bool, SettingKind("true or false", _parse_switch, _show_switch, file_type=bool)]
 Text = Annotated[str, SettingKind("text", str, text_in_file=True, file_type=str)]
 Location = Annotated[Path, SettingKind("a path", Path, text_in_file=True, file_type=str)]

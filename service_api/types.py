@@ -37,6 +37,9 @@ CONSENSUS_STREAM_ID: Final = 108
 STATUS_STREAM_ID: Final = 200
 """Ours: one question to a member's consensus endpoint, one answer about its state. Aeron uses no stream of this id."""
 
+SNAPSHOT_SHIPPING_STREAM_ID: Final = 220
+"""Ours: a member that lacks the oldest part of the log asks another, on its consensus endpoint, for its snapshot."""
+
 OPERATION_STREAM_ID: Final = 201
 """Ours: a leader is asked on its consensus endpoint to do something, and answers step by step."""
 

@@ -95,6 +95,8 @@ class ConsensusModule:
             ev.ReplayDone: self._on_replay_done,
             ev.ReplicationDone: self._on_replication_done,
             ev.BehindOldestSegment: self._on_behind_oldest_segment,
+            ev.SnapshotFetched: self._on_snapshot_fetched,
+            ev.SnapshotFetchFailed: self._on_snapshot_fetch_failed,
             ev.ActivityFailed: self._on_activity_failed,
             ev.LogJoined: self._on_log_joined,
             ev.LogImageClosed: self._on_log_image_closed,
@@ -156,6 +158,16 @@ class ConsensusModule:
         effects = self.ctx.effects
         self.ctx.effects = []
         return effects
+
+    def positions_behind(self) -> dict[MemberId, int]:
+        """Where the logs of those members end, as far as known, that can be reached and do not follow yet."""
+        if self.leader is None:
+            return {}
+        return {
+            member.member_id: max(member.append_position, member.log_position)
+            for member in self.ctx.others
+            if member.is_reachable
+        }
 
     # --- entries delivered in log order, on every member
 
@@ -348,7 +360,19 @@ class ConsensusModule:
 
     def _on_behind_oldest_segment(self, event: ev.BehindOldestSegment) -> None:
         if self.election is not None:
-            self.election.on_behind_oldest_segment(event)
+            reason = self.election.on_behind_oldest_segment(event)
+            if reason is not None and self.last_election is not None:
+                self.last_election.reason = reason  # for whoever asks why this takes so long
+
+    def _on_snapshot_fetched(self, event: ev.SnapshotFetched) -> None:
+        if self.election is not None:
+            self.election.on_snapshot_fetched(event)
+        else:
+            self.ctx.emit(fx.StopSnapshotFetch())  # this member has found its way without
+
+    def _on_snapshot_fetch_failed(self, event: ev.SnapshotFetchFailed) -> None:
+        if self.election is not None:
+            self.election.on_snapshot_fetch_failed(event)
 
     def _on_activity_failed(self, event: ev.ActivityFailed) -> None:
         if self.election is not None:

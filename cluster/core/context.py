@@ -18,6 +18,7 @@ from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChan
 from .log_buffer import LogBuffer
 from .members import ClusterMember, is_empty_log
 from .recording_log import RecordingLog
+from .retention import KEEP_ALL, RetentionPolicy
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""
@@ -44,6 +45,7 @@ class ConsensusConfig:
     checksums: bool
     catchup_near_bytes: int
     """A follower in catch-up joins the live log when it is this close to its end: half of what the window retains."""
+    retention: RetentionPolicy = KEEP_ALL
     time_unit: TimeUnit = TimeUnit.MILLIS
     app_version: int = 1
 

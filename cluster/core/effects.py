@@ -184,6 +184,39 @@ class ResumeDelivery:
 
 
 @dataclass(slots=True)
+class PurgeArchive:
+    """Give the disk back what nobody needs: recordings of snapshots, and the log's segments below a position.
+
+    What somebody reads just now may stay for a while.
+    """
+
+    recording_ids: tuple[int, ...]
+    needed_log_position: int
+
+
+@dataclass(slots=True)
+class FetchSnapshot:
+    """Get another member's newest snapshot, and the log at that position, durably, beside what is here.
+
+    Ends with `SnapshotFetched` or `SnapshotFetchFailed`.
+    """
+
+    leader_member_id: MemberId
+
+
+@dataclass(slots=True)
+class StopSnapshotFetch:
+    """Get no snapshot any more, and drop what has come of it."""
+
+
+@dataclass(slots=True)
+class InstallSnapshot:
+    """Durable: put the fetched snapshot and log in the place of this member's own, and start anew from them."""
+
+    log_position: int
+
+
+@dataclass(slots=True)
 class SnapshotAnswered:
     """What became of a request for a snapshot: the position of the one taken here, or None and why."""
 
@@ -282,6 +315,10 @@ Effect = (
     | ReadConfirmed
     | TakeSnapshot
     | ResumeDelivery
+    | PurgeArchive
+    | FetchSnapshot
+    | StopSnapshotFetch
+    | InstallSnapshot
     | SnapshotAnswered
     | RoleChanged
     | StateChanged

@@ -35,7 +35,7 @@ from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
 from .election_ballot import BallotPhase
-from .election_follower import FollowerColumn, Helpless, Leader, Replication
+from .election_follower import FollowerColumn, Leader, Replication, SnapshotFetch
 from .election_state import FOLLOWER_STATES, LEADER_STATES, LEGAL_TRANSITIONS, ElectionState
 from .events import ActivityFailed, LinkChanged, LogStopped, LogTruncated, Recorded, ReplayDone
 from .members import is_active, quorum_position, quorum_threshold
@@ -61,7 +61,7 @@ class Election(BallotPhase, FollowerColumn):
         self._replication: Replication | None = None
         self._truncate_position: int | None = None
         self._refused_leader: tuple[int, int] | None = None
-        self._helpless: Helpless | None = None
+        self._fetch: SnapshotFetch | None = None
         self._nomination_refused: Reason | None = None
         self._failure_count = 0
         self._failed_ballot_count = 0
@@ -126,7 +126,7 @@ class Election(BallotPhase, FollowerColumn):
                     next_term_base_log_position=message.next_term_base_log_position,
                 )
             )
-        elif not self._waits_for_help(message):
+        elif not self._waits_for_snapshot(message):
             self._adopt_leader(message)
 
     def on_append_position(self, message: AppendPosition) -> None:

@@ -21,12 +21,20 @@ from ..messages.consensus import NewLeadershipTerm, StopCatchup
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
-from .election_state import FOLLOWER_STATES, ElectionState
-from .events import BehindOldestSegment, LogImageClosed, LogJoined, ReplicationDone
+from .election_state import FOLLOWER_STATES, LEADER_STATES, ElectionState
+from .events import (
+    BehindOldestSegment,
+    LogImageClosed,
+    LogJoined,
+    ReplicationDone,
+    SnapshotFetched,
+    SnapshotFetchFailed,
+)
 from .reason import Reason
 from .reason import ReasonKind as K
 
-_HELPLESS_PAUSE_NS = 30_000_000_000
+_FETCH_BACKOFF_BASE_NS = 500_000_000
+_FETCH_BACKOFF_LIMIT_NS = 30_000_000_000
 
 
 @dataclass(slots=True)
@@ -53,12 +61,15 @@ class Leader:
 
 
 @dataclass(slots=True)
-class Helpless:
-    """A leader that does not have what this log lacks: exists until another leads, or it is worth another try."""
+class SnapshotFetch:
+    """A leader that does not have what this log lacks, and is asked for a snapshot: exists until another leads."""
 
     leader_member_id: int
     leadership_term_id: int
-    until_ns: int
+    is_running: bool = True
+    failure_count: int = 0
+    retry_ns: int = 0
+    """When to ask again, once it is not running."""
 
 
 class FollowerColumn(ABC):
@@ -67,7 +78,7 @@ class FollowerColumn(ABC):
     _ctx: ConsensusContext
     _leader: Leader | None
     _replication: Replication | None
-    _helpless: Helpless | None
+    _fetch: SnapshotFetch | None
     _deadline_ns: int
     _next_status_ns: int
     _is_extended_canvass: bool
@@ -84,6 +95,7 @@ class FollowerColumn(ABC):
     def _adopt_leader(self, message: NewLeadershipTerm) -> None:
         """Follow the leader of this message: its log and this one agree up to this one's end."""
         ctx = self._ctx
+        self._end_fetch(message)
         ctx.heed_candidate_term(message.leadership_term_id)
         ctx.is_cluster_formed = True
         ctx.leadership_term_id = message.leadership_term_id
@@ -138,28 +150,73 @@ class FollowerColumn(ABC):
             ElectionState.FOLLOWER_LOG_REPLICATION, Reason(K.TERM_MISSING, term_id=term_id, position=stop_position)
         )
 
-    def on_behind_oldest_segment(self, event: BehindOldestSegment) -> None:
-        """The leader does not have what is missing here any more. Only an operator can help; ask again now and then.
+    def on_behind_oldest_segment(self, event: BehindOldestSegment) -> Reason | None:
+        """The leader does not have what is missing here any more: ask it for a snapshot instead, and say so.
 
-        Meanwhile this member canvasses: it may still vote.
+        Meanwhile this member canvasses: it may still vote, and another leader may have the log.
         """
         ctx = self._ctx
         if self.state not in FOLLOWER_STATES or self._leader is None:
-            return
-        self._helpless = Helpless(self._leader.member_id, ctx.leadership_term_id, ctx.now_ns + _HELPLESS_PAUSE_NS)
-        self.restart(
-            Reason(K.BEHIND_OLDEST_SEGMENT, position=event.position, oldest_position=event.oldest_position),
+            return None
+        failure_count = 0 if self._fetch is None else self._fetch.failure_count
+        self._fetch = SnapshotFetch(self._leader.member_id, ctx.leadership_term_id, failure_count=failure_count)
+        leader_member_id = self._leader.member_id
+        reason = Reason(
+            K.BEHIND_OLDEST_SEGMENT,
+            position=event.position,
+            oldest_position=event.oldest_position,
+            leader_member_id=leader_member_id,
         )
+        self.restart(reason)
+        ctx.emit(fx.FetchSnapshot(leader_member_id))
+        return reason
 
-    def _waits_for_help(self, message: NewLeadershipTerm) -> bool:
-        """Whether this leader was of no help a short while ago."""
-        helpless = self._helpless
+    def on_snapshot_fetched(self, event: SnapshotFetched) -> None:
+        """A snapshot is here: go on from it, unless what this log holds reaches as far by now."""
+        ctx, fetch = self._ctx, self._fetch
+        is_waiting = self.state not in FOLLOWER_STATES and self.state not in LEADER_STATES
+        if fetch is None or not is_waiting or event.log_position <= ctx.append_position:
+            self._fetch = None
+            ctx.emit(fx.StopSnapshotFetch())
+            return
+        invariant(
+            max(ctx.commit_position, ctx.append_position) < event.log_position,
+            "a snapshot replaces only what it covers",
+            commit_position=ctx.commit_position,
+            append_position=ctx.append_position,
+            log_position=event.log_position,
+        )
+        ctx.emit(fx.InstallSnapshot(event.log_position))
+
+    def on_snapshot_fetch_failed(self, event: SnapshotFetchFailed) -> None:
+        """Ask again after a pause that grows, as soon as a leader speaks."""
+        fetch = self._fetch
+        if fetch is None:
+            return
+        fetch.is_running = False
+        pause_ns = min(_FETCH_BACKOFF_BASE_NS << min(fetch.failure_count, 10), _FETCH_BACKOFF_LIMIT_NS)
+        fetch.failure_count += 1
+        fetch.retry_ns = self._ctx.now_ns + pause_ns
+
+    def _waits_for_snapshot(self, message: NewLeadershipTerm) -> bool:
+        """Whether this leader has been asked for a snapshot, or was of no help a short while ago."""
+        fetch = self._fetch
         return (
-            helpless is not None
-            and self._ctx.now_ns < helpless.until_ns
-            and (helpless.leader_member_id, helpless.leadership_term_id)
+            fetch is not None
+            and (fetch.is_running or self._ctx.now_ns < fetch.retry_ns)
+            and (fetch.leader_member_id, fetch.leadership_term_id)
             == (message.leader_member_id, message.leadership_term_id)
         )
+
+    def _end_fetch(self, message: NewLeadershipTerm) -> None:
+        """This member tries the log of a leader again: another one's, or the same one's after a failure."""
+        fetch = self._fetch
+        if fetch is None:
+            return
+        if fetch.is_running:
+            self._ctx.emit(fx.StopSnapshotFetch())
+        if fetch.leader_member_id != message.leader_member_id:
+            self._fetch = None
 
     def on_stop_catchup(self, message: StopCatchup) -> None:
         """Follower: the live log has taken over from the catch-up replay."""

@@ -65,6 +65,20 @@ class BehindOldestSegment:
 
 
 @dataclass(slots=True)
+class SnapshotFetched:
+    """Another member's snapshot at `log_position` is here, durably, and the log at that position."""
+
+    log_position: int
+
+
+@dataclass(slots=True)
+class SnapshotFetchFailed:
+    """No snapshot could be had from the member that was asked."""
+
+    reason: str
+
+
+@dataclass(slots=True)
 class ActivityFailed:
     """Something that an election state waited for failed; `reason` says what and why."""
 

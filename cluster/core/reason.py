@@ -32,8 +32,8 @@ class ReasonKind(Enum):
     CANVASS_OUTDATED = "no quorum would vote for this member any more"
     NO_PROGRESS = "{state} made no progress"
     BEHIND_OLDEST_SEGMENT = (
-        "log ends at {position}, before the leader's oldest position {oldest_position}: stop this member, copy the "
-        "directory of another stopped member or restore a newer snapshot into it"
+        "log ends at {position}, before the oldest position {oldest_position} of leader {leader_member_id}: "
+        "getting its snapshot"
     )
     ACTIVITY_FAILED = "{detail}"
 

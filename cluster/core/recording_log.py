@@ -240,6 +240,10 @@ class RecordingLog:
         sets = self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
         return sets[-1] if sets else ()
 
+    def complete_snapshots(self, service_count: int) -> list[tuple[RecordingLogEntry, ...]]:
+        """Find every valid, complete set, oldest first; each is the module's entry and then the services'."""
+        return self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
+
     def latest_standby_snapshots(self, service_count: int) -> dict[str, tuple[RecordingLogEntry, ...]]:
         """Find the newest complete set that each standby archive has, by its endpoint."""
         endpoints = {e.archive_endpoint for e in self._entries if e.entry_type is EntryType.STANDBY_SNAPSHOT}

@@ -28,6 +28,7 @@ from .context import ConsensusContext
 from .events import SnapshotFailed, SnapshotRequested, SnapshotTaken
 from .log_publisher import LogPublisher
 from .recording_log import CONSENSUS_MODULE_SERVICE_ID
+from .retention import drop_old_snapshots, needed_log_position
 from .session_state import SessionState
 from .sessions import ClusterSession, SessionManager
 from .timers import TimerService
@@ -156,7 +157,12 @@ class SnapshotControl:
                 timestamp=action.timestamp,
                 service_id=service_id,
             )
+        policy = ctx.config.retention
+        unnamed_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=SERVICE_COUNT)
         ctx.emit(fx.PersistRecordingLog())
+        needed_position = needed_log_position(ctx.recording_log, policy, service_count=SERVICE_COUNT)
+        if unnamed_ids or needed_position:
+            ctx.emit(fx.PurgeArchive(unnamed_ids, needed_position))
         self._finish(action, action.log_position, "snapshot taken")
 
     def on_failed(self, event: SnapshotFailed) -> None:

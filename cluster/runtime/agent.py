@@ -29,7 +29,6 @@ from ..core import effects as fx
 from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
 from ..core.log_publisher import LogPublisher
-from ..core.reason import ReasonKind
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .activities import ActivityScope
@@ -37,6 +36,7 @@ from .ingress import Ingress
 from .log_control import LogControl
 from .member_links import MemberLinks
 from .queries import QueryDesk
+from .snapshot_shipping import SnapshotFetcher
 
 _DELIVERY_BYTES: Final = 512 << 10
 """What is delivered in one go before the loop may look at its sockets again."""
@@ -77,6 +77,7 @@ class ConsensusModuleAgent:
         """Who waits for a snapshot, by the number of the request; the core bounds how many."""
         self._next_request_id = 1
         self.terminated: asyncio.Future[None] | None = None
+        self.is_to_begin_anew = False
 
     def __repr__(self) -> str:
         return f"<ConsensusModuleAgent inbox={len(self._inbox)} {self.module!r}>"
@@ -91,6 +92,8 @@ class ConsensusModuleAgent:
         service: ClusteredServiceAgent,
         queries: QueryDesk,
         take_snapshot: Callable[[fx.TakeSnapshot], None],
+        purge_archive: Callable[[fx.PurgeArchive], None],
+        fetcher: SnapshotFetcher,
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
@@ -120,6 +123,10 @@ class ConsensusModuleAgent:
             fx.ReadConfirmed: queries.on_confirmed,
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
+            fx.PurgeArchive: purge_archive,
+            fx.FetchSnapshot: fetcher.fetch,
+            fx.StopSnapshotFetch: lambda effect: fetcher.stop(),
+            fx.InstallSnapshot: fetcher.install,
             fx.SnapshotAnswered: self._answer_snapshot,
             fx.RoleChanged: self._role_changed,
             fx.StateChanged: _log_state_changed,
@@ -196,6 +203,12 @@ class ConsensusModuleAgent:
                 self.terminated.set_result(None)
             else:
                 self.terminated.set_exception(error)
+
+    def begin_anew(self) -> None:
+        """Stop this node, to be opened again in this process: its files have changed under it."""
+        self.is_to_begin_anew = True
+        self.terminate(None)
+        self.close()
 
     def close(self) -> None:
         """Take no more turns."""
@@ -434,9 +447,7 @@ class ConsensusModuleAgent:
 
 
 def _log_state_changed(effect: fx.StateChanged) -> None:
-    is_for_an_operator = effect.reason.kind is ReasonKind.BEHIND_OLDEST_SEGMENT
-    log = logger.warning if is_for_an_operator else logger.info
-    log(
+    logger.info(
         "election.state_changed",
         old=effect.old.name,
         new=effect.new.name,

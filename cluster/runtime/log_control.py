@@ -242,10 +242,10 @@ class LogControl:
             oldest_position=oldest_position,
         )
         writer.write(self._setup(oldest_position, effect.log_session_id).encode())
-        writer.write_eof()
+        writer.close()
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                await writer.drain()
+                await writer.wait_closed()  # the abort that follows would drop what is not written yet
 
     # --- following
 

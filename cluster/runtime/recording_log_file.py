@@ -28,6 +28,9 @@ from ..core.recording_log import ENTRY_ALIGNMENT, MAX_ENTRY_LENGTH, EntryType, R
 
 RECORDING_LOG_FILE_NAME: Final = "recording.log"
 
+_NEW_FILE_NAME: Final = RECORDING_LOG_FILE_NAME + ".new"
+"""A recording log that is to take the place of the other, until it is whole."""
+
 _SECTOR_LENGTH: Final = 512
 _CHECKSUM: Final = struct.Struct("<8s4xI")
 _CHECKSUM_MAGIC: Final = b"QUORATE\0"
@@ -122,6 +125,37 @@ class RecordingLogFile:
         except OSError as error:
             self._failure = error
             raise
+
+    def replace(self, recording_log: RecordingLog) -> None:
+        """Put another recording log in the place of this one, in one step: after a crash the file holds one or other.
+
+        Raises:
+            ClusterError: an earlier call failed.
+            OSError: this one did.
+        """
+        if self._failure is not None:
+            raise ClusterError(f"path={self._path}: an earlier write failed") from self._failure
+        disk, new_path = self._file_system, self._path.with_name(_NEW_FILE_NAME)
+        try:
+            if _NEW_FILE_NAME in disk.list_directory(self._path.parent):
+                disk.remove(new_path)
+            handle = disk.open_file(new_path, create=True)
+            try:
+                for write in recording_log.take_writes():
+                    write_fully(disk, handle, _with_checksum(write.data), write.file_position)
+                if self._file_sync_level > 0:
+                    disk.sync_file(handle)
+                disk.rename(new_path, self._path)
+                if self._file_sync_level > 0:
+                    disk.sync_directory(self._path.parent)
+            except BaseException:
+                disk.close_file(handle)
+                raise
+        except OSError as error:
+            self._failure = error
+            raise
+        disk.close_file(self._handle)
+        self._handle, self.recording_log = handle, recording_log
 
     def close(self) -> None:
         """Give the file back. What was not persisted is not written."""

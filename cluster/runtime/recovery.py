@@ -15,11 +15,12 @@ from typing import Protocol
 
 import structlog
 
-from archive import Archive, Recording, RecordingDescriptor
+from archive import Archive, Recording, RecordingDescriptor, RecordingState
 from archive.reader import FrameReader
 from service_api import ClusterError, RemoteProtocolError
 from service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
     ClusterSessionId,
     TimeUnit,
@@ -109,14 +110,22 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
     return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, image)
 
 
-async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile) -> None:
-    """Remove what a crash or a failure left of snapshots that were never complete."""
+def is_log(descriptor: RecordingDescriptor) -> bool:
+    """Whether this is a recording of the cluster's log that was not purged."""
+    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
+
+
+async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile, log: Recording) -> None:
+    """Remove what a crash or a failure left: snapshots that were never complete or that are not kept, other logs."""
     recording_log = recording_log_file.recording_log
     if recording_log.remove_incomplete_snapshots(SERVICE_COUNT):
         await asyncio.get_running_loop().run_in_executor(None, recording_log_file.persist)
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
+    kept.add(log.recording_id)
     for descriptor in archive.descriptors():
-        if descriptor.stream_id in _SNAPSHOT_STREAMS and descriptor.recording_id not in kept:
+        is_there = descriptor.state is RecordingState.VALID
+        is_ours = descriptor.stream_id in (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
+        if is_there and is_ours and descriptor.recording_id not in kept:
             await archive.purge_recording(descriptor.recording_id)
 
 

@@ -14,7 +14,7 @@ from service_api import ClusteredService
 from service_api.types import MemberId
 
 from ..config import NodeConfig, parse_members
-from ..node import Node
+from ..node import Node, NodeEnd
 from .machine import Machine
 from .network import Network
 from .scheduler import Scheduler
@@ -42,6 +42,9 @@ class Settings:
     mtu_length_bytes: int = 1_408
     ingress_window_bytes: int = 256 << 10
     file_sync_level: int = 1
+    keep_all: bool = True
+    keep_snapshots: int = 2
+    keep_log_bytes: int = 0
 
 
 class Member:
@@ -155,11 +158,14 @@ class SimulatedCluster:
         member.machine.start(lambda: self._run(member))
 
     async def _run(self, member: Member) -> None:
-        service = self._make_service(member)
-        async with Node.open(member.config, service, host=member.machine.host()) as node:
-            member.node = node
-            self.on_node(member)
-            await node.run()
+        end = NodeEnd.SNAPSHOT_INSTALLED
+        while end is NodeEnd.SNAPSHOT_INSTALLED:
+            service = self._make_service(member)
+            async with Node.open(member.config, service, host=member.machine.host()) as node:
+                member.node = node
+                self.on_node(member)
+                end = await node.run()
+                member.node = None
 
     def kill(self, member_id: int) -> None:
         """SIGKILL: the process ends, the machine goes on."""

@@ -68,6 +68,7 @@ KINDS: Final = (
     Kind("wipe", 0.3, 12.0),
     Kind("client_kill", 0.3, 6.0),
     Kind("snapshot", 0.5, 2.0),
+    Kind("leave_behind", 0.6, 6.0),
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
@@ -331,6 +332,27 @@ class Nemesis:
             return False
         leader.machine.loop.call_soon(leader.node.agent.post, SnapshotRequested(0))
         return True
+
+    def _leave_behind(self, random: Random) -> bool:
+        """A member is away, with its disk or without, while the others take snapshots and purge their logs."""
+        settings, member = self._cluster.settings, self._member(random, prefer_leader=0.1)
+        is_wiped = random.random() < 0.4
+        if settings.keep_all or not member.is_running or member.member_id in self._excused:
+            return False
+        if is_wiped and not self._may_damage(member):
+            return False
+        self._cluster.kill(member.member_id)
+        if is_wiped:
+            self._referee.damaged[member.member_id] = None
+            self._wipe_directory(member)
+        for number in range(1, settings.keep_snapshots + 2):
+            self._after(number * self._unit_ns, self._snapshot_unless_over, random)
+        self._after((settings.keep_snapshots + 2) * self._unit_ns, self._restart, member)
+        return True
+
+    def _snapshot_unless_over(self, random: Random) -> None:
+        if not self._is_over:
+            self._snapshot(random)
 
     # --- clocks
 

@@ -60,6 +60,8 @@ class Machine:
         self._graves: list[SimulatedLoop] = []
         self.on_disk_operation: Callable[[str, object, int], None] = lambda name, path, length: None
         """Called before each operation of the disk; what it raises the process sees."""
+        self.on_remove: Callable[[object], None] = lambda path: None
+        """Called before a file is removed."""
         self.disk = self._make_disk()
 
     def __repr__(self) -> str:
@@ -158,6 +160,8 @@ class Machine:
 
     def _on_disk_operation(self, name: str, path: object, length: int) -> None:
         self.on_disk_operation(name, path, length)
+        if name == "remove":
+            self.on_remove(path)
         if name.startswith("sync") and self.loop is not None:
             # In a job this is the thread's time: the loop takes it back.
             self.loop.block(self.timing.draw(self._random, self._scheduler.now_ns))

@@ -12,9 +12,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from archive.layout import parse_segment_file_name
 from service_api import ClusteredService, Role
 from service_api.types import MemberId
 from service_api.wire.message import Message, decode_message, registry_of
@@ -25,6 +27,7 @@ from ..messages.nodestate import CandidateTerm
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY, Member, SimulatedCluster
+from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .network import SimulatedTransport
 from .observed_service import ObservedService
 from .trace import Trace
@@ -65,6 +68,7 @@ class _View:
     marked_term_id: int = -1
     """The newest term in which it has reported a position."""
     is_leader: bool = False
+    log_start_position: int = 0
 
 
 @dataclass(slots=True)
@@ -102,6 +106,8 @@ class Referee:
         """Of the newest process of each member."""
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
+        self._kept_logs: dict[MemberId, tuple[tuple[object, ...], KeptLog]] = {}
+        """Where the log of each member begins, and what was looked at to know."""
         self._votes: dict[tuple[MemberId, int], int] = {}
         self._committed_in: dict[int, int] = {}
         """How far the log was committed by members of each term that committed any of it first."""
@@ -138,6 +144,7 @@ class Referee:
         for member in cluster.members.values():
             port = int(member.config.me.consensus.rpartition(":")[2])
             self._addresses[member.machine.address] = member, port
+            member.machine.on_remove = partial(self._on_remove, member)
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment
 
@@ -150,7 +157,9 @@ class Referee:
             self._expect_kept(member, append_position)
         except RuleBroken as broken:
             self._broken = self._broken or broken
-        view = self._views[member.member_id] = _View(append_position=append_position)
+        view = self._views[member.member_id] = _View(
+            append_position=append_position, log_start_position=member.node.log_start_position
+        )
         if member.member_id not in self.damaged:
             view.candidate_term_id = self._durable_candidate_term(member) or -1  # 0 is no term to go back from
         loop.observer = lambda: self.look(member, view)
@@ -170,6 +179,9 @@ class Referee:
             if append_position < view.append_position:
                 self._expect_kept(member, append_position)
             view.append_position = append_position
+        if node.log_start_position != view.log_start_position:
+            view.log_start_position = node.log_start_position
+            self._expect_kept(member, append_position)
         candidate_term_id = module.ctx.candidate_term_id
         if candidate_term_id != view.candidate_term_id:
             expect(
@@ -195,6 +207,7 @@ class Referee:
     def _on_commit(self, member: Member, since: int, position: int) -> None:
         expect(position > since, "a commit position never goes back", member=member.member_id, was=since, is_=position)
         common = min(position, len(self.committed))
+        since = max(since, self._kept_log(member).start_position)
         if since < common and member.member_id not in self.damaged:
             expect(
                 self._durable_log(member, since, common) == self.committed[since:common],
@@ -213,7 +226,10 @@ class Referee:
         self._held[member.member_id] = disk, position if known_disk is not disk else max(position, known_position)
 
     def _expect_kept(self, member: Member, append_position: int) -> None:
-        """A member starts or has cut its log: what is committed and was on this disk is still there."""
+        """A member starts, or has cut its log at either end: what is committed and was on this disk is still there.
+
+        Or a complete snapshot, from which what is still there goes on.
+        """
         disk, position = self._held.get(member.member_id, (None, 0))
         expect(
             append_position >= position or disk is not member.machine.disk,
@@ -222,6 +238,45 @@ class Referee:
             held=position,
             append_position=append_position,
         )
+        start_position = self._kept_log(member).start_position
+        if start_position == 0 or member.member_id in self.damaged:
+            return
+        snapshot_positions = complete_snapshot_positions(member.machine.disk)
+        expect(
+            any(start_position <= at <= append_position for at in snapshot_positions),
+            "where the log does not begin at 0, a complete snapshot stands in for what is missing",
+            member=member.member_id,
+            start_position=start_position,
+            append_position=append_position,
+            snapshot_positions=snapshot_positions,
+        )
+        held = position if disk is member.machine.disk else 0
+        end = min(max(held, *snapshot_positions), append_position, len(self.committed))
+        expect(
+            self._durable_log(member, start_position, end) == self.committed[start_position:end],
+            "what is committed and was held stays on that disk",
+            member=member.member_id,
+            start_position=start_position,
+            append_position=append_position,
+        )
+
+    def _on_remove(self, member: Member, path: object) -> None:
+        """A file is about to go: what a log needs may not, as the catalog has it durably."""
+        disk, held = self._held.get(member.member_id, (None, 0))
+        parsed = parse_segment_file_name(path.name) if isinstance(path, Path) else None
+        if parsed is None or disk is not member.machine.disk or member.member_id in self.damaged:
+            return
+        kept = read_kept_log(member.machine.disk)
+        recording_id, base_position = parsed
+        is_needed = kept is not None and kept.recording_id == recording_id and kept.start_position <= base_position
+        if is_needed and base_position < held:
+            self._broken = self._broken or RuleBroken(
+                "a segment goes when the catalog knows, durably, that the log begins behind it",
+                member=member.member_id,
+                base_position=base_position,
+                kept=kept,
+                held=held,
+            )
 
     def _on_first_commit(self, member: Member, since: int, position: int) -> None:
         """Nobody has called this committed before: a majority must have it on disk."""
@@ -268,8 +323,10 @@ class Referee:
         )
         # A leader may come late: what a higher term has committed meanwhile is not its own.
         required = max((end for term, end in self._committed_in.items() if term < term_id), default=0)
+        since = min(required, self._kept_log(member).start_position)
         expect(
-            member.member_id in self.damaged or self._durable_log(member, 0, required) == self.committed[:required],
+            member.member_id in self.damaged
+            or self._durable_log(member, since, required) == self.committed[since:required],
             "a leader has everything that was ever committed",
             member=member.member_id,
             term=term_id,
@@ -310,6 +367,7 @@ class Referee:
             view.marked_term_id = term_id
         self._reports[member.member_id] = term_id, position
         begin, view.reported_position = min(view.reported_position, position), position
+        begin = max(begin, self._kept_log(member).start_position)
         durable = self._durable_log(member, begin, position)
         expect(
             len(durable) == position - begin and durable == self._visible_log(member, begin, position),
@@ -491,8 +549,11 @@ class Referee:
             expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])
 
     def has_committed(self, member: Member) -> bool:
-        """Whether a member has, durably, everything that was ever committed."""
-        return self._durable_log(member, 0, len(self.committed)) == self.committed
+        """Whether a member has, durably, everything that was ever committed, or a snapshot and all that follows."""
+        since = self._kept_log(member).start_position
+        if since and not any(at >= since for at in complete_snapshot_positions(member.machine.disk)):
+            return False
+        return self._durable_log(member, since, len(self.committed)) == self.committed[since:]
 
     def is_sound(self, member: Member) -> bool:
         """Whether a member that lost its disk has everything again, and may vote."""
@@ -513,9 +574,21 @@ class Referee:
         """Read the log of a member, as it reads it itself."""
         return self._read_log(member, begin, end, member.machine.disk.visible_read)
 
+    def _kept_log(self, member: Member) -> KeptLog:
+        """Which recording the log of a member is, and where it begins, durably; read anew when it may have changed."""
+        node, disk = member.node, member.machine.disk
+        seen = disk, node, 0 if node is None else node.log_start_position
+        known = self._kept_logs.get(member.member_id)
+        if known is not None and known[0] == seen:
+            return known[1]
+        found = read_kept_log(disk)
+        if found is None:
+            found = known[1] if known is not None and known[0][0] is disk else KeptLog()
+        self._kept_logs[member.member_id] = seen, found
+        return found
+
     def _read_log(self, member: Member, begin: int, end: int, read: Callable[[Path, int, int], bytes]) -> bytes:
-        node = member.node
-        recording_id = 0 if node is None else node.module.ctx.log_recording_id
+        recording_id = self._kept_log(member).recording_id
         segment_length = member.config.segment_length_bytes
         parts = []
         position = begin

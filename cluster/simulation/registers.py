@@ -57,6 +57,9 @@ QUERY: Final = struct.Struct("<H")
 ANSWER_LIMIT: Final = 256
 """Answers kept for a session: the most requests that a client may have unanswered."""
 
+_ANSWERS_PER_MESSAGE: Final = 48
+"""How many of them go into one message of a snapshot: a message must fit the smallest terms."""
+
 VALUE_LIMIT: Final = 8
 """Values that a register holds; an older one is dropped."""
 
@@ -278,7 +281,9 @@ class Registers(ClusteredService):
             await snapshot.offer(json.dumps(["register", key, writes]).encode())
         for session_id, answers in self._answers.items():
             encoded = [answer.hex() for answer in answers.encoded]
-            await snapshot.offer(json.dumps(["session", session_id, answers.last_sequence, encoded]).encode())
+            for begin in range(0, len(encoded) or 1, _ANSWERS_PER_MESSAGE):
+                part = encoded[begin : begin + _ANSWERS_PER_MESSAGE]
+                await snapshot.offer(json.dumps(["session", session_id, answers.last_sequence, part]).encode())
         for correlation_id, timer in self._timers.items():
             await snapshot.offer(json.dumps(["timer", correlation_id, *timer]).encode())
 
@@ -294,7 +299,9 @@ class Registers(ClusteredService):
                 case ["register", key, writes]:
                     self.registers[key] = tuple(Write(*write) for write in writes)
                 case ["session", session_id, last_sequence, encoded]:
-                    answers = deque((bytes.fromhex(answer) for answer in encoded), maxlen=ANSWER_LIMIT)
+                    before = self._answers.get(session_id)
+                    answers = deque(() if before is None else before.encoded, maxlen=ANSWER_LIMIT)
+                    answers += [bytes.fromhex(answer) for answer in encoded]
                     self._answers[session_id] = _Answers(last_sequence, answers)
                 case ["timer", correlation_id, key, deadline]:
                     self._timers[correlation_id] = _Timer(key, deadline)

@@ -133,6 +133,7 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
     random = Random(f"{seed} settings")
     drawn_count = random.choice((3, 3, 3, 3, 3, 3, 5, 5, 1, 2, 4, 7))
     timeout_ms = random.choice((200, 500, 1_000, 2_000))
+    retention = Random(f"{seed} retention")
     return Settings(
         member_count=drawn_count if member_count is None else member_count,
         leader_heartbeat_timeout_ms=timeout_ms,
@@ -143,6 +144,9 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
         session_timeout_ms=5 * timeout_ms,
         segment_length_bytes=random.choice((64, 128)) << 10,
         file_sync_level=random.choice((1, 1, 2)),
+        keep_all=retention.random() < 0.4,
+        keep_snapshots=retention.choice((1, 1, 2)),
+        keep_log_bytes=retention.choice((0, 0, 40_000)),
     )
 
 

@@ -49,13 +49,13 @@ CHECKLIST: Final = {
 SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
 """For plants in snapshots."""
 
-QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot"}))
+QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind"}))
 """For plants in queries."""
 
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "query"}))
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 

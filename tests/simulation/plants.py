@@ -14,12 +14,18 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from . import consensus_plants, service_plants, snapshot_plants, storage_plants
+from . import consensus_plants, retention_plants, service_plants, snapshot_plants, storage_plants
 from .plant import CHECKLIST, Plant
 
 PLANTS: Final[tuple[Plant, ...]] = tuple(
     sorted(
-        (*consensus_plants.PLANTS, *storage_plants.PLANTS, *service_plants.PLANTS, *snapshot_plants.PLANTS),
+        (
+            *consensus_plants.PLANTS,
+            *storage_plants.PLANTS,
+            *service_plants.PLANTS,
+            *snapshot_plants.PLANTS,
+            *retention_plants.PLANTS,
+        ),
         key=lambda plant: plant.class_number,
     )
 )

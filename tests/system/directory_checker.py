@@ -144,18 +144,32 @@ def check_directory(directory: Path, *, stopped: bool = True, by_aeron: bool = F
 def log_end_position(directory: Path) -> int:
     """Find where the frames of the log end now, also of a member that is running."""
     archive = directory / "archive"
-    bases = sorted(int(name[2]) for name in map(_SEGMENT_NAME.fullmatch, _names(archive)) if name and name[1] == "0")
-    for base in reversed(bases):
-        data = (archive / f"0-{base}.rec").read_bytes()
-        offset = 0
-        while offset + 32 <= len(data):
-            (frame_length,) = struct.unpack_from("<i", data, offset)
-            if frame_length <= 0:
-                break
-            offset += -(-frame_length // 32) * 32
-        if offset:
-            return base + offset
+    found = [name for name in map(_SEGMENT_NAME.fullmatch, _names(archive)) if name]
+    for recording_id in sorted({int(name[1]) for name in found}, reverse=True):
+        bases = sorted(int(name[2]) for name in found if int(name[1]) == recording_id)
+        for base in reversed(bases):
+            end = _frames_end(archive / f"{recording_id}-{base}.rec")
+            if end:
+                return base + end
     return 0
+
+
+def _frames_end(path: Path) -> int:
+    """Find where the frames of a segment of the log end; 0 if it has none, or is of another stream."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0  # purged just now
+    offset = 0
+    while offset + 32 <= len(data):
+        frame_length, stream_id = (
+            struct.unpack_from("<i", data, offset)[0],
+            struct.unpack_from("<i", data, offset + 16)[0],
+        )
+        if frame_length <= 0 or stream_id != LOG_STREAM_ID:
+            break
+        offset += -(-frame_length // 32) * 32
+    return offset
 
 
 def _names(directory: Path) -> list[str]:
@@ -167,6 +181,7 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
     if (version, header_length, alignment) != (CATALOG_VERSION, 32, 64) or any(data[20:32]):
         faults.append(f"catalog header: version={version:#x} length={header_length} alignment={alignment}")
     recordings: list[RecordingView] = []
+    ids: list[int] = []
     offset = 32
     while offset + 32 <= len(data):
         length, state, checksum = _CATALOG_ENTRY.unpack_from(data, offset)
@@ -178,13 +193,15 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
         body = data[offset + 32 : offset + 32 + length]
         if checksum and checksum & 0xFFFF_FFFF != zlib.crc32(body):
             faults.append(f"catalog entry at {offset}: checksum={checksum} does not match")
-        if state != 1:
-            faults.append(f"catalog entry at {offset}: state={state}, expected VALID")
-        recordings.append(_read_descriptor(body, faults, is_checksummed=bool(checksum), stopped=stopped))
+        if state not in (1, 2):
+            faults.append(f"catalog entry at {offset}: state={state}, expected VALID or DELETED")
+        recording = _read_descriptor(body, faults, is_checksummed=bool(checksum), stopped=stopped and state == 1)
+        ids.append(recording.recording_id)
+        if state == 1:
+            recordings.append(recording)
         offset += 32 + length
     if any(data[offset:]):
         faults.append(f"catalog: bytes other than zero behind the last entry at {offset}")
-    ids = [recording.recording_id for recording in recordings]
     if ids != list(range(len(ids))) or next_recording_id != len(ids):
         faults.append(f"catalog: recording ids {ids}, next is {next_recording_id}")
     return recordings

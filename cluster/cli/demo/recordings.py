@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from archive.catalog import CATALOG_FILE_NAME, read_catalog
-from archive.descriptor import RecordingDescriptor
+from archive.descriptor import RecordingDescriptor, RecordingState
 from archive.file_system import OsFileSystem
 from archive.layout import clip
 from service_api.types import LOG_STREAM_ID
@@ -64,11 +64,15 @@ def find_log_recording(member_directory: Path) -> MemberRecording:
     for catalog in sorted(member_directory.rglob(CATALOG_FILE_NAME)):
         content = read_catalog(OsFileSystem(), catalog.parent)
         for entry in content.entries:
-            if entry.descriptor is not None and entry.descriptor.stream_id == LOG_STREAM_ID:
+            if entry.descriptor is not None and _is_log(entry.descriptor):
                 if entry.descriptor.stop_position is None:
                     raise DemoFailedError(f"log recording was not stopped: directory={catalog.parent}")
                 return MemberRecording(catalog.parent, entry.descriptor)
     raise DemoFailedError(f"no log recording found: directory={member_directory}")
+
+
+def _is_log(descriptor: RecordingDescriptor) -> bool:
+    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
 
 
 def are_identical(recordings: Sequence[MemberRecording]) -> bool:

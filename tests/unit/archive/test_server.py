@@ -240,7 +240,7 @@ async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> Non
     disk.remove(DIRECTORY / "0-65536.rec")
 
     with pytest.raises(
-        ArchiveError, match=r"behind the oldest segment.* asked=64 oldest_position=131072; copy"
+        ArchiveError, match=r"behind the oldest segment.* asked=64 oldest_position=131072; what"
     ) as caught:
         await ReplaySession(archive, 0, position=64, stop_position=640, sink=Sink()).run()
 
@@ -254,7 +254,7 @@ async def test_replay_from_before_the_start_says_where_the_archive_begins() -> N
         stream_id=100, session_id=7, start_position=640, channel="c", source_identity="s", preallocate=False
     )
 
-    with pytest.raises(ArchiveError, match=r"asked=320 oldest_position=640; copy a newer directory .* snapshot"):
+    with pytest.raises(ArchiveError, match=r"asked=320 oldest_position=640; .* only a snapshot has it"):
         ReplaySession(archive, 0, position=320, stop_position=None, sink=Sink())
 
 

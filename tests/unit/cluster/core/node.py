@@ -469,6 +469,10 @@ class Node:
     def _deliver_of(self, incarnation: int) -> Callable[[], None]:
         return lambda: self._deliver() if incarnation == self.incarnation else None
 
+    def _fetch_snapshot(self, effect: fx.FetchSnapshot) -> None:
+        """Nobody has a snapshot here."""
+        self.cluster.after(self.cluster.delay(), lambda: self.post(ev.SnapshotFetchFailed("there is none")))
+
     def _start_log_replication(self, effect: fx.StartLogReplication) -> None:
         incarnation, generation = self.incarnation, self._generation
         self._copy(effect, incarnation, generation)
@@ -623,5 +627,6 @@ _PERFORM: dict[type, Callable[[Node, fx.Effect], None]] = {
         "StartCatchupReplay": "_start_catchup_replay",
         "StopCatchupReplay": "_stop_catchup_replay",
         "CommitAdvanced": "_commit_advanced",
+        "FetchSnapshot": "_fetch_snapshot",
     }.items()
 }

@@ -123,7 +123,7 @@ class FakeParts:
     def open_publication(self, effect: object) -> None:
         self.journal.append(effect)
 
-    start_replication = accept_catchup = start_catchup_replay = open_publication
+    start_replication = accept_catchup = start_catchup_replay = fetch = open_publication
 
     def close_catchup(self) -> None:
         self.journal.append("close catchup")
@@ -132,6 +132,9 @@ class FakeParts:
         self.journal.append(("stop catchup", member_id))
 
     # ingress
+
+    async def install(self, effect: fx.InstallSnapshot) -> None:
+        self.journal.append(effect)
 
     def unbind_all(self) -> None:
         self.journal.append("unbind all")

@@ -18,6 +18,7 @@ from cluster.runtime.ingress import Ingress
 from cluster.runtime.log_control import LogControl
 from cluster.runtime.member_links import MemberLinks
 from cluster.runtime.queries import QueryDesk
+from cluster.runtime.snapshot_shipping import SnapshotFetcher
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import NodeTerminatedError, Role
@@ -62,6 +63,8 @@ class Rig:
             queries=cast(QueryDesk, parts),
             service=cast(ClusteredServiceAgent, parts),
             take_snapshot=lambda effect: parts.journal.append(effect),
+            purge_archive=lambda effect: parts.journal.append(effect),
+            fetcher=cast(SnapshotFetcher, parts),
             tasks=tasks,
         )
 

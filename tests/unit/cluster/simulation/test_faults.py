@@ -27,9 +27,11 @@ def nemesis_of(small: SmallCluster, *, without: frozenset[str] = frozenset()) ->
 
 
 @contextmanager
-def struck_by_hand(*, member_count: int = 3, seed: int = 1) -> Iterator[tuple[SmallCluster, Nemesis]]:
+def struck_by_hand(
+    *, member_count: int = 3, seed: int = 1, keep_all: bool = True
+) -> Iterator[tuple[SmallCluster, Nemesis]]:
     """A cluster with 12 KiB of log at rest, and a nemesis that strikes only when a test tells it to."""
-    with small_cluster(seed, replace(QUICK, member_count=member_count)) as small:
+    with small_cluster(seed, replace(QUICK, member_count=member_count, keep_all=keep_all)) as small:
         small.start()
         small.send(12, length=1_000)
         yield small, nemesis_of(small, without=NOTHING)
@@ -55,7 +57,7 @@ def recover(small: SmallCluster, nemesis: Nemesis) -> list[Member]:
 
 @pytest.mark.parametrize("name", KIND_OF)
 def test_each_kind_can_strike_and_a_cluster_survives_it(name: str) -> None:
-    with struck_by_hand() as (small, nemesis):
+    with struck_by_hand(keep_all=name != "leave_behind") as (small, nemesis):
         assert any(strike(nemesis, KIND_OF[name], seed=seed) for seed in range(30))
         small.cluster.run_for(2 * UNIT_NS)
         recover(small, nemesis)

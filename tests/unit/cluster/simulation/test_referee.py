@@ -11,6 +11,7 @@ import pytest
 
 from cluster.messages.consensus import AppendPosition, RequestVote, Vote
 from cluster.simulation.cluster import DIRECTORY, Member
+from cluster.simulation.kept_log import KeptLog
 from cluster.simulation.referee import Referee, RuleBroken, expect
 from service_api import ClientSession
 from service_api.types import TermId
@@ -186,6 +187,29 @@ def test_a_member_that_cuts_what_it_held_and_is_committed_is_told(small: SmallCl
 
     with pytest.raises(RuleBroken, match="what is committed and was held stays on that disk"):
         look(small, small.follower)
+
+
+RULE_OF_SEGMENTS = "a segment goes when the catalog knows, durably, that the log begins behind it"
+
+
+def test_a_segment_that_goes_before_the_catalog_knows_is_told(small: SmallCluster) -> None:
+    follower = small.follower
+    path = DIRECTORY / "archive" / "0-0.rec"
+
+    follower.machine.disk.remove(path)
+
+    with pytest.raises(RuleBroken, match=RULE_OF_SEGMENTS):
+        look(small, follower)
+
+
+def test_a_log_that_begins_above_0_without_a_snapshot_is_told(small: SmallCluster) -> None:
+    follower = small.follower
+    small.referee._kept_logs[follower.member_id] = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
+
+    with pytest.raises(
+        RuleBroken, match="where the log does not begin at 0, a complete snapshot stands in for what is missing"
+    ):
+        small.referee._expect_kept(follower, len(small.referee.committed))
 
 
 def test_a_member_that_starts_without_what_it_held_is_told_unless_its_disk_is_another(small: SmallCluster) -> None:

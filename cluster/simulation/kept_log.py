@@ -1,0 +1,91 @@
+"""Where a member's log begins, and what stands in for what is not there, as a power loss right now would leave them.
+
+The referee believes no member: which recording the log is and which snapshots are complete is read from the recording
+log, where each begins and ends from the catalog, both as they are durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from archive import RecordingDescriptor, RecordingState
+from archive.catalog import CATALOG_FILE_NAME, parse_catalog
+from archive.memory_file_system import MemoryFileSystem
+from service_api import ClusterError
+from service_api.types import LOG_STREAM_ID
+
+from ..core.recording_log import RecordingLog
+from ..core.snapshot import SERVICE_COUNT
+from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
+from .cluster import DIRECTORY
+
+_CATALOG_LIMIT_BYTES: Final = 256 << 10
+
+
+@dataclass(slots=True, frozen=True)
+class KeptLog:
+    """Which recording is the log of a member, and where it begins."""
+
+    recording_id: int = 0
+    start_position: int = 0
+
+
+def read_kept_log(disk: MemoryFileSystem) -> KeptLog | None:
+    """Read it from a disk; None where there is none, or a file is being written just now."""
+    found = _read(disk)
+    if found is None:
+        return None
+    recording_log, descriptors = found
+    last = recording_log.last_term()
+    if last is not None:
+        log = descriptors.get(last.recording_id)
+    else:
+        logs = [found for found in descriptors.values() if found.stream_id == LOG_STREAM_ID]
+        log = next((found for found in logs if found.start_position == 0), None)
+    return None if log is None else KeptLog(log.recording_id, log.start_position)
+
+
+def complete_snapshot_positions(disk: MemoryFileSystem) -> list[int]:
+    """Find the snapshots that a start could load: named by the recording log, every recording stopped and whole."""
+    found = _read(disk)
+    if found is None:
+        return []
+    recording_log, descriptors = found
+    return [
+        entries[0].log_position
+        for entries in recording_log.complete_snapshots(SERVICE_COUNT)
+        if all(_is_whole(disk, descriptors.get(entry.recording_id)) for entry in entries)
+    ]
+
+
+def _read(disk: MemoryFileSystem) -> tuple[RecordingLog, dict[int, RecordingDescriptor]] | None:
+    try:
+        recording_log = RecordingLog.parse(
+            disk.durable_read(DIRECTORY / "cluster" / RECORDING_LOG_FILE_NAME, 1 << 30, 0)
+        )
+        catalog = parse_catalog(disk.durable_read(DIRECTORY / "archive" / CATALOG_FILE_NAME, _CATALOG_LIMIT_BYTES, 0))
+    except ClusterError:
+        return None
+    descriptors: dict[int, RecordingDescriptor] = {}
+    for entry in catalog.entries:
+        descriptor = entry.descriptor
+        if descriptor is not None and entry.problem is None and descriptor.state is RecordingState.VALID:
+            descriptors[descriptor.recording_id] = descriptor
+    return recording_log, descriptors
+
+
+def _is_whole(disk: MemoryFileSystem, descriptor: RecordingDescriptor | None) -> bool:
+    """Whether a recording is stopped, and every byte of it is there as the member itself reads it."""
+    if descriptor is None or descriptor.stop_position is None:
+        return False
+    position = descriptor.start_position
+    while position < descriptor.stop_position:
+        base = descriptor.segment_base_position(position)
+        length = min(descriptor.stop_position, base + descriptor.segment_file_length) - position
+        path = DIRECTORY / "archive" / descriptor.segment_file_name(base)
+        durable = disk.durable_read(path, length, position - base)
+        if len(durable) < length or durable != disk.visible_read(path, length, position - base):
+            return False
+        position += length
+    return True
