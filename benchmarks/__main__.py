@@ -16,8 +16,10 @@ from .report import Report, first_leaf, print_table, write_json
 from .scenarios import client as client_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
+from .scenarios import snapshot as snapshot_scenario
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.snapshot import SnapshotParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
 
@@ -106,6 +108,31 @@ def failover(
     )
     report = failover_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"failover: {members} members, {runs} of each kind, file sync level {file_sync_level}")
+
+
+@app.command()
+def snapshot(
+    state_mib: Annotated[int, typer.Option(help="State of the service, in MiB.")] = 100,
+    runs: Annotated[int, typer.Option(help="Snapshots, one after another.")] = 5,
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 1_000.0,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A cluster with much state takes snapshots under load: how long ingress, replies and the loops stand still."""
+    parameters = SnapshotParameters(
+        state_mib=state_mib,
+        runs=runs,
+        members=members,
+        rate=rate,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = snapshot_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"snapshot: {members} members, {state_mib} MiB of state, file sync level {file_sync_level}")
 
 
 def main() -> None:

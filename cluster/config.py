@@ -51,7 +51,13 @@ class NodeConfig(BaseSettings):
     member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
     members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
     directory: Annotated[Location, Field(description="where this member's files lie; one directory per member")]
-    service: Annotated[Text, Field(pattern=r"^[\w.]+:\w+$", description="the service to run, as module:Class")]
+    service: Annotated[
+        Text,
+        Field(
+            pattern=r"^[\w.]+:\w+(,[\w.]+:\w+){0,9}$",
+            description="the service to run, as module:Class; up to ten with commas, with ids from 0 on",
+        ),
+    ]
     service_dir: Annotated[Location, Field(description="put on the import path before the service is loaded")] = Path(
         "."
     )
@@ -89,6 +95,10 @@ class NodeConfig(BaseSettings):
     leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    service_queue_limit_bytes: Annotated[
+        SizeBytes,
+        Field(gt=0, description="most bytes a service may have offered and not delivered; the same on every member"),
+    ] = 64 << 20
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
 
     keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
@@ -118,6 +128,11 @@ class NodeConfig(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read arguments only, so that making a config has no hidden inputs."""
         return (init_settings,)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Each service as module:Class, by service id."""
+        return tuple(self.service.split(","))
 
     @property
     def me(self) -> MemberEndpoints:

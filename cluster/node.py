@@ -11,7 +11,7 @@ import contextlib
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -43,7 +43,7 @@ from .core.log_buffer import LogBuffer
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
 from .core.retention import RetentionPolicy, needed_log_position
-from .core.snapshot import SERVICE_COUNT
+from .core.service_messages import SERVICE_LIMIT
 from .operations import Operation, OperationProgress, OperationRequest, Step
 from .plugin_loading import load_authenticator, load_authorisation
 from .runtime.activities import ActivityScope
@@ -93,11 +93,11 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
         ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
         ClusterError: the directory is in use or damaged, the disk failed, or an invariant broke.
     """
-    make_service = load_service_class(config.service, config.service_dir)
+    service_classes = [load_service_class(name, config.service_dir) for name in config.services]
     stop = _StopRequest()
     end = NodeEnd.SNAPSHOT_INSTALLED
     while end is NodeEnd.SNAPSHOT_INSTALLED and not stop.is_asked:
-        async with Node.open(config, make_service()) as node:
+        async with Node.open(config, *(make_service() for make_service in service_classes)) as node:
             end = await _run_until_end(node, stop, log_tap)
 
 
@@ -143,12 +143,12 @@ class _StopRequest:
 
 
 class Node:
-    """One member: its files, its links, its consensus module and its service."""
+    """One member: its files, its links, its consensus module and its services."""
 
     def __init__(
         self,
         config: NodeConfig,
-        service: ClusteredService,
+        services: Sequence[ClusteredService],
         archive: Archive,
         recording: Recording,
         files: _Files,
@@ -162,7 +162,7 @@ class Node:
         self._files = files
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
-        ctx = _make_context(config, files, recording, host)
+        ctx = _make_context(config, files, recording, host, service_count=len(services))
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
@@ -171,11 +171,11 @@ class Node:
         )
         self._ingress = Ingress(self.agent)
         self.service_agent = ClusteredServiceAgent(
-            with_stop_watches(service, self.stalls),
+            [with_stop_watches(service, self.stalls) for service in services],
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
             time_unit=ctx.config.time_unit,
-            max_payload_length=min(16 << 20, config.term_length_bytes // 8) - 32,
+            max_payload_length=min(16 << 20, ctx.config.term_length_bytes // 8) - 32,
         )
         self._adapter = BoundedLogAdapter(
             ctx.log_buffer,
@@ -207,13 +207,18 @@ class Node:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, config: NodeConfig, service: ClusteredService, *, host: Host | None = None
+        cls, config: NodeConfig, *services: ClusteredService, host: Host | None = None
     ) -> AsyncIterator[Node]:
         """Lock the directory, open and repair the files, and close them again at the end.
 
+        The services, one to ten, have ids in this order, from 0 on.
+
         Raises:
+            ConfigurationError: no services, or too many, or not as many as the newest snapshot has.
             ClusterError: the directory is in use, or a file in it cannot be used.
         """
+        if not 1 <= len(services) <= SERVICE_LIMIT:
+            raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
         host = Host.of_operating_system() if host is None else host
         with _open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await Archive.launch(
@@ -234,9 +239,9 @@ class Node:
             try:
                 recording = await _open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
-                recovered = await load_snapshots(archive, files.recording_log, recording)
-                await remove_leftovers(archive, files.recording_log, recording)
-                yield cls(config, service, archive, recording, files, host, recovered)
+                recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
+                await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
+                yield cls(config, services, archive, recording, files, host, recovered)
             finally:
                 await archive.aclose()
 
@@ -279,7 +284,7 @@ class Node:
         self.module.snapshots.restore(recovered.module, recovered.clients, timestamp)
         self.service_agent.restore(
             recovered.clients,
-            recovered.image,
+            recovered.images,
             closing=[s.cluster_session_id for s in recovered.module.sessions if s.close_reason is not None],
             replies=recovered.replies,
             log_position=position,
@@ -456,7 +461,7 @@ class Node:
             monotonic_ns=self._clock.monotonic_ns,
             on_failed=self.agent.terminate,
         )
-        position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=SERVICE_COUNT)
+        position = needed_log_position(ctx.recording_log, ctx.config.retention, service_count=ctx.config.service_count)
         retention.purge(PurgeArchive((), position))
         return retention
 
@@ -574,7 +579,9 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     return recording
 
 
-def _make_context(config: NodeConfig, files: _Files, recording: Recording, host: Host) -> ConsensusContext:
+def _make_context(
+    config: NodeConfig, files: _Files, recording: Recording, host: Host, *, service_count: int
+) -> ConsensusContext:
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()
     retained_bytes = config.ingress_window_bytes
@@ -590,6 +597,8 @@ def _make_context(config: NodeConfig, files: _Files, recording: Recording, host:
             leader_heartbeat_interval_ns=config.leader_heartbeat_interval_ms * _NS_PER_MS,
             session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
             session_limit=config.session_limit,
+            service_count=service_count,
+            service_queue_limit_bytes=config.service_queue_limit_bytes,
             initial_term_id=recording.descriptor.initial_term_id,
             term_length_bytes=recording.descriptor.term_buffer_length,
             mtu_length_bytes=recording.descriptor.mtu_length,
@@ -637,6 +646,9 @@ class _ModuleRequests:
 
     def close_session(self, session_id: ClusterSessionId) -> None:
         self._module.on_service_close_session(session_id)
+
+    def offer(self, service_id: int, payload: bytes) -> None:
+        self._module.service_messages.offer(service_id, payload)
 
 
 class _ArchiveLogReader:

@@ -12,6 +12,10 @@ from .types import ClusterSessionId, MemberId, Role, TimeUnit
 class Cluster(Protocol):
     """The cluster as one service sees it, at the log position of the callback that runs.
 
+    What sends something, `offer`, `schedule_timer`, `cancel_timer`, `close_client_session` and what a `ClientSession`
+    offers, is legal in log-ordered callbacks only: `on_session_*`, `on_service_message`, `on_timer_event` and
+    `on_new_leadership_term_event`. Anywhere else members would differ, so it raises at once.
+
     Source: Aeron `Cluster`.
     """
 
@@ -39,14 +43,44 @@ class Cluster(Protocol):
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open client sessions by id, in ascending order of id; the same on every member."""
 
+    def close_client_session(self, session_id: ClusterSessionId) -> bool:
+        """Ask for a client session to be closed, as `ClientSession.close` does; False if there is no such session.
+
+        Raises:
+            LocalProtocolError: the call is not legal in this callback.
+        """
+
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         """Ask for `on_timer_event(correlation_id)` once cluster time reaches `deadline`, in `time_unit`.
 
-        The same id again moves the deadline; a deadline in the past fires at once. Only legal in log-ordered callbacks.
+        The same id again moves the deadline; a deadline in the past fires at once. An event that is in the log already
+        still comes, and takes the timer of that id along. Every service of a node has ids of its own: any 64-bit number
+        where there is one service, 0 to 2^56 - 1 where there are several.
+
+        Raises:
+            LocalProtocolError: the id or the deadline is out of range, or the call is not legal in this callback.
         """
 
     def cancel_timer(self, correlation_id: int) -> bool:
-        """Drop a timer; False if there is none. An event already in the log still comes."""
+        """Drop a timer; False if there is none. An event already in the log still comes.
+
+        Raises:
+            LocalProtocolError: the id is out of range, or the call is not legal in this callback.
+        """
+
+    def offer(self, payload: bytes | bytearray | memoryview) -> None:
+        """Send a message through the log to every service of the cluster's members: `on_service_message` follows.
+
+        Offer on every member, whatever its role: all of them keep the message, one of them appends it, and it is
+        delivered once, after every message that this service offered before, also when leaders fail and members start
+        again. So what is offered must depend on replicated state alone.
+
+        Raises:
+            BackPressureError: so much of this service is offered and not delivered that there is no room, by the
+                setting `service_queue_limit_bytes`; raised at the same position on every member.
+            LocalProtocolError: the payload is larger than the log's largest message, or the call is not legal in this
+                callback.
+        """
 
 
 class SnapshotImage(Protocol):

@@ -23,6 +23,7 @@ PLAIN_CALLBACKS: Final = (
     "on_session_message",
     "on_request",
     "on_session_close",
+    "on_service_message",
     "on_timer_event",
     "on_query",
     "on_role_change",
@@ -82,6 +83,13 @@ class ClusteredService(ABC):
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """A client session was closed at this log position."""
 
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """A committed message that a service of the cluster offered with `Cluster.offer`.
+
+        Every service of every member is given it, the one that offered it too; `service_id` says which one that was: 0
+        where a node runs one service. `payload` is a read-only view of the log itself: copy what outlives the call.
+        """
+
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """A timer of this service fired, at the same log position on every member."""
 
@@ -97,6 +105,11 @@ class ClusteredService(ABC):
                 return str(self.balances[bytes(payload)]).encode()
         """
         raise LocalProtocolError(f"service takes no queries: service={type(self).__qualname__}")
+
+    @property
+    def takes_queries(self) -> bool:
+        """Whether there is an `on_query`; a service that wraps another answers for that one."""
+        return type(self).on_query is not ClusteredService.on_query
 
     def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
         """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces.

@@ -20,7 +20,7 @@ class ClientSession(Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether this service has asked for the session to be closed."""
+        """Whether a service of this node has asked for the session to be closed."""
 
     def offer(self, payload: bytes | bytearray | memoryview) -> bool:
         """Send a message to the client. At most once: a new leader does not send it again.
@@ -29,8 +29,13 @@ class ClientSession(Protocol):
         as well, so that services need no role checks. False: the session is closing.
 
         Raises:
-            LocalProtocolError: the payload is larger than the log's largest message (the caller's fault).
+            LocalProtocolError: the payload is larger than the log's largest message, or the call is not legal in this
+                callback (the caller's fault).
         """
 
     def close(self) -> None:
-        """Ask for the session to be closed: `on_session_close` follows in log order."""
+        """Ask for the session to be closed: `on_session_close` follows in log order.
+
+        Raises:
+            LocalProtocolError: the call is not legal in this callback.
+        """

@@ -1,7 +1,7 @@
 """Runs a service in this process, without a cluster: the reference that a cluster's replies are held against.
 
 It is the whole contract of the log in a few lines: one order of messages, one reply list per session. Timers
-are not offered, since nothing here has a clock.
+and messages of services are refused, since nothing here has a clock or a log.
 """
 
 from __future__ import annotations
@@ -66,6 +66,18 @@ class InMemoryCluster:
     def cancel_timer(self, correlation_id: int) -> bool:
         """There is never one to cancel."""
         return False
+
+    def close_client_session(self, session_id: ClusterSessionId) -> bool:
+        """Let a session take no more replies."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return False
+        session.close()
+        return True
+
+    def offer(self, payload: bytes | bytearray | memoryview) -> None:
+        """Refuse: where a message of a service comes in the order of the others, only a log can say."""
+        raise LocalProtocolError(f"no messages of services in a single-process run: length={len(payload)}")
 
 
 @dataclass(slots=True)

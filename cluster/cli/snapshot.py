@@ -27,7 +27,6 @@ from service_api import ClusterError, ConfigurationError
 from service_api.types import RecordingId
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
-from ..core.snapshot import SERVICE_COUNT
 from ..operations import Operation, OperationProgress, run_operation
 from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError, try_flock
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
@@ -100,7 +99,7 @@ def verify(directory: DirectoryArgument) -> None:
     files = _MemberFiles(directory)
     log = files.recording_log
     sets = []
-    while found := log.latest_snapshots(SERVICE_COUNT):
+    while found := log.newest_set():
         sets.append(found)
         log.invalidate_latest_snapshot()  # in memory: it makes way for the one before it
     has_failed = False
@@ -130,7 +129,7 @@ def invalidate(directory: DirectoryArgument) -> None:
             raise DirectoryInUseError(cluster_directory, None)
         file = RecordingLogFile.open(cluster_directory, file_sync_level=2)
         try:
-            newest = file.recording_log.latest_snapshots(SERVICE_COUNT)
+            newest = file.recording_log.newest_set()
             if not newest:
                 raise ConfigurationError(f"no valid snapshot: directory={directory}")
             file.recording_log.invalidate_latest_snapshot()
@@ -187,7 +186,7 @@ async def _take(endpoints: dict[int, str], timeout_s: float) -> OperationProgres
 
 async def _read_to_the_end(files: _MemberFiles, entries: tuple[RecordingLogEntry, ...]) -> int:
     recovered = await read_snapshots(files, entries)
-    return len([None async for _ in recovered.image])
+    return sum([1 for image in recovered.images async for _ in image])
 
 
 def _rows(files: _MemberFiles) -> Iterator[SnapshotRow]:

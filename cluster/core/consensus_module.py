@@ -40,6 +40,7 @@ from .follower import FollowerTerm
 from .leader import LeaderTerm
 from .reason import Reason
 from .reason import ReasonKind as K
+from .service_messages import ServiceMessages
 from .sessions import SessionManager
 from .snapshot import SnapshotControl
 from .timers import TimerService
@@ -69,7 +70,8 @@ class ConsensusModule:
         self.ctx = ctx
         self.sessions = SessionManager(ctx)
         self.timers = TimerService()
-        self.snapshots = SnapshotControl(ctx, self.sessions, self.timers)
+        self.service_messages = ServiceMessages(ctx)
+        self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
@@ -179,6 +181,10 @@ class ConsensusModule:
         """A session was closed."""
         self.sessions.on_replay_session_close(event)
 
+    def on_replay_service_message(self, session_id: ClusterSessionId, payload: bytes | memoryview) -> int | None:
+        """A message of a service. Gives the id of that service; None if no service may be given the message."""
+        return self.service_messages.on_replay_service_message(session_id, payload)
+
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
         self.timers.on_fired(event.correlation_id)
@@ -199,6 +205,7 @@ class ConsensusModule:
         self.ctx.leader_member_id = None
         self.sessions.roll_back()
         self.timers.rearm()
+        self.service_messages.roll_back()
         self.snapshots.roll_back()
         self.last_election = LastElection(reason, self.ctx.now_ns)
         self.election = Election(self.ctx, is_node_startup=is_node_startup, reason=reason)
@@ -215,7 +222,7 @@ class ConsensusModule:
         self.last_election.closed_ns = ctx.now_ns
         self.last_election.leadership_term_id = ctx.leadership_term_id
         if ctx.role is Role.LEADER:
-            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self._last_activity_ns)
+            self.leader = LeaderTerm(ctx, self.sessions, self.timers, self.service_messages, self._last_activity_ns)
             self.leader.poll()
         else:
             self.follower = FollowerTerm(ctx)

@@ -39,6 +39,9 @@ class ConsensusConfig:
     leader_heartbeat_interval_ns: int
     session_timeout_ns: int
     session_limit: int
+    service_count: int = 1
+    service_queue_limit_bytes: int = 64 << 20
+    """What one service may have offered and not delivered; the same on every member."""
     initial_term_id: int = 0
     term_length_bytes: int
     mtu_length_bytes: int

@@ -15,6 +15,7 @@ from service_api import Role
 from service_api.types import MemberId, RecordingId
 from service_api.wire.message import Message
 
+from ..messages.snapshot import ModuleMessage
 from .election_state import ElectionState
 from .reason import Reason
 
@@ -175,7 +176,7 @@ class TakeSnapshot:
     leadership_term_id: int
     timestamp: int
     service_messages: tuple[Message, ...]
-    module_messages: tuple[Message, ...]
+    module_messages: tuple[ModuleMessage, ...]
 
 
 @dataclass(slots=True)
@@ -294,6 +295,14 @@ class SessionChanged:
     reason: str
 
 
+@dataclass(slots=True)
+class ServiceDiverged:
+    """The log delivered another message of a service than this member's service had offered: one log line."""
+
+    service_id: int
+    detail: str
+
+
 Effect = (
     SendToMember
     | SendToClient
@@ -328,5 +337,6 @@ Effect = (
     | LeaderRefused
     | ElectionClosed
     | SessionChanged
+    | ServiceDiverged
 )
 """Everything the core can ask for."""

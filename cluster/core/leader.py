@@ -20,6 +20,7 @@ from .log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
 from .reason import ReasonKind as K
+from .service_messages import ServiceMessages
 from .sessions import SessionManager
 from .timers import TimerService
 
@@ -38,11 +39,13 @@ class LeaderTerm:
         ctx: ConsensusContext,
         sessions: SessionManager,
         timers: TimerService,
+        service_messages: ServiceMessages,
         last_activity_ns: Callable[[int], int | None],
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
         self._timers = timers
+        self._service_messages = service_messages
         self._last_activity_ns = last_activity_ns
         self.reads = LeaderReads(ctx)
         self._next_heartbeat_ns = ctx.now_ns
@@ -70,6 +73,7 @@ class LeaderTerm:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         self._fire_timers()
+        self._service_messages.append(self.publisher)
         self.reads.poll()
         if ctx.now_ns >= self._next_session_check_ns:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
@@ -87,6 +91,8 @@ class LeaderTerm:
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
+        if self._service_messages.is_due:
+            return ctx.now_ns
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         timer = self._timers.next_deadline()
         if timer is None:

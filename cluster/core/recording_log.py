@@ -240,6 +240,23 @@ class RecordingLog:
         sets = self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
         return sets[-1] if sets else ()
 
+    def newest_set(self) -> tuple[RecordingLogEntry, ...]:
+        """Find the newest valid set, of however many services: the module's snapshot first; empty if there is none."""
+        service_count = self.latest_service_count()
+        return () if service_count is None else self.latest_snapshots(service_count)
+
+    def latest_service_count(self) -> int | None:
+        """Count the services of the newest valid snapshot of the module, which completes a set; None if there is none.
+
+        A set holds services 0 to n - 1.
+        """
+        module = self.latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+        if module is None:
+            return None
+        key = _set_key(module)
+        services = {entry.service_id for entry in self._entries if entry.is_valid_snapshot and _set_key(entry) == key}
+        return next(count for count in range(len(services) + 1) if count not in services)
+
     def complete_snapshots(self, service_count: int) -> list[tuple[RecordingLogEntry, ...]]:
         """Find every valid, complete set, oldest first; each is the module's entry and then the services'."""
         return self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")

@@ -19,7 +19,6 @@ from typing import Final
 from service_api import CloseReason, RemoteProtocolError
 from service_api.types import CorrelationId, TermId
 from service_api.wire.message import Message
-from service_api.wire.session import SessionMessageHeader
 
 from ..messages import snapshot as wire
 from ..messages.log import CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest
@@ -29,18 +28,13 @@ from .events import SnapshotFailed, SnapshotRequested, SnapshotTaken
 from .log_publisher import LogPublisher
 from .recording_log import CONSENSUS_MODULE_SERVICE_ID
 from .retention import drop_old_snapshots, needed_log_position
+from .service_messages import ServiceMessages, TrackerState, read_trackers
 from .session_state import SessionState
 from .sessions import ClusterSession, SessionManager
 from .timers import TimerService
 
-SERVICE_COUNT: Final = 1
-"""Services of a node."""
-
 _REQUEST_LIMIT: Final = 64
 """Requests that may wait for one snapshot; more are refused, and whoever asks may ask again."""
-
-_FIRST_SERVICE_SESSION_ID: Final = -(1 << 63)
-"""What the session ids of service 0's messages count up from. Source: aeron.md §3.8."""
 
 
 @dataclass(slots=True)
@@ -61,15 +55,24 @@ class ModuleSnapshot:
     next_session_id: int
     sessions: tuple[wire.ClusterSession, ...]
     timers: tuple[wire.Timer, ...]
+    trackers: tuple[TrackerState, ...] = ()
+    """What each service has offered and the log does not hold yet."""
 
 
 class SnapshotControl:
     """Takes snapshots of one member: asks for them as leader, and records where they are."""
 
-    def __init__(self, ctx: ConsensusContext, sessions: SessionManager, timers: TimerService) -> None:
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        sessions: SessionManager,
+        timers: TimerService,
+        service_messages: ServiceMessages,
+    ) -> None:
         self._ctx = ctx
         self._sessions = sessions
         self._timers = timers
+        self._service_messages = service_messages
         self._appended_position: int | None = None
         """Leader: the end of the SNAPSHOT action that is in the log, while its snapshot is not recorded here."""
         self._request_ids: list[int] = []
@@ -118,7 +121,7 @@ class SnapshotControl:
         """A cluster action is delivered. True if delivery has to stand still here until a snapshot is recorded."""
         if event.action is not ClusterAction.SNAPSHOT or event.flags not in (None, CLUSTER_ACTION_FLAGS_DEFAULT):
             return False
-        newest = self._ctx.recording_log.latest_snapshots(SERVICE_COUNT)
+        newest = self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
         if newest and newest[0].log_position >= end_position:
             return False
         self._action = _Action(end_position, event.leadership_term_id, event.timestamp)
@@ -127,7 +130,7 @@ class SnapshotControl:
                 end_position,
                 event.leadership_term_id,
                 event.timestamp,
-                tuple(self._service_messages(self._action)),
+                tuple(self._container_messages(self._action)),
                 tuple(self._module_messages(self._action)),
             )
         )
@@ -158,9 +161,9 @@ class SnapshotControl:
                 service_id=service_id,
             )
         policy = ctx.config.retention
-        unnamed_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=SERVICE_COUNT)
+        unnamed_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=ctx.config.service_count)
         ctx.emit(fx.PersistRecordingLog())
-        needed_position = needed_log_position(ctx.recording_log, policy, service_count=SERVICE_COUNT)
+        needed_position = needed_log_position(ctx.recording_log, policy, service_count=ctx.config.service_count)
         if unnamed_ids or needed_position:
             ctx.emit(fx.PurgeArchive(unnamed_ids, needed_position))
         self._finish(action, action.log_position, "snapshot taken")
@@ -186,7 +189,7 @@ class SnapshotControl:
 
     # --- what is in it
 
-    def _service_messages(self, action: _Action) -> Iterable[Message]:
+    def _container_messages(self, action: _Action) -> Iterable[Message]:
         yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
         for session in self._open_sessions(action):
             yield wire.ClientSession(
@@ -197,13 +200,17 @@ class SnapshotControl:
             )
         yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
 
-    def _module_messages(self, action: _Action) -> Iterable[Message]:
+    def _module_messages(self, action: _Action) -> Iterable[wire.ModuleMessage]:
+        # All but the first field tell of service 0 what its tracker tells again.
+        trackers = [*self._service_messages.snapshot_messages()]
+        first = trackers[0]
+        assert isinstance(first, wire.PendingMessageTracker)
         yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
         yield wire.ConsensusModule(
             next_session_id=self._sessions.next_committed_session_id,
-            next_service_session_id=_FIRST_SERVICE_SESSION_ID + 1,
-            log_service_session_id=_FIRST_SERVICE_SESSION_ID,
-            pending_message_capacity=0,
+            next_service_session_id=first.next_service_session_id,
+            log_service_session_id=first.log_service_session_id,
+            pending_message_capacity=first.pending_message_capacity,
         )
         for session in self._open_sessions(action):
             # A close for another reason is the leader's alone until it is delivered.
@@ -219,12 +226,7 @@ class SnapshotControl:
             )
         for correlation_id, deadline in self._timers.pending():
             yield wire.Timer(correlation_id=CorrelationId(correlation_id), deadline=deadline)
-        yield wire.PendingMessageTracker(
-            next_service_session_id=_FIRST_SERVICE_SESSION_ID + 1,
-            log_service_session_id=_FIRST_SERVICE_SESSION_ID,
-            pending_message_capacity=0,
-            service_id=0,
-        )
+        yield from trackers
         yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
 
     def _open_sessions(self, action: _Action) -> list[ClusterSession]:
@@ -270,9 +272,10 @@ class SnapshotControl:
         self._sessions.restore(sessions, next_session_id=snapshot.next_session_id)
         for timer in snapshot.timers:
             self._timers.schedule(timer.correlation_id, timer.deadline)
+        self._service_messages.restore(snapshot.trackers)
 
 
-def decode_module_snapshot(messages: Sequence[Message]) -> ModuleSnapshot:
+def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnapshot:
     """Read the messages of a consensus module's snapshot, from its first marker to its last.
 
     Raises:
@@ -284,7 +287,8 @@ def decode_module_snapshot(messages: Sequence[Message]) -> ModuleSnapshot:
     end = expect_marker(messages[-1], wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
     if (begin.log_position, begin.leadership_term_id) != (end.log_position, end.leadership_term_id):
         raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
-    modules, sessions, timers = [], [], []
+    modules: list[wire.ConsensusModule] = []
+    sessions, timers, trackers = [], [], []
     for message in messages[1:-1]:
         match message:
             case wire.ConsensusModule():
@@ -293,10 +297,10 @@ def decode_module_snapshot(messages: Sequence[Message]) -> ModuleSnapshot:
                 sessions.append(message)
             case wire.Timer():
                 timers.append(message)
-            case wire.PendingMessageTracker() | wire.ClusterMembers():
+            case wire.PendingMessageTracker() | wire.PendingMessage():
+                trackers.append(message)
+            case wire.ClusterMembers():
                 pass
-            case SessionMessageHeader():
-                raise RemoteProtocolError("it holds messages of services that are not in the log yet")
             case _:
                 raise RemoteProtocolError(f"message unexpected: {type(message).__name__}")
     if len(modules) != 1:
@@ -307,10 +311,11 @@ def decode_module_snapshot(messages: Sequence[Message]) -> ModuleSnapshot:
         next_session_id=modules[0].next_session_id,
         sessions=tuple(sessions),
         timers=tuple(timers),
+        trackers=read_trackers(modules[0], trackers),
     )
 
 
-def expect_marker(message: Message | None, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+def expect_marker(message: wire.ModuleMessage | None, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
     """Give the marker that this message must be.
 
     Raises:

@@ -11,8 +11,62 @@ Source: aeron.md §3.9.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from typing import Final
 
-_COMPACT_FACTOR = 4
+from service_api import LocalProtocolError
+
+_COMPACT_FACTOR: Final = 4
+_SERVICE_ID_SHIFT: Final = 56
+_SHARED_ID_MAX: Final = (1 << _SERVICE_ID_SHIFT) - 1
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class TimerIds:
+    """The ids that the timers of several services have in the log, where there is room for one number only.
+
+    A node with one service uses that service's own ids. With several, the highest byte is the service's id.
+    """
+
+    __slots__ = ("_service_count",)
+
+    def __init__(self, service_count: int) -> None:
+        self._service_count = service_count
+
+    def encode(self, service_id: int, correlation_id: int) -> int:
+        """Give a timer's id in the log.
+
+        Raises:
+            LocalProtocolError: there is no room for the service's own id.
+        """
+        if self._service_count == 1:
+            if not _INT64_MIN <= correlation_id <= _INT64_MAX:
+                raise LocalProtocolError(
+                    f"timer id out of range: correlation_id={correlation_id} expected={_INT64_MIN}..{_INT64_MAX}"
+                )
+            return correlation_id
+        if not 0 <= correlation_id <= _SHARED_ID_MAX:
+            raise LocalProtocolError(
+                f"timer id out of range: correlation_id={correlation_id} expected=0..{_SHARED_ID_MAX} "
+                f"in a node of {self._service_count} services"
+            )
+        return service_id << _SERVICE_ID_SHIFT | correlation_id
+
+    def decode(self, log_id: int) -> tuple[int, int]:
+        """Tell which service a timer belongs to, and its id there."""
+        if self._service_count == 1:
+            return 0, log_id
+        return log_id >> _SERVICE_ID_SHIFT, log_id & _SHARED_ID_MAX
+
+
+def check_deadline(deadline: int) -> None:
+    """Refuse a deadline that no log entry and no snapshot can hold.
+
+    Raises:
+        LocalProtocolError: it is no 64-bit number.
+    """
+    if not _INT64_MIN <= deadline <= _INT64_MAX:
+        raise LocalProtocolError(f"deadline out of range: deadline={deadline} expected={_INT64_MIN}..{_INT64_MAX}")
 
 
 class TimerService:

@@ -10,10 +10,11 @@ Source: Aeron `ConsensusModuleSnapshotTaker` and `ServiceSnapshotTaker`; schema 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
-from service_api.types import CloseReason, TimeUnit
+from service_api.types import NULL_TERM_ID, CloseReason, TimeUnit
 from service_api.wire.fields import (
     INT64_NULL,
     Capacity,
@@ -30,13 +31,17 @@ from service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
-from service_api.wire.message import ClusterMessage, Registry, registry_of
-from service_api.wire.session import SessionMessageHeader
+from service_api.wire.message import ClusterMessage, Message, Registry, registry_of
+from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
+from .log import encode_session_message
 from .replies import KeptReply, SessionRequests
 
 CONSENSUS_MODULE_SNAPSHOT_TYPE_ID: Final = 1
 SERVICE_SNAPSHOT_TYPE_ID: Final = 2
+
+_NOT_APPENDED: Final = (1 << 63) - 1
+"""The timestamp of a queued message."""
 
 
 class SnapshotMark(IntEnum):
@@ -133,6 +138,31 @@ class PendingMessageTracker(ClusterMessage):
     pending_message_capacity: Capacity
     service_id: Int32
 
+
+@dataclass(slots=True, frozen=True)
+class PendingMessage:
+    """A message that a service offered and that is not in the log yet: a SessionMessageHeader and its payload."""
+
+    session_id: int
+    payload: bytes
+
+    def encode(self) -> bytes:
+        """Lay it out as Aeron does, with a timestamp that says that it was not appended."""
+        return encode_session_message(NULL_TERM_ID, self.session_id, _NOT_APPENDED, self.payload)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PendingMessage:
+        """Read one.
+
+        Raises:
+            RemoteProtocolError: it is none.
+        """
+        header = SessionMessageHeader.decode(data)
+        return cls(header.cluster_session_id, data[SESSION_HEADER_LENGTH:])
+
+
+ModuleMessage = Message | PendingMessage
+"""What the snapshot of a consensus module is made of."""
 
 CONSENSUS_MODULE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
     SnapshotMarker,

@@ -138,6 +138,7 @@ class ConsensusModuleAgent:
             fx.LeaderRefused: _log_leader_refused,
             fx.ElectionClosed: _log_election_closed,
             fx.SessionChanged: _log_session_changed,
+            fx.ServiceDiverged: self._log_service_diverged,
         }
 
     def watch(self, kind: type[fx.Effect], observer: Callable[[Any], None]) -> None:
@@ -435,6 +436,14 @@ class ConsensusModuleAgent:
         for event in stale:
             self._inbox.remove(event)
         self._inbox.appendleft(ev.LogTruncated(effect.position))
+
+    def _log_service_diverged(self, effect: fx.ServiceDiverged) -> None:
+        logger.error(
+            "service.diverged",
+            service_id=effect.service_id,
+            log_position=self._service.log_position,
+            detail=f"{effect.detail}; a service must offer the same messages on every member",
+        )
 
     def _election_started(self, effect: fx.ElectionStarted) -> None:
         logger.info("election.started", reason=effect.reason.name, detail=str(effect.reason))

@@ -17,7 +17,7 @@ import structlog
 
 from archive import Archive, Recording, RecordingDescriptor, RecordingState
 from archive.reader import FrameReader
-from service_api import ClusterError, RemoteProtocolError
+from service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
@@ -26,15 +26,18 @@ from service_api.types import (
     TimeUnit,
 )
 from service_api.wire.message import Message, decode_message
+from service_api.wire.session import SessionMessageHeader
 
-from ..core.recording_log import EntryType, RecordingLogEntry
-from ..core.snapshot import SERVICE_COUNT, ModuleSnapshot, decode_module_snapshot, expect_marker
+from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..core.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
 from ..messages.replies import KeptReply, SessionRequests
 from ..messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
     SERVICE_SNAPSHOT_MESSAGES,
     SERVICE_SNAPSHOT_TYPE_ID,
     ClientSession,
+    ModuleMessage,
+    PendingMessage,
     SnapshotMark,
     SnapshotMarker,
 )
@@ -55,11 +58,11 @@ class Recovered:
     timestamp: int
     module: ModuleSnapshot
     clients: tuple[ClientSession, ...]
-    """The open sessions, as the service's container knew them."""
+    """The open sessions, as the services' container knew them."""
     replies: Mapping[ClusterSessionId, SessionReplies]
     """To requests of theirs, which they have not acknowledged."""
-    image: SnapshotReader
-    """What the service wrote."""
+    images: tuple[SnapshotReader, ...]
+    """What each service wrote."""
 
 
 class SnapshotSource(Protocol):
@@ -76,13 +79,17 @@ class SnapshotSource(Protocol):
         """Read a recording that was stopped; an `ArchiveError` if it cannot be read."""
 
 
-async def load_snapshots(archive: Archive, recording_log_file: RecordingLogFile, log: Recording) -> Recovered | None:
+async def load_snapshots(
+    archive: Archive, recording_log_file: RecordingLogFile, log: Recording, *, service_count: int
+) -> Recovered | None:
     """Read the newest complete set of snapshots; None if there is none.
 
     Raises:
+        ConfigurationError: it is a set of another number of services.
         ClusterError: it cannot be used; the error says why and what to do.
     """
-    snapshots = recording_log_file.recording_log.recovery_plan(SERVICE_COUNT).snapshots
+    _check_service_count(archive, recording_log_file.recording_log, service_count)
+    snapshots = recording_log_file.recording_log.recovery_plan(service_count).snapshots
     if not snapshots:
         return None
     module_entry = snapshots[0]
@@ -103,11 +110,30 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
     Raises:
         ClusterError: it cannot be used; the error says why and what to do.
     """
-    module_entry, service_entry = entries
+    module_entry, *service_entries = entries
     module = await _load_module(archive, module_entry)
-    image = _open_reader(archive, service_entry)
-    clients, replies = await _load_container(image, service_entry)
-    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, image)
+    if strange := [state.service_id for state in module.trackers if state.service_id >= len(service_entries)]:
+        raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
+    images = tuple(_open_reader(archive, entry) for entry in service_entries)
+    parts = [await _load_container(image, entry) for image, entry in zip(images, service_entries, strict=True)]
+    clients, replies = parts[0]
+    for entry, (others, _) in zip(service_entries, parts, strict=True):
+        if others != clients:
+            raise _unusable(archive, entry, "its client sessions are not those of service 0")
+    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, images)
+
+
+def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, service_count: int) -> None:
+    """Refuse to start with services that are not those of the newest snapshot: their ids would mean others."""
+    found = recording_log.latest_service_count()
+    if not found or found == service_count:
+        return
+    raise ConfigurationError(
+        f"the newest snapshot is one of another number of services: services={found} expected={service_count}; start "
+        f"with `service` naming {found}, in the same order; or run `quorate snapshot invalidate "
+        f"{archive.directory.parent}` on every member while none runs, until no snapshot of {found} is left: then the "
+        f"log is replayed to the {service_count} services from its begin"
+    )
 
 
 def is_log(descriptor: RecordingDescriptor) -> bool:
@@ -115,10 +141,12 @@ def is_log(descriptor: RecordingDescriptor) -> bool:
     return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
 
 
-async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFile, log: Recording) -> None:
+async def remove_leftovers(
+    archive: Archive, recording_log_file: RecordingLogFile, log: Recording, *, service_count: int
+) -> None:
     """Remove what a crash or a failure left: snapshots that were never complete or that are not kept, other logs."""
     recording_log = recording_log_file.recording_log
-    if recording_log.remove_incomplete_snapshots(SERVICE_COUNT):
+    if recording_log.remove_incomplete_snapshots(service_count):
         await asyncio.get_running_loop().run_in_executor(None, recording_log_file.persist)
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
     kept.add(log.recording_id)
@@ -131,7 +159,7 @@ async def remove_leftovers(archive: Archive, recording_log_file: RecordingLogFil
 
 async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> ModuleSnapshot:
     reader = _open_reader(archive, entry)
-    messages: list[Message] = []
+    messages: list[ModuleMessage] = []
     while (message := await reader.decode(_decode_module_message)) is not None:
         messages.append(message)
         if isinstance(message, SnapshotMarker) and message.mark is SnapshotMark.END:
@@ -198,8 +226,9 @@ def _unusable(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) ->
     )
 
 
-def _decode_module_message(data: bytes) -> Message:
-    return decode_message(data, registry=CONSENSUS_MODULE_SNAPSHOT_MESSAGES)
+def _decode_module_message(data: bytes) -> ModuleMessage:
+    message = decode_message(data, registry=CONSENSUS_MODULE_SNAPSHOT_MESSAGES)
+    return PendingMessage.decode(data) if isinstance(message, SessionMessageHeader) else message
 
 
 def _decode_service_message(data: bytes) -> Message:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from archive import Archive, Recording
 from archive.reader import FrameReader, MessageReader, RecordedMessage, StopReason
 from service_api import RemoteProtocolError
 from service_api.types import NULL_VALUE
-from service_api.wire.message import Message
 
 from ..core.log_buffer import LogBuffer
 from ..core.log_publisher import LogPublisher
+
+T = TypeVar("T")
 
 _SOURCE_IDENTITY: Final = "quorate:archive"
 _CHUNK_BYTES: Final = 64 << 10
@@ -151,7 +152,7 @@ class SnapshotReader:
             self._batch = batch
         return self._batch.pop() if self._batch else None
 
-    async def decode(self, decode: Callable[[bytes], Message]) -> Message | None:
+    async def decode(self, decode: Callable[[bytes], T]) -> T | None:
         """The next message, decoded; None at the end.
 
         Raises:

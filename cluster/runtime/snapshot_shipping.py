@@ -44,7 +44,6 @@ from ..core import events as ev
 from ..core.context import ConsensusContext
 from ..core.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLog
 from ..core.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
-from ..core.snapshot import SERVICE_COUNT
 from ..member_endpoints import MemberEndpoints
 from ..messages.backup import SnapshotRecording
 from ..messages.shipping import (
@@ -88,7 +87,7 @@ class SnapshotOffice:
             return
         assert isinstance(query, SnapshotQuery)
         ctx = self._ctx
-        entries = ctx.recording_log.latest_snapshots(SERVICE_COUNT)
+        entries = ctx.recording_log.latest_snapshots(ctx.config.service_count)
         is_of_use = bool(entries) and entries[0].log_position > query.log_position
         terms: list[LeadershipTermEntry] = []
         if is_of_use:
@@ -235,7 +234,7 @@ class SnapshotFetcher:
         ]
         if not snapshots:
             raise ClusterError(f"member has no snapshot to give: {offer.detail}")
-        shipment.log_position = check_offer(terms, snapshots, service_count=SERVICE_COUNT)
+        shipment.log_position = check_offer(terms, snapshots, service_count=ctx.config.service_count)
         if shipment.log_position <= ctx.append_position:
             raise ClusterError(
                 f"snapshot is of no use: log_position={shipment.log_position} append_position={ctx.append_position}"
@@ -259,7 +258,7 @@ class SnapshotFetcher:
             stop_position=shipment.log_position,
         )
         recording_log = make_recording_log(terms, copies, log_recording_id=log_id)
-        await read_snapshots(self._archive, recording_log.latest_snapshots(SERVICE_COUNT))
+        await read_snapshots(self._archive, recording_log.latest_snapshots(ctx.config.service_count))
         shipment.recording_log = recording_log
         logger.info(
             "snapshot_fetch.done",

@@ -1,4 +1,4 @@
-"""Takes the snapshots that the consensus module asks for: the service's first, then the module's.
+"""Takes the snapshots that the consensus module asks for: those of the services first, then the module's.
 
 It runs beside the turns. Delivery stands still meanwhile, so the service's state does not change, however often the
 loop goes round; elections, heartbeats and the log go on. A service that raises costs this member the snapshot and
@@ -8,6 +8,7 @@ nothing else. A disk that fails stops the node, as it does anywhere.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import chain
 
 import structlog
@@ -19,6 +20,7 @@ from service_api.wire.message import Message
 
 from ..core import effects as fx
 from ..core import events as ev
+from ..messages.snapshot import ModuleMessage
 from ..service.agent import ClusteredServiceAgent
 from .activities import ActivityScope
 from .snapshot_recording import SnapshotWriter
@@ -56,14 +58,16 @@ class SnapshotTaker:
     async def _take(self, effect: fx.TakeSnapshot) -> None:
         began_ns = self._monotonic_ns()
         logger.info("snapshot.started", log_position=effect.log_position, leadership_term_id=effect.leadership_term_id)
-        end_marker = effect.service_messages[-1]
         try:
-            service_id = await self._record(
-                SERVICE_SNAPSHOT_STREAM_ID,
-                "service-0-snapshot",
-                chain(effect.service_messages[:-1], self._service.requests.snapshot_messages(), [end_marker]),
-                self._service.take_snapshot,
-            )
+            service_ids = [
+                await self._record(
+                    SERVICE_SNAPSHOT_STREAM_ID,
+                    f"service-{service_id}-snapshot",
+                    self._container_messages(service_id, effect),
+                    partial(self._service.take_snapshot, service_id),
+                )
+                for service_id in range(len(self._service.services))
+            ]
             invariant(
                 self._service.log_position == effect.log_position,
                 "delivery stands still while a snapshot is taken",
@@ -84,18 +88,25 @@ class SnapshotTaker:
         logger.info(
             "snapshot.taken",
             log_position=effect.log_position,
-            service_recording_id=service_id,
+            service_recording_ids=service_ids,
             module_recording_id=module_id,
-            length_bytes=self._archive.recorded_position(service_id),
+            length_bytes=sum(map(self._archive.recorded_position, service_ids)),
             duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
         )
-        self._post(ev.SnapshotTaken(effect.log_position, (service_id,), module_id))
+        self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
+
+    def _container_messages(self, service_id: int, effect: fx.TakeSnapshot) -> Iterable[Message]:
+        """What the container writes before the service: the sessions, and with the first service the kept replies."""
+        if service_id != 0:
+            return effect.service_messages
+        *sessions, end_marker = effect.service_messages
+        return chain(sessions, self._service.requests.snapshot_messages(), [end_marker])
 
     async def _record(
         self,
         stream_id: int,
         alias: str,
-        messages: Iterable[Message],
+        messages: Iterable[ModuleMessage],
         write_rest: Callable[[SnapshotWriter], Awaitable[None]],
     ) -> int:
         """Record one snapshot, durably; give the id of the recording."""

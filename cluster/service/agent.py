@@ -1,4 +1,8 @@
-"""The service container: runs one `ClusteredService` in log order, and is the `Cluster` that it sees.
+"""The service container: runs the services of a node in log order.
+
+A node runs one service as a rule, and up to ten. All of them are given the same entries, one entry after another, and
+each entry by service id; what one raises keeps nothing from the others. They share the client sessions. With one
+service there is no loop over services where messages are delivered.
 
 Source: aeron.md §4.2, §4.3; Aeron `ClusteredServiceAgent`.
 """
@@ -7,8 +11,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 import structlog
 
@@ -18,123 +22,92 @@ from service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from service_api.wire.request import REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
+from ..core.timers import TimerIds
 from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .replies import RequestRunner, SessionReplies
+from .service_cluster import ModuleRequests, ServiceCluster
+from .several_services import EveryService, MessageReceiver
 
 logger = structlog.get_logger()
 
 
-class ModuleRequests(Protocol):
-    """What a service may ask of the consensus module, at a log position."""
-
-    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
-        """Set or move a timer."""
-
-    def cancel_timer(self, correlation_id: int) -> bool:
-        """Drop a timer."""
-
-    def close_session(self, session_id: ClusterSessionId) -> None:
-        """Close a client session."""
-
-
 class ClusteredServiceAgent:
-    """Hands log entries to the service, and offers it its view of the cluster."""
+    """Hands log entries to the services, and offers each of them its view of the cluster."""
 
     def __init__(
         self,
-        service: ClusteredService,
+        services: Sequence[ClusteredService],
         requests: ModuleRequests,
         *,
         member_id: MemberId,
         time_unit: TimeUnit,
         max_payload_length: int,
     ) -> None:
-        self.service = service
+        self.services = tuple(services)
+        self.service: MessageReceiver = (
+            services[0] if len(services) == 1 else EveryService(services, self.on_service_error)
+        )
+        """Who is given session messages by the log adapter."""
         self.egress = EgressContainer(requests.close_session)
         self.requests = RequestRunner(
-            service,
+            self.service,
             max_reply_length=max_payload_length - (REQUEST_HEADER_LENGTH - SESSION_HEADER_LENGTH),
             on_service_error=self.on_service_error,
         )
         self.sessions: dict[ClusterSessionId, ContainerClientSession] = {}
+        self.client_sessions: Mapping[ClusterSessionId, ContainerClientSession] = MappingProxyType(self.sessions)
+        """The open client sessions, in ascending order of id."""
         self.log_position = 0
+        self.role = Role.FOLLOWER
+        self.member_id = member_id
+        self.time_unit = time_unit
+        self.max_payload_length = max_payload_length
         self.error_count = 0
-        self._requests = requests
-        self._member_id = member_id
-        self._time_unit = time_unit
-        self._max_payload_length = max_payload_length
-        self._role = Role.FOLLOWER
+        self._timer_ids = TimerIds(len(services))
+        self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
+        """The cluster as each service sees it."""
         self._outlets: dict[ClusterSessionId, tuple[EgressOutlet, int]] = {}
-        self._is_in_log_callback = False
-        self._image: SnapshotImage | None = None
-        self._sessions_view = MappingProxyType(self.sessions)
+        self._images: Sequence[SnapshotImage | None] = [None] * len(services)
 
     def __repr__(self) -> str:
-        name = type(self.service).__name__
-        return f"<ClusteredServiceAgent {name} position={self.log_position} sessions={len(self.sessions)}>"
-
-    # --- Cluster, as the service sees it
+        names = ",".join(type(service).__name__ for service in self.services)
+        return f"<ClusteredServiceAgent {names} position={self.log_position} sessions={len(self.sessions)}>"
 
     @property
-    def member_id(self) -> MemberId:
-        """The id of this member."""
-        return self._member_id
-
-    @property
-    def role(self) -> Role:
-        """The member's role now."""
-        return self._role
+    def _ids(self) -> range:
+        return range(len(self.services))
 
     @property
     def time(self) -> int:
         """Cluster time of the entry being processed."""
         return self.egress.time
 
-    @property
-    def time_unit(self) -> TimeUnit:
-        """The unit of cluster time."""
-        return self._time_unit
-
-    @property
-    def client_sessions(self) -> Mapping[ClusterSessionId, ContainerClientSession]:
-        """The open client sessions, in ascending order of id."""
-        return self._sessions_view
-
-    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
-        """Set or move a timer; it fires once cluster time reaches `deadline`."""
-        self._check_in_log_callback("schedule_timer")
-        self._requests.schedule_timer(correlation_id, deadline)
-
-    def cancel_timer(self, correlation_id: int) -> bool:
-        """Drop a timer; False if there is none."""
-        self._check_in_log_callback("cancel_timer")
-        return self._requests.cancel_timer(correlation_id)
-
     # --- the node
 
     async def start(self) -> None:
-        """Let the service set itself up, before any log entry."""
-        image, self._image = self._image, None
-        result = self.service.on_start(self, image)
-        if inspect.isawaitable(result):
-            await result
+        """Let the services set themselves up, before any log entry."""
+        images, self._images = self._images, ()
+        for service, view, image in zip(self.services, self.views, images, strict=True):
+            result = service.on_start(view, image)
+            if inspect.isawaitable(result):
+                await result
 
     def restore(
         self,
         clients: Sequence[ClientSession],
-        image: SnapshotImage,
+        images: Sequence[SnapshotImage],
         *,
         closing: Collection[ClusterSessionId],
         replies: Mapping[ClusterSessionId, SessionReplies] = MappingProxyType({}),
         log_position: int,
         timestamp: int,
     ) -> None:
-        """Take over what a container knew at a log position; the service gets the image when it starts.
+        """Take over what a container knew at a log position; each service gets its image when it starts.
 
-        `closing` are the sessions that the service had asked to close: they must not look open to it again. `replies`
-        are what clients have not acknowledged.
+        `closing` are the sessions that a service had asked to close: they must not look open again. `replies` are what
+        clients have not acknowledged.
         """
         self.requests.restore(replies)
         for client in clients:
@@ -142,11 +115,11 @@ class ClusteredServiceAgent:
             if session.id in closing:
                 session.mark_closing()
         self.log_position, self.egress.time = log_position, timestamp
-        self._image = image
+        self._images = images
 
-    async def take_snapshot(self, publication: SnapshotPublication) -> None:
-        """Let the service write its state; what it raises is raised."""
-        result = self.service.on_take_snapshot(publication)
+    async def take_snapshot(self, service_id: int, publication: SnapshotPublication) -> None:
+        """Let a service write its state; what it raises is raised."""
+        result = self.services[service_id].on_take_snapshot(publication)
         if inspect.isawaitable(result):
             await result
 
@@ -156,27 +129,24 @@ class ClusteredServiceAgent:
         Raises:
             LocalProtocolError: the answer is no bytes, or too long for a client.
         """
-        self.egress.begin_query()
-        try:
-            answer = self.service.on_query(payload)
-        finally:
-            self.egress.end_query()
+        answer: object = self.service.on_query(payload)
         if not isinstance(answer, bytes | bytearray | memoryview):
             raise LocalProtocolError(f"on_query gave type={type(answer).__name__} expected=bytes")
         encoded = bytes(answer)
-        if len(encoded) > self._max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES:
-            limit = self._max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES
+        limit = self.max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES
+        if len(encoded) > limit:
             raise LocalProtocolError(f"answer of on_query too long: length={len(encoded)} limit={limit}")
         return encoded
 
     def terminate(self) -> None:
-        """Tell the service that no more callbacks follow."""
-        self._call(lambda: self.service.on_terminate(self))
+        """Tell the services that no more callbacks follow."""
+        for view in self.views:
+            self._call(self.services[view.service_id], partial(_terminate, view))
 
     def on_role_change(self, role: Role) -> None:
         """The member's role changed."""
-        self._role = role
-        self._call(lambda: self.service.on_role_change(role))
+        self.role = role
+        self._call_all(lambda service: service.on_role_change(role))
 
     def connect_egress(self, session_id: ClusterSessionId, outlet: EgressOutlet, leadership_term_id: int) -> None:
         """Leader: send the session's egress to this connection; the session itself may be delivered later."""
@@ -206,11 +176,19 @@ class ClusteredServiceAgent:
         outlet = self._outlets.get(session_id)
         if outlet is not None:
             session.connect(*outlet)
-        self._call(lambda: self.service.on_session_open(session, event.timestamp))
+        self._call_all(lambda service: service.on_session_open(session, event.timestamp))
 
     def on_session_message(self, session: ContainerClientSession, timestamp: int, payload: memoryview) -> None:
         """A session message that was assembled from fragments; the others are delivered by the log adapter itself."""
-        self._call(lambda: self.service.on_session_message(session, timestamp, payload))
+        self._call_all(lambda service: service.on_session_message(session, timestamp, payload))
+
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """A message that a service offered, for every service."""
+        for service in self.services:
+            try:
+                service.on_service_message(service_id, timestamp, payload)
+            except Exception as error:
+                self.on_service_error(error, service)
 
     def on_session_close(self, event: SessionCloseEvent) -> None:
         """A client session was closed."""
@@ -222,16 +200,20 @@ class ClusteredServiceAgent:
         session.flush()
         session.disconnect()
         reason = CloseReason.TIMEOUT if event.close_reason is None else event.close_reason
-        self._call(lambda: self.service.on_session_close(session, event.timestamp, reason))
+        self._call_all(lambda service: service.on_session_close(session, event.timestamp, reason))
 
     def on_timer_event(self, event: TimerEvent) -> None:
-        """A timer fired."""
-        self._call(lambda: self.service.on_timer_event(event.correlation_id, event.timestamp))
+        """A timer fired: the service that set it is told."""
+        service_id, correlation_id = self._timer_ids.decode(event.correlation_id)
+        if service_id not in self._ids:
+            logger.error("timer.unknown_service", log_position=self.log_position, correlation_id=event.correlation_id)
+            return
+        self._call(self.services[service_id], lambda service: service.on_timer_event(correlation_id, event.timestamp))
 
     def on_new_leadership_term_event(self, event: NewLeadershipTermEvent) -> None:
         """A new leader's first entry."""
-        self._call(
-            lambda: self.service.on_new_leadership_term_event(
+        self._call_all(
+            lambda service: service.on_new_leadership_term_event(
                 leadership_term_id=event.leadership_term_id,
                 log_position=event.log_position,
                 timestamp=event.timestamp,
@@ -243,37 +225,44 @@ class ClusteredServiceAgent:
             )
         )
 
-    def on_service_error(self, error: Exception) -> None:
+    def on_service_error(self, error: Exception, service: ClusteredService | None = None) -> None:
         """A callback raised. On the log path every member met the same error at the same position: the log goes on.
 
         Elsewhere it is this member's alone; were it to stop for it, so would each that becomes leader after it.
         """
         self.error_count += 1
-        logger.error("service.failed", log_position=self.log_position, error=repr(error), exc_info=error)
+        logger.error(
+            "service.failed",
+            service=repr(self.services[0] if service is None else service),
+            log_position=self.log_position,
+            error=repr(error),
+            exc_info=error,
+        )
 
     def enter_messages(self) -> None:
         """Session messages follow: the calls of log-ordered callbacks are legal."""
-        self._is_in_log_callback = True
+        self.egress.open()
 
     def leave_messages(self) -> None:
-        """No session message is being delivered any more."""
-        self._is_in_log_callback = False
+        """No message is being delivered any more: what was offered to clients goes out."""
+        self.egress.close()
 
     def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
         session = self.sessions[session_id] = ContainerClientSession(
-            session_id, encoded_principal, self.egress, max_payload_length=self._max_payload_length
+            session_id, encoded_principal, self.egress, max_payload_length=self.max_payload_length
         )
         return session
 
-    def _call(self, callback: Callable[[], None]) -> None:
-        try:
-            callback()
-        except Exception as error:
-            self.on_service_error(error)
+    def _call_all(self, callback: Callable[[ClusteredService], None]) -> None:
+        for service in self.services:
+            self._call(service, callback)
 
-    def _check_in_log_callback(self, call: str) -> None:
-        if not self._is_in_log_callback:
-            raise LocalProtocolError(
-                f"{call} is only legal in log-ordered callbacks:"
-                " not in on_start, on_role_change, on_query or on_terminate"
-            )
+    def _call(self, service: ClusteredService, callback: Callable[[ClusteredService], None]) -> None:
+        try:
+            callback(service)
+        except Exception as error:
+            self.on_service_error(error, service)
+
+
+def _terminate(view: ServiceCluster, service: ClusteredService) -> None:
+    service.on_terminate(view)

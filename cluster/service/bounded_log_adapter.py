@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from service_api import InvariantViolation, invariant
+from service_api.types import ClusterSessionId
 from service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
 from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message
 from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH
@@ -85,6 +86,9 @@ class ModuleReplay(Protocol):
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A session was closed."""
+
+    def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
+        """A message of a service. Gives the id of that service; None if no service may be given the message."""
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
@@ -158,7 +162,6 @@ class BoundedLogAdapter:
                 now_ns = self._deliver(chunk, offset, end, now_ns, late_ns)
         finally:
             self._agent.leave_messages()
-            self._agent.egress.flush()
         if now_ns - begin_ns > self.slow_ns:
             self.on_slow(begin_ns, now_ns)
         return self.position < self.limit_position and not self.is_paused
@@ -234,6 +237,9 @@ class BoundedLogAdapter:
                     on_session_message(session, timestamp, view[offset : offset + frame_length - _PAYLOAD_OFFSET])
                 except Exception as error:
                     agent.on_service_error(error)
+            elif session_id < 0:
+                payload = view[offset : offset + frame_length - _PAYLOAD_OFFSET]
+                self._on_service_message(session_id, timestamp, payload)
             offset += length
 
     def _deliver_requests(self, chunk: bytes, offset: int, end: int) -> None:
@@ -298,14 +304,20 @@ class BoundedLogAdapter:
                 f"log entry of an unexpected kind: {type(message).__name__} position={self.position}"
             )
 
+    def _on_service_message(self, session_id: ClusterSessionId, timestamp: int, payload: memoryview) -> None:
+        service_id = self._module.on_replay_service_message(session_id, payload)
+        if service_id is not None:
+            self._agent.on_service_message(service_id, timestamp, payload)
+
     def _on_session_message(self, message: SessionMessageHeader, encoded: bytes) -> None:
         """A session message that was assembled from fragments, or has a block that nobody writes here."""
         session = self._agent.sessions.get(message.cluster_session_id)
-        if session is None:
-            return
         block_length = int.from_bytes(encoded[:2], "little")
         payload = memoryview(encoded)[MESSAGE_HEADER_LENGTH + block_length :]
-        if block_length == REQUEST_BLOCK_LENGTH:
+        if session is None:
+            if message.cluster_session_id < 0:
+                self._on_service_message(message.cluster_session_id, message.timestamp, payload)
+        elif block_length == REQUEST_BLOCK_LENGTH:
             sequence, acknowledged = REQUEST_HEADER.unpack_from(encoded)[-2:]
             self._agent.requests.on_request(session, message.timestamp, sequence, acknowledged, payload)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from service_api import LocalProtocolError
 from service_api.types import EGRESS_STREAM_ID, ClusterSessionId
@@ -118,10 +118,12 @@ class ContainerClientSession:
             return True
         container = self._container
         if out is None:
+            if not container.is_open:
+                container.refuse("session.offer")
             container.discarded_egress_count += 1
             return True
         if not out:
-            container.dirty_sessions.append(self)
+            container.dirty_sessions.append(self)  # refuses it where offers are not legal
         length += _OVERHEAD
         out += _EGRESS.pack(length, self._constant, container.time)
         out += payload
@@ -150,9 +152,15 @@ class ContainerClientSession:
 
     def close(self) -> None:
         """Ask for the session to be closed."""
+        if not self._container.is_open:
+            self._container.refuse("session.close")
         if not self._closing:
             self._container.close_session(self.id)
             self._closing = True
+
+    def refuse_offer(self) -> NoReturn:
+        """Say that nothing may be offered now."""
+        self._container.refuse("session.offer")
 
     def mark_closing(self) -> None:
         """Remember that the service asked for this before the snapshot that the session comes from."""
@@ -170,6 +178,8 @@ class ContainerClientSession:
             raise LocalProtocolError(f"egress payload too long: length={len(payload)} limit={self._max_payload_length}")
         container, out = self._container, self._out
         if out is None:
+            if not container.is_open:
+                container.refuse("session.offer")
             container.discarded_egress_count += 1
             return
         if not out:
@@ -179,65 +189,53 @@ class ContainerClientSession:
 
 
 class EgressContainer:
-    """What the sessions of one container share; the service agent holds one."""
+    """What the sessions of one container share; the service agent holds one.
 
-    __slots__ = ("_close_session", "_kept_count", "close_session", "dirty_sessions", "discarded_egress_count", "time")
+    It is open while a log-ordered callback may run. Closed, it refuses offers without a look at every one of them: all
+    that a session has to send is flushed then, so the next offer is the first one, which has to enter a list, and the
+    list is one that takes nothing.
+    """
+
+    __slots__ = ("close_session", "dirty_sessions", "discarded_egress_count", "is_open", "time")
 
     def __init__(self, close_session: Callable[[ClusterSessionId], None]) -> None:
-        self.close_session = self._close_session = close_session
-        self._kept_count = 0
-        self.dirty_sessions: list[ContainerClientSession] = []
+        self.close_session = close_session
+        self.dirty_sessions: list[ContainerClientSession] = _CLOSED
         self.discarded_egress_count = 0
+        self.is_open = False
+        """Whether a log-ordered callback may run now."""
         self.time = 0
         """Cluster time of the entry being delivered."""
 
-    def begin_query(self) -> None:
-        """Refuse every offer and close, until `end_query`.
-
-        The first offer after a flush counts itself here, so it is enough to put something in the place of what it
-        counts with that raises; offers in log order, which are many, need not look at anything more.
-        """
-        self.flush()
-        self._kept_count = self.discarded_egress_count
-        self.dirty_sessions = _NO_SESSIONS
-        self.discarded_egress_count = _NO_COUNT
-        self.close_session = _refuse_close
-
-    def end_query(self) -> None:
-        """Allow them again."""
+    def open(self) -> None:
+        """Log-ordered callbacks follow: what they may call is legal."""
+        self.is_open = True
         self.dirty_sessions = []
-        self.discarded_egress_count = self._kept_count
-        self.close_session = self._close_session
 
-    def flush(self) -> None:
-        """Write the egress of every session that has any: one write a session."""
-        if self.dirty_sessions:
-            sessions, self.dirty_sessions = self.dirty_sessions, []
-            for session in sessions:
-                session.flush()
+    def close(self) -> None:
+        """Write the egress of every session that has any, one write a session, and refuse what is offered from now."""
+        sessions, self.dirty_sessions = self.dirty_sessions, _CLOSED
+        self.is_open = False
+        for session in sessions:
+            session.flush()
 
+    def refuse(self, call: str) -> NoReturn:
+        """Say that a call is not legal now.
 
-class _NoSessions(list[ContainerClientSession]):
-    """Stands for the sessions with egress while there must be none."""
-
-    def append(self, session: ContainerClientSession) -> None:
-        raise _illegal("ClientSession.offer")
-
-
-class _NoCount(int):
-    """Stands for the number of offers on a member that does not lead, while there must be none."""
-
-    def __add__(self, other: int) -> int:
-        raise _illegal("ClientSession.offer")
+        Raises:
+            LocalProtocolError: always.
+        """
+        raise LocalProtocolError(
+            f"{call} is only legal in log-ordered callbacks: not in on_start, on_role_change, on_query, "
+            "on_take_snapshot or on_terminate, and not outside callbacks"
+        )
 
 
-def _refuse_close(session_id: ClusterSessionId) -> None:
-    raise _illegal("ClientSession.close")
+class _NothingMayBeOffered(list[ContainerClientSession]):
+    """Stands for the sessions that have egress while there may be none."""
+
+    def append(self, session: ContainerClientSession) -> NoReturn:
+        session.refuse_offer()
 
 
-def _illegal(call: str) -> LocalProtocolError:
-    return LocalProtocolError(f"{call} is illegal in on_query, which may only read")
-
-
-_NO_SESSIONS: Final = _NoSessions()
-_NO_COUNT: Final = _NoCount()
+_CLOSED: Final = _NothingMayBeOffered()

@@ -18,13 +18,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from service_api import ClusteredService, LocalProtocolError, RemoteProtocolError
+from service_api import LocalProtocolError, RemoteProtocolError
 from service_api.types import ClusterSessionId
 from service_api.wire.message import Message
 from service_api.wire.request import KEPT_REPLY_LIMIT_BYTES, REQUEST_LIMIT, RequestCode
 
 from ..messages.replies import KeptReply, SessionRequests
 from .client_session import ContainerClientSession
+from .several_services import MessageReceiver
 
 _ERROR_TEXT_LIMIT: Final = 1024
 """Characters of an error that a client is told."""
@@ -62,7 +63,7 @@ class RequestRunner:
     __slots__ = ("_is_taken", "_max_reply_length", "_on_service_error", "_service", "sessions")
 
     def __init__(
-        self, service: ClusteredService, *, max_reply_length: int, on_service_error: Callable[[Exception], None]
+        self, service: MessageReceiver, *, max_reply_length: int, on_service_error: Callable[[Exception], None]
     ) -> None:
         self._service = service
         self._is_taken = service.takes_requests

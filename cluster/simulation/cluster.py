@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -86,6 +86,7 @@ class SimulatedCluster:
         settings: Settings,
         make_service: Callable[[Member], ClusteredService],
         *,
+        make_others: Callable[[Member], Sequence[ClusteredService]] = lambda member: (),
         clock_skew: Callable[[Random], tuple[int, int]] = lambda random: (0, 0),
     ) -> None:
         self.seed, self.settings = seed, settings
@@ -97,7 +98,7 @@ class SimulatedCluster:
         self.on_node: Callable[[Member], None] = lambda member: None
         """Called when a member's node has been made."""
         self.on_member_exit: Callable[[Member, BaseException | None], None] = lambda member, error: None
-        self._make_service, self._clock_skew = make_service, clock_skew
+        self._make_service, self._make_others, self._clock_skew = make_service, make_others, clock_skew
         self._disks = Random(f"{seed} disks")
         names = ",".join(f"{number}=member-{number}:{_BASE_PORT}" for number in range(settings.member_count))
         self._members_text = names
@@ -160,8 +161,8 @@ class SimulatedCluster:
     async def _run(self, member: Member) -> None:
         end = NodeEnd.SNAPSHOT_INSTALLED
         while end is NodeEnd.SNAPSHOT_INSTALLED:
-            service = self._make_service(member)
-            async with Node.open(member.config, service, host=member.machine.host()) as node:
+            services = self._make_service(member), *self._make_others(member)
+            async with Node.open(member.config, *services, host=member.machine.host()) as node:
                 member.node = node
                 self.on_node(member)
                 end = await node.run()

@@ -72,8 +72,13 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND)
-"""All that a run can do without. Queries are no fault, but clients of half of the seeds make them."""
+RELAY: Final = "relay"
+"""A second service runs on every member, and talks to the log. Drawn once a seed."""
+
+RELAY_CHANCE: Final = 0.5
+
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
+"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""
 
 
 class Nemesis:

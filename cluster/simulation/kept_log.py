@@ -16,7 +16,6 @@ from service_api import ClusterError
 from service_api.types import LOG_STREAM_ID
 
 from ..core.recording_log import RecordingLog
-from ..core.snapshot import SERVICE_COUNT
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY
 
@@ -54,7 +53,7 @@ def complete_snapshot_positions(disk: MemoryFileSystem) -> list[int]:
     recording_log, descriptors = found
     return [
         entries[0].log_position
-        for entries in recording_log.complete_snapshots(SERVICE_COUNT)
+        for entries in recording_log.complete_snapshots(recording_log.latest_service_count() or 0)
         if all(_is_whole(disk, descriptors.get(entry.recording_id)) for entry in entries)
     ]
 

@@ -81,6 +81,16 @@ class ObservedService(ClusteredService):
             raise
         self._tell(timestamp, "close", session.id, close_reason)
 
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """Hand on, and tell."""
+        data = bytes(payload)
+        try:
+            self.service.on_service_message(service_id, timestamp, payload)
+        except Exception as error:
+            self._raised(error)
+            raise
+        self._tell(timestamp, "service message", service_id, data)
+
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """Hand on, and tell."""
         try:
@@ -89,6 +99,11 @@ class ObservedService(ClusteredService):
             self._raised(error)
             raise
         self._tell(timestamp, "timer", correlation_id)
+
+    @property
+    def takes_queries(self) -> bool:
+        """Whether the service does."""
+        return self.service.takes_queries
 
     def on_query(self, payload: memoryview) -> bytes:
         """Hand on; it is no log entry, and must leave the state as it is."""

@@ -22,6 +22,7 @@ from service_api.types import MemberId
 from service_api.wire.message import Message, decode_message, registry_of
 
 from ..core.recording_log import RecordingLog
+from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME
@@ -30,6 +31,7 @@ from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .network import SimulatedTransport
 from .observed_service import ObservedService
+from .relay import Relay
 from .trace import Trace
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
@@ -91,8 +93,10 @@ class Referee:
         """The log as far as any member has called it committed."""
         self.delivered: dict[int, tuple[object, ...]] = {}
         """Every delivered entry by its end position: what it was, and the hash of the service's state after it."""
-        self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]]]] = {}
-        """The open sessions and the timers of consensus modules, by the end position of each delivered entry."""
+        self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]], tuple[TrackerState, ...]]] = {}
+        """The open sessions, the timers and what services have offered, by the end position of each delivered entry."""
+        self.relayed: dict[int, tuple[object, ...]] = {}
+        """As `delivered`, of the service beside the first, where there is one."""
         self.counts = Counts()
         self.leaders: dict[int, MemberId] = {}
         """Who led which term."""
@@ -104,6 +108,7 @@ class Referee:
         self._views: dict[MemberId, _View] = {}
         self._services: dict[MemberId, ClusteredService] = {}
         """Of the newest process of each member."""
+        self._relays: dict[MemberId, Relay] = {}
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
         self._kept_logs: dict[MemberId, tuple[tuple[object, ...], KeptLog]] = {}
@@ -134,8 +139,20 @@ class Referee:
             service,
             lambda position, timestamp, what: self._on_entry(member, position, timestamp, what),
             lambda position, error: self._on_service_error(member, position, error),
-            lambda position, state_hash: self._on_loaded(member, position, state_hash),
+            lambda position, state_hash: self._on_loaded(member, position, state_hash, self.delivered),
         )
+
+    def make_others(self, member: Member) -> list[ObservedService]:
+        """Give a member the service beside the first, observed."""
+        relay = self._relays[member.member_id] = Relay()
+        return [
+            ObservedService(
+                relay,
+                lambda position, timestamp, what: self._on_relayed(member, relay, position, what),
+                lambda position, error: self._on_service_error(member, position, error),
+                lambda position, state_hash: self._on_loaded(member, position, state_hash, self.relayed),
+            )
+        ]
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
         """Look at everything that happens in this cluster."""
@@ -458,10 +475,19 @@ class Referee:
         opened = [s for s in module.sessions.sessions.values() if s.opened_log_position <= position]
         sessions = frozenset(session.cluster_session_id for session in opened)
         timers = frozenset(module.timers._deadlines.items())
-        first = self._modules.setdefault(position, (sessions, timers))
+        pending = tuple(tracker.state() for tracker in module.service_messages.trackers)
+        first = self._modules.setdefault(position, (sessions, timers, pending))
         try:
             expect(
-                first == (sessions, timers),
+                first[2] == pending,
+                "every consensus module has the same messages of services at the same position",
+                member=member.member_id,
+                position=position,
+                expected=first[2],
+                actual=pending,
+            )
+            expect(
+                first[:2] == (sessions, timers),
                 "every consensus module has the same sessions and timers at the same position",
                 member=member.member_id,
                 position=position,
@@ -471,14 +497,46 @@ class Referee:
         except RuleBroken as broken:
             self._broken = self._broken or broken
 
-    def _on_loaded(self, member: Member, position: int, state_hash: object) -> None:
+    def _on_relayed(self, member: Member, relay: Relay, position: int, what: tuple[object, ...]) -> None:
+        """Look at what the service beside the first was given, and at what its messages have become."""
+        if member.node is None:
+            return
+        try:
+            first = self.relayed.setdefault(position, what)
+            expect(
+                first == what,
+                "every service is given the same, and becomes the same",
+                member=member.member_id,
+                position=position,
+                expected=first,
+                actual=what,
+            )
+            expect(
+                not relay.faults,
+                "a message of a service is delivered once, in the order offered",
+                member=member.member_id,
+                position=position,
+                faults=relay.faults[:3],
+            )
+            expect(
+                member.node.module.service_messages.divergence_count == 0,
+                "the log holds what services have offered",
+                member=member.member_id,
+                position=position,
+            )
+        except RuleBroken as broken:
+            self._broken = self._broken or broken
+
+    def _on_loaded(
+        self, member: Member, position: int, state_hash: object, delivered: dict[int, tuple[object, ...]]
+    ) -> None:
         """A service was given a snapshot: it must be what every service was at that position, and go on right there.
 
         What it goes on with is told from its state too: were an entry given twice or never, its hash would differ.
         """
         self.counts.loaded_snapshots += 1
-        newest = max((end for end in self.delivered if end <= position), default=None)
-        expected = None if newest is None else self.delivered[newest][-1]
+        newest = max((end for end in delivered if end <= position), default=None)
+        expected = None if newest is None else delivered[newest][-1]
         try:
             expect(
                 position <= len(self.committed),

@@ -237,6 +237,10 @@ class Registers(ClusteredService):
         if self._answers.pop(session.id, None) is None:
             self._report(f"session_id={session.id} was closed and is not open")
 
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        """Note a message of the service beside this one."""
+        self._on_entry(timestamp, "service message", service_id, payload)
+
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """Write what was to be written later."""
         self._on_entry(timestamp, "timer", correlation_id)

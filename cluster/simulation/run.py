@@ -19,7 +19,7 @@ from client import ClientConfig
 from service_api import ClusteredService
 
 from .cluster import Member, Settings, SimulatedCluster
-from .faults import Nemesis
+from .faults import RELAY, RELAY_CHANCE, Nemesis
 from .history import History
 from .linearizability import Verdict, check_linearizability, check_log_order
 from .queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
@@ -165,7 +165,18 @@ class _Run:
         settings = draw_settings(seed, options.member_count)
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
         self._referee = Referee(make_service)
-        self._cluster = SimulatedCluster(seed, settings, self._referee.make_service, clock_skew=_draw_skew)
+        self._has_relay = (
+            make_service is Registers
+            and RELAY not in options.without
+            and Random(f"{seed} {RELAY}").random() < RELAY_CHANCE
+        )
+        self._cluster = SimulatedCluster(
+            seed,
+            settings,
+            self._referee.make_service,
+            make_others=self._referee.make_others if self._has_relay else lambda member: (),
+            clock_skew=_draw_skew,
+        )
         self._trace = Trace(self._cluster, write_line)
         self._referee.watch(self._cluster, self._trace)
         self._history = History()
@@ -213,6 +224,7 @@ class _Run:
         self._nemesis = Nemesis(
             cluster, self._referee, self._trace, without=self._options.without, kill_client=self._kill_client
         )
+        self._nemesis.fired[RELAY] = int(self._has_relay)
         cluster.run_for(int(self._options.safety_timeouts * self._unit_ns))
 
     def _liveness_phase(self) -> None:
@@ -249,6 +261,7 @@ class _Run:
             and member.node.module.election is None
             and member.node.delivered_position == end
             and member.node.module.ctx.commit_position == end
+            and not any(member.node.module.service_messages.trackers)
             for member in core
         )
 

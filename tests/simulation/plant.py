@@ -46,16 +46,19 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay"}))
 """For plants in snapshots."""
 
-QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind"}))
+QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "relay"}))
 """For plants in queries."""
+
+RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
+"""For plants in messages of services."""
 
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query"}))
+HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query", "relay"}))
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 

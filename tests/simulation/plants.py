@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from . import consensus_plants, retention_plants, service_plants, snapshot_plants, storage_plants
+from . import consensus_plants, relay_plants, retention_plants, service_plants, snapshot_plants, storage_plants
 from .plant import CHECKLIST, Plant
 
 PLANTS: Final[tuple[Plant, ...]] = tuple(
@@ -24,6 +24,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *storage_plants.PLANTS,
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
+            *relay_plants.PLANTS,
             *retention_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,

@@ -111,10 +111,11 @@ class SystemCluster:
         settings: Mapping[str, str] | None = None,
         start: Iterable[int] | None = None,
         is_proxied: bool = False,
+        service: str = SERVICE,
     ) -> None:
         self.processes = ClusterProcesses(
             data_dir=data_dir,
-            service=SERVICE,
+            service=service,
             member_count=member_count,
             settings={**SETTINGS, **(settings or {})},
         )

@@ -21,7 +21,7 @@ from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRe
 from service_api.wire.session_token import token_channel
 from tests.unit.cluster.core.checks import Referee, expect
 from tests.unit.cluster.core.node import MS, Disk, Node
-from tests.unit.cluster.core.service import CLOSE, TIMER
+from tests.unit.cluster.core.service import CLOSE, OFFER, TIMER
 
 _CONNECTIONS = 16
 """Ingress connection ids: client * 16 + member."""
@@ -75,6 +75,8 @@ class Client:
             return TIMER + bytes([random.randrange(8), random.randrange(100)])
         if choice < 0.08:
             return CLOSE
+        if choice > 1 - self._cluster.offer_rate:
+            return OFFER + bytes([random.randrange(1, 6)])
         return f"m{self.client_id}.{self._sent_count}.".encode() + bytes(random.randrange(40))
 
     def keep_alive(self) -> None:
@@ -112,6 +114,8 @@ class Cluster:
         self.referee = Referee()
         self.now_ns = 1_000 * MS
         self.drop_rate = self.crash_rate = 0.0
+        self.offer_rate = 0.0
+        """How many of the clients' messages have the service offer messages of its own."""
         self.is_restarting = True
         self.on_effect: Callable[[Node, fx.Effect], object] = lambda node, effect: None
         self.delay: Callable[[], int] = lambda: self.random.randint(50_000, 3 * MS)

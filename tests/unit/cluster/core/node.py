@@ -184,13 +184,13 @@ class Node:
         self.module = ConsensusModule(self.ctx, last_activity_ns=self.activity_ns.get)
         self.service = HistoryService(cluster.referee, self.member_id)
         self.agent = ClusteredServiceAgent(
-            self.service,
+            [self.service],
             Requests(self.module),
             member_id=self.member_id,
             time_unit=TimeUnit.MILLIS,
             max_payload_length=TERM_LENGTH // 8 - 32,
         )
-        self.service.cluster = self.agent
+        self.service.cluster = self.agent.views[0]
         self.adapter = BoundedLogAdapter(self.ctx.log_buffer, self, self.agent, self.module)
         self.bound: dict[int, tuple[int, int]] = {}
         """By ingress connection: the session and term whose messages are let through."""

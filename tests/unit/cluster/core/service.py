@@ -12,6 +12,8 @@ TIMER = b"T"
 """A message that begins so asks for a timer: its id, its delay in ms."""
 CLOSE = b"C"
 """A message that begins so asks the service to close its session."""
+OFFER = b"O"
+"""A message that begins so has the service offer as many messages to the log as its second byte says."""
 
 
 class HistoryService(ClusteredService):
@@ -24,6 +26,8 @@ class HistoryService(ClusteredService):
         self._member_id = member_id
         self.messages: list[bytes] = []
         self.timers: list[int] = []
+        self.offered_count = self.received_count = 0
+        """Messages of the service's own: each holds the number that it was offered as."""
         self.error: RuleBroken | None = None
         """The rule that a delivery broke."""
 
@@ -39,6 +43,16 @@ class HistoryService(ClusteredService):
             self.cluster.schedule_timer(correlation_id, timestamp + delay_ms)
         elif data.startswith(CLOSE):
             session.close()
+        elif data.startswith(OFFER):
+            for _ in range(data[1]):
+                self.offered_count += 1
+                self.cluster.offer(b"%d" % self.offered_count)
+
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        self.received_count += 1
+        if bytes(payload) != b"%d" % self.received_count:
+            self.error = RuleBroken(f"messages of a service come once, in order: {self.received_count} {payload!r}")
+        self._tell(timestamp, "service message", service_id, bytes(payload))
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         self._tell(timestamp, "close", session.id, close_reason)
@@ -82,3 +96,6 @@ class Requests:
 
     def close_session(self, session_id: ClusterSessionId) -> None:
         self._module.on_service_close_session(session_id)
+
+    def offer(self, service_id: int, payload: bytes) -> None:
+        self._module.service_messages.offer(service_id, payload)

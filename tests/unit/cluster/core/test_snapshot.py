@@ -19,7 +19,7 @@ from cluster.messages.log import (
 from service_api import CloseReason, RemoteProtocolError
 from service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit
 from service_api.wire.frame import HEADER_LENGTH
-from service_api.wire.message import Message, decode_message, peek_header
+from service_api.wire.message import decode_message, peek_header
 from tests.unit.cluster.core.solo import Solo, of
 from tests.unit.cluster.core.test_sessions import connect, lose_leadership
 
@@ -256,7 +256,7 @@ def test_restored_module_is_the_one_that_was_recorded() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1, -1])
 def test_module_snapshot_without_a_marker_or_its_state_is_none(missing: int) -> None:
-    messages: list[Message] = [*take_snapshot(Solo().lead(), 512).module_messages]
+    messages = [*take_snapshot(Solo().lead(), 512).module_messages]
     del messages[missing]
 
     with pytest.raises(RemoteProtocolError, match=r"marker missing|expected=1"):

@@ -45,6 +45,9 @@ class RecordingService(ClusteredService):
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         self.calls.append(("close", session.id, timestamp, close_reason))
 
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        self.calls.append(("service message", service_id, timestamp, bytes(payload)))
+
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         self.calls.append(("timer", correlation_id, timestamp))
 
@@ -65,6 +68,7 @@ class FakeRequests:
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
         self.stands_still = False
+        self.offered_by: int | None = 0
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         self.told.append(("schedule", correlation_id, deadline))
@@ -75,6 +79,13 @@ class FakeRequests:
 
     def close_session(self, session_id: ClusterSessionId) -> None:
         self.told.append(("close session", session_id))
+
+    def offer(self, service_id: int, payload: bytes) -> None:
+        self.told.append(("offer", service_id, payload))
+
+    def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
+        self.told.append(("service message", session_id, bytes(payload)))
+        return self.offered_by
 
     def on_replay_session_open(self, event: SessionOpenEvent, end_position: int) -> None:
         self.told.append(("opened", event.cluster_session_id, end_position))
@@ -126,7 +137,7 @@ class Rig:
         self.requests = FakeRequests()
         self.reader = FakeReader()
         self.agent = ClusteredServiceAgent(
-            self.service,
+            [self.service],
             self.requests,
             member_id=MemberId(0),
             time_unit=TimeUnit.MILLIS,

@@ -319,7 +319,7 @@ def test_calls_of_log_ordered_callbacks_are_illegal_after_the_poll_that_failed(r
         rig.deliver()
 
     with pytest.raises(ClusterError, match="only legal in log-ordered callbacks"):
-        rig.agent.schedule_timer(1, 2)
+        rig.agent.views[0].schedule_timer(1, 2)
 
 
 def test_entry_that_only_old_logs_hold_stops_the_node(rig: Rig) -> None:
@@ -385,7 +385,7 @@ def test_delivery_begins_where_a_snapshot_ends(rig: Rig) -> None:
     position = rig.action()
     rig.message(b"after")
     clients = [ClientSessionMessage(cluster_session_id=id_, response_stream_id=102) for id_ in (SESSION, CLOSING)]
-    rig.agent.restore(clients, NO_IMAGE, closing=[CLOSING], log_position=position, timestamp=7)
+    rig.agent.restore(clients, [NO_IMAGE], closing=[CLOSING], log_position=position, timestamp=7)
     rig.adapter.start_from(position)
 
     assert (rig.agent.log_position, rig.agent.time, [*rig.agent.client_sessions]) == (

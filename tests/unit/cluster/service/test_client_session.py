@@ -31,6 +31,7 @@ class Rig:
         self.closed: list[ClusterSessionId] = []
         self.container = EgressContainer(self.closed.append)
         self.container.time = 42
+        self.container.open()
         self.session = ContainerClientSession(
             SESSION, b"principal", self.container, max_payload_length=max_payload_length
         )
@@ -56,7 +57,7 @@ def test_offer_goes_out_as_the_frames_of_one_session_message(rig: Rig, length: i
     payload = Random(length).randbytes(length)
 
     assert rig.session.offer(payload)
-    rig.container.flush()
+    rig.container.close()
 
     assert rig.outlet.writes == [expected(payload)]
 
@@ -67,7 +68,7 @@ def test_any_bytes_may_be_offered_and_belong_to_the_service_again_afterwards(rig
 
     rig.session.offer(kind(source))
     source[:] = b"changed"
-    rig.container.flush()
+    rig.container.close()
 
     assert rig.outlet.writes == [expected(b"payload")]
 
@@ -78,8 +79,8 @@ def test_everything_offered_in_a_batch_goes_out_in_one_write(rig: Rig) -> None:
     rig.session.offer(b"x" * 100_000)
     rig.session.offer(b"last")
     assert rig.outlet.writes == []
-    rig.container.flush()
-    rig.container.flush()
+    rig.container.close()
+    rig.container.close()
 
     assert rig.outlet.writes == [expected(b"first") + expected(b"x" * 100_000, time=43) + expected(b"last", time=43)]
 
@@ -87,9 +88,10 @@ def test_everything_offered_in_a_batch_goes_out_in_one_write(rig: Rig) -> None:
 def test_each_batch_has_a_buffer_of_its_own(rig: Rig) -> None:
     """The buffer is given away with the write."""
     rig.session.offer(b"one")
-    rig.container.flush()
+    rig.container.close()
+    rig.container.open()
     rig.session.offer(b"two")
-    rig.container.flush()
+    rig.container.close()
 
     assert rig.outlet.writes == [expected(b"one"), expected(b"two")]
 
@@ -100,7 +102,7 @@ def test_member_that_does_not_lead_counts_egress_and_discards_it(length: int) ->
     rig = Rig()
 
     assert rig.session.offer(bytes(length))
-    rig.container.flush()
+    rig.container.close()
 
     assert rig.container.discarded_egress_count == 1
     assert rig.outlet.writes == []
@@ -110,7 +112,7 @@ def test_egress_of_a_deposed_leader_does_not_go_out(rig: Rig) -> None:
     rig.session.offer(b"uncommitted? never: but late")
 
     rig.session.disconnect()
-    rig.container.flush()
+    rig.container.close()
 
     assert rig.outlet.writes == []
 
@@ -121,7 +123,7 @@ def test_egress_after_a_new_connect_carries_the_new_term(rig: Rig) -> None:
 
     rig.session.connect(other, TERM + 1)
     rig.session.offer(b"reply")
-    rig.container.flush()
+    rig.container.close()
 
     assert rig.outlet.writes == []
     assert other.writes == [expected(b"reply", term=TERM + 1)]
@@ -147,9 +149,31 @@ def test_closed_session_takes_no_more_egress_and_is_closed_once(rig: Rig) -> Non
     assert rig.closed == [SESSION]
 
 
+@pytest.mark.parametrize("is_leading", [False, True])
+@pytest.mark.parametrize("length", [5, 100_000])
+def test_egress_offered_where_it_is_not_legal_is_refused_on_every_member_alike(is_leading: bool, length: int) -> None:
+    """Not only on the leader, where the list of sessions with egress refuses it. Source: aeron.md §4.2."""
+    rig = Rig()
+    if is_leading:
+        rig.session.connect(rig.outlet, TERM)
+    rig.session.offer(b"legal")
+    rig.container.close()
+
+    with pytest.raises(LocalProtocolError, match=r"session\.offer is only legal in log-ordered callbacks"):
+        rig.session.offer(bytes(length))
+    with pytest.raises(LocalProtocolError, match=r"session\.close is only legal in log-ordered callbacks"):
+        rig.session.close()
+    rig.container.open()
+    rig.session.offer(b"legal again")
+    rig.container.close()
+
+    assert rig.outlet.writes == ([expected(b"legal"), expected(b"legal again")] if is_leading else [])
+    assert (rig.closed, rig.session.is_closing) == ([], False)
+
+
 def test_fragments_of_a_long_message_are_as_long_as_the_clients_mtu_allows(rig: Rig) -> None:
     rig.session.offer(b"x" * 150_000)
-    rig.container.flush()
+    rig.container.close()
 
     frames = FrameParser().feed(rig.outlet.writes[0])
     assembler = MessageAssembler()

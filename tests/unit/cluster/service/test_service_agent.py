@@ -33,8 +33,9 @@ def echo(session: ClientSession, payload: bytes) -> None:
 async def test_service_is_given_its_cluster_before_any_entry(rig: Rig) -> None:
     await rig.agent.start()
 
-    assert rig.service.cluster is rig.agent
-    assert (rig.agent.member_id, rig.agent.time_unit, rig.agent.role) == (MemberId(0), TimeUnit.MILLIS, Role.FOLLOWER)
+    assert rig.service.cluster is rig.agent.views[0]
+    cluster = rig.agent.views[0]
+    assert (cluster.member_id, cluster.time_unit, cluster.role) == (MemberId(0), TimeUnit.MILLIS, Role.FOLLOWER)
 
 
 async def test_service_may_take_its_time_to_start(rig: Rig) -> None:
@@ -47,7 +48,7 @@ async def test_service_may_take_its_time_to_start(rig: Rig) -> None:
 
     await rig.agent.start()
 
-    assert started == [rig.agent]
+    assert started == [*rig.agent.views]
 
 
 def test_leader_sends_the_egress_of_a_batch_in_one_write(rig: Rig) -> None:
@@ -122,8 +123,8 @@ def test_sessions_are_shown_in_ascending_order_and_cannot_be_changed(rig: Rig) -
 
 def test_timers_and_closes_are_asked_for_at_the_entry_that_is_delivered(rig: Rig) -> None:
     def work(session: ClientSession, payload: bytes) -> None:
-        rig.agent.schedule_timer(1, 500)
-        rig.agent.cancel_timer(2)
+        rig.agent.views[0].schedule_timer(1, 500)
+        rig.agent.views[0].cancel_timer(2)
         session.close()
 
     rig.service.on_message = work
@@ -141,7 +142,7 @@ def test_timers_are_refused_outside_log_ordered_callbacks(rig: Rig) -> None:
 
     def on_role_change(role: Role) -> None:
         try:
-            rig.agent.schedule_timer(1, 2)
+            rig.agent.views[0].schedule_timer(1, 2)
         except LocalProtocolError as error:
             refused.append(str(error))
 
@@ -217,14 +218,14 @@ def test_query_may_not_offer(rig: Rig, is_leader: bool) -> None:
         return b""
 
     rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
-    with pytest.raises(LocalProtocolError, match="offer is illegal in on_query"):
+    with pytest.raises(LocalProtocolError, match=r"session\.offer is only legal in log-ordered callbacks"):
         rig.agent.query(memoryview(b""))
 
-    rig.agent.egress.flush()
     assert outlet.writes == []
     assert rig.agent.egress.discarded_egress_count == counted
+    rig.agent.enter_messages()
     assert session.offer(b"later")
-    rig.agent.egress.flush()
+    rig.agent.leave_messages()
     assert bool(outlet.writes) == is_leader
 
 
@@ -238,14 +239,15 @@ def test_query_may_not_close_a_session(rig: Rig) -> None:
         return b""
 
     rig.service.on_query = on_query  # type: ignore[method-assign]  # a test's service
-    with pytest.raises(LocalProtocolError, match="close is illegal in on_query"):
+    with pytest.raises(LocalProtocolError, match=r"session\.close is only legal in log-ordered callbacks"):
         rig.agent.query(memoryview(b""))
 
     assert not session.is_closing
 
 
 def test_query_may_not_set_or_drop_timers(rig: Rig) -> None:
-    for call in (lambda: rig.agent.schedule_timer(1, 2), lambda: rig.agent.cancel_timer(1)):
+    (cluster,) = rig.agent.views
+    for call in (lambda: cluster.schedule_timer(1, 2), lambda: cluster.cancel_timer(1), lambda: cluster.offer(b"")):
         rig.service.on_query = lambda payload, call=call: call() or b""  # type: ignore[misc,method-assign]
         with pytest.raises(LocalProtocolError, match="only legal in log-ordered callbacks"):
             rig.agent.query(memoryview(b""))

@@ -13,6 +13,7 @@ from cluster.messages.consensus import AppendPosition, RequestVote, Vote
 from cluster.simulation.cluster import DIRECTORY, Member
 from cluster.simulation.kept_log import KeptLog
 from cluster.simulation.referee import Referee, RuleBroken, expect
+from cluster.simulation.relay import Relay
 from service_api import ClientSession
 from service_api.types import TermId
 
@@ -449,15 +450,59 @@ def test_a_module_with_another_timer_is_told(small: SmallCluster) -> None:
         look(small, small.follower)
 
 
+def test_a_module_with_another_message_of_a_service_is_told(small: SmallCluster) -> None:
+    position = 1 << 40
+    node = small.follower.node
+    assert node is not None
+    small.referee._on_module(small.follower, position)
+    node.module.service_messages.offer(0, b"extra")
+
+    small.referee._on_module(small.follower, position)
+
+    with pytest.raises(RuleBroken, match=SAME_MESSAGES_RULE):
+        look(small, small.follower)
+
+
+SAME_MESSAGES_RULE = "every consensus module has the same messages of services at the same position"
+ONCE_RULE = "a message of a service is delivered once, in the order offered"
+OFFERED_RULE = "the log holds what services have offered"
+
+
+@pytest.mark.parametrize("rule", [ONCE_RULE, OFFERED_RULE])
+def test_messages_of_a_service_that_are_not_as_offered_are_told(small: SmallCluster, rule: str) -> None:
+    node, relay = small.follower.node, Relay()
+    assert node is not None
+    small.referee._on_relayed(small.follower, relay, 64, ("service message", 1))
+    look(small, small.follower)
+    if rule == ONCE_RULE:
+        relay.faults.append("number=3 expected=2")
+    else:
+        node.module.service_messages.divergence_count = 1
+
+    small.referee._on_relayed(small.follower, relay, 128, ("service message", 1))
+
+    with pytest.raises(RuleBroken, match=rule):
+        look(small, small.follower)
+
+
+def test_a_second_service_that_becomes_another_is_told(small: SmallCluster) -> None:
+    small.referee._on_relayed(small.leader, Relay(), 64, ("message", 1, "state"))
+
+    small.referee._on_relayed(small.follower, Relay(), 64, ("message", 1, "another state"))
+
+    with pytest.raises(RuleBroken, match="every service is given the same, and becomes the same"):
+        look(small, small.follower)
+
+
 def test_a_service_that_loads_another_state_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state")
+    small.referee._on_loaded(small.follower, len(small.referee.committed), b"another state", small.referee.delivered)
 
     with pytest.raises(RuleBroken, match="a service loaded from a snapshot is what every service was at that position"):
         look(small, small.follower)
 
 
 def test_a_snapshot_of_what_is_not_committed_is_told(small: SmallCluster) -> None:
-    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"")
+    small.referee._on_loaded(small.follower, len(small.referee.committed) + 32, b"", small.referee.delivered)
 
     with pytest.raises(RuleBroken, match="a snapshot holds only what is committed"):
         look(small, small.follower)

@@ -57,6 +57,12 @@ class FakeCluster:
     def cancel_timer(self, correlation_id: int) -> bool:
         return self.timers.pop(correlation_id, None) is not None
 
+    def close_client_session(self, session_id: ClusterSessionId) -> bool:
+        raise AssertionError(session_id)
+
+    def offer(self, payload: bytes | bytearray | memoryview) -> None:
+        raise AssertionError(payload)
+
 
 class Log:
     """Hands entries to a service as a log would: each 32 bytes and 1 ms after the one before."""

@@ -1,0 +1,287 @@
+"""Snapshots under load: how long a cluster with much state stands still, and for whom, while it takes one.
+
+A client offers small messages at a steady rate. Three things are looked at around each snapshot: the time between two
+client messages in the leader's log (its ingress), the time between two replies at the client (delivery), and the
+longest that a member's loop was busy with one thing. The log is read afterwards, so looking costs nothing; its times
+are in milliseconds. The same is said of as long a time right before, without a snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from client import ClientConfig, ClusterClient
+from service_api.errors import ClusterTimeoutError, ConfigurationError
+from service_api.wire.session import EventCode
+
+from ..data_directory import data_directory
+from ..environment import describe, node_settings, tune_garbage_collector
+from ..load import SEQUENCE
+from ..member_log import MemberLog
+from ..processes import ClusterProcesses, ProcessError, ProcessGroup
+from ..report import ProgressLine, Report, first_leaf, progress_line
+from ..state_service import FILL
+from ..ticker import Ticker
+
+SERVICE: Final = "benchmarks.state_service:StateService"
+INGRESS_STOP_TARGET_MS: Final = 50.0
+
+_LIMIT_S: Final = 120.0
+_STEADY_S: Final = 2.0
+"""Of traffic before and after a snapshot."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SnapshotParameters:
+    """What one benchmark does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    state_mib: int = 100
+    """State of the service, on every member."""
+    runs: int = 5
+    """Snapshots, one after another."""
+    members: int = 3
+    rate: float = 1_000.0
+    """Messages a second that the client offers."""
+    file_sync_level: int = 1
+    node_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings for `quorate node`, by name."""
+
+    def __post_init__(self) -> None:
+        if self.runs < 1 or self.members < 1 or self.state_mib < 1:
+            raise ConfigurationError(
+                f"runs={self.runs} members={self.members} state_mib={self.state_mib} expected at least 1"
+            )
+        if not 1 <= self.rate <= 10_000:
+            raise ConfigurationError(f"rate={self.rate} expected 1 to 10000 messages a second")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SnapshotRun:
+    """One snapshot. Times in milliseconds."""
+
+    log_position: int
+    requested_ms: float
+    """From the request to the leader's answer that it has the snapshot."""
+    member_ms: dict[int, int]
+    """How long each member took, by its own log."""
+    reply_gap_ms: float
+    """The longest time without a reply, from the request until a while after."""
+    steady_reply_gap_ms: float
+    """The same before the request."""
+    begin_ns: int
+    end_ns: int
+    """Time of day of the request, and of the end of what was looked at."""
+
+
+class SteadyLoad:
+    """Offers numbered messages and notes when each reply comes."""
+
+    def __init__(self, rate_per_s: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._sent = 0
+        self._awaited_count, self._awaited = 0, asyncio.Event()
+        self.reply_times_ns: list[int] = []
+
+    async def wait_replied(self, count: int) -> None:
+        """Wait until there were so many replies."""
+        self._awaited_count = count
+        self._awaited.clear()
+        if len(self.reply_times_ns) < count:
+            await self._awaited.wait()
+
+    async def run(self, cluster: ClusterClient) -> None:
+        """Offer until cancelled; while nothing can be taken, nothing is offered."""
+        with Ticker(1 / self._rate_per_s) as ticker:
+            while True:
+                await ticker.wait()
+                if cluster.try_offer(SEQUENCE.pack(self._sent)):
+                    self._sent += 1
+
+    def longest_gap_ms(self, begin_ns: int, end_ns: int) -> float:
+        """Find the longest time without a reply, by the monotonic clock."""
+        return longest_gap(self.reply_times_ns, begin_ns, end_ns) / 1e6
+
+    # The listener
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        """Take a reply."""
+        self.reply_times_ns.append(time.monotonic_ns())
+        if len(self.reply_times_ns) == self._awaited_count:
+            self._awaited.set()
+
+    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+        """Nothing: who leads is of no matter here."""
+
+    def on_session_event(self, code: EventCode, detail: str) -> None:
+        """Nothing: a session that ends fails the next offer."""
+
+
+def longest_gap(times: Sequence[int], begin: int, end: int) -> int:
+    """Find the longest time between two of `times` within [begin, end], its ends included."""
+    within = [begin, *(at for at in times if begin <= at <= end), end]
+    return max(after - before for before, after in pairwise(within))
+
+
+def run(parameters: SnapshotParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, or something took too long.
+    """
+    with data_directory(directory, "snapshot", keep=keep) as data_dir, ProcessGroup() as group:
+        environment = describe(data_dir)
+        with progress_line(parameters.runs) as progress:
+            try:
+                return uvloop.run(_measure(parameters, data_dir, group, progress, environment))
+            except BaseExceptionGroup as error:
+                raise first_leaf(error) from error
+
+
+async def _measure(
+    parameters: SnapshotParameters,
+    data_dir: Path,
+    group: ProcessGroup,
+    progress: ProgressLine,
+    environment: Mapping[str, object],
+) -> Report:
+    given = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
+    processes = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=given, group=group)
+    data_dir.mkdir(exist_ok=True)
+    for member_id in range(parameters.members):
+        processes.start_member(member_id)
+    load = SteadyLoad(parameters.rate)
+    config = ClientConfig(
+        endpoints=tuple(processes.ingress_endpoints),
+        connect_timeout_s=_LIMIT_S,
+        new_leader_timeout_s=_LIMIT_S,
+        client_info="benchmark",
+    )
+    runs: list[SnapshotRun] = []
+    async with ClusterClient.connect([], egress_listener=load, config=config) as client, asyncio.TaskGroup() as tasks:
+        tune_garbage_collector()
+        progress.describe(f"filling {parameters.state_mib} MiB of state")
+        await _fill(client, load, parameters.state_mib)
+        traffic = tasks.create_task(load.run(client))
+        for number in range(parameters.runs):
+            progress.describe(f"snapshot {number + 1}/{parameters.runs}")
+            runs.append(await _take(client, load, processes))
+            progress.update(number + 1)
+        leader_id = client.leader_member_id
+        stalls = await _loop_stalls(processes)
+        traffic.cancel()
+    group.stop()
+    appended_ns = await asyncio.to_thread(_append_times, processes.directory_of(leader_id))
+    ingress_gaps = [longest_gap(appended_ns, run.begin_ns, run.end_ns) / 1e6 for run in runs]
+    steady_gaps = [longest_gap(appended_ns, run.begin_ns - int(_STEADY_S * 1e9), run.begin_ns) / 1e6 for run in runs]
+    return {
+        "scenario": "snapshot",
+        "state_mib": parameters.state_mib,
+        "ingress_stop_max_ms": round(max(ingress_gaps), 1),
+        "ingress_stop_target_ms": INGRESS_STOP_TARGET_MS,
+        "ingress_stop_steady_max_ms": round(max(steady_gaps), 1),
+        "reply_stop_max_ms": round(max(run.reply_gap_ms for run in runs), 1),
+        "reply_stop_steady_max_ms": round(max(run.steady_reply_gap_ms for run in runs), 1),
+        "loop_stop_max_ms": round(max(stalls.values()) * 1e3, 1),
+        "snapshot_max_ms": max(max(run.member_ms.values()) for run in runs),
+        "requested_max_ms": round(max(run.requested_ms for run in runs), 1),
+        "runs": [{**asdict(run), "ingress_gap_ms": gap} for run, gap in zip(runs, ingress_gaps, strict=True)],
+        "parameters": asdict(parameters),
+        "environment": {**environment, **node_settings(("segment_length_bytes", "keep_all"), given)},
+    }
+
+
+async def _fill(client: ClusterClient, load: SteadyLoad, state_mib: int) -> None:
+    """Let the state grow, a message at a time."""
+    async with asyncio.timeout(_LIMIT_S):
+        for number in range(1, state_mib + 1):
+            await client.offer(FILL)
+            await load.wait_replied(number)
+
+
+async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProcesses) -> SnapshotRun:
+    """Wait a while, ask for a snapshot, and wait until every member has it, and a while longer."""
+    from cluster.operations import Operation, Step, run_operation
+
+    logs = {i: MemberLog.at_end(processes.log_path_of(i)) for i in processes.members}
+    steady_ns = time.monotonic_ns()
+    await asyncio.sleep(_STEADY_S)
+    processes.check_running()
+    wall_ns, begin_ns = time.time_ns(), time.monotonic_ns()
+    last = None
+    async with aclosing(
+        run_operation(_consensus_endpoint(processes, client.leader_member_id), Operation.SNAPSHOT, _LIMIT_S)
+    ) as steps:
+        async for step in steps:
+            last = step
+    if last is None or last.step is not Step.DONE or last.log_position is None:
+        raise ProcessError(f"no snapshot was taken: {last!r}")
+    requested_ms = (time.monotonic_ns() - begin_ns) / 1e6
+    taken = await _wait_taken(logs, last.log_position)
+    await asyncio.sleep(_STEADY_S)
+    end_ns = time.monotonic_ns()
+    return SnapshotRun(
+        log_position=last.log_position,
+        requested_ms=round(requested_ms, 1),
+        member_ms=taken,
+        reply_gap_ms=round(load.longest_gap_ms(begin_ns, end_ns), 1),
+        steady_reply_gap_ms=round(load.longest_gap_ms(steady_ns, begin_ns), 1),
+        begin_ns=wall_ns,
+        end_ns=wall_ns + end_ns - begin_ns,
+    )
+
+
+async def _wait_taken(logs: Mapping[int, MemberLog], log_position: int) -> dict[int, int]:
+    """Wait until each member has the snapshot; say how long it took."""
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            while True:
+                found = {i: log.events("snapshot.taken", log_position=log_position) for i, log in logs.items()}
+                if all(found.values()):
+                    return {i: events[0]["duration_ms"] for i, events in found.items()}
+                await asyncio.sleep(0.2)
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"waited {_LIMIT_S:g} s for every member's snapshot at {log_position}") from error
+
+
+async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
+    """Ask every member for the longest that its loop was busy with one thing since it began, in seconds."""
+    from cluster.status import query_status
+
+    endpoints = {i: _consensus_endpoint(processes, i) for i in processes.members}
+    return {i: (await query_status(endpoint, _LIMIT_S)).stall_max_s for i, endpoint in endpoints.items()}
+
+
+def _consensus_endpoint(processes: ClusterProcesses, member_id: int) -> str:
+    from cluster.config import parse_members
+
+    return parse_members(f"0=127.0.0.1:{processes.base_ports[member_id]}")[0].consensus
+
+
+def _append_times(directory: Path) -> list[int]:
+    """Read from a stopped member's log when each client message was appended, in nanoseconds of the time of day."""
+    from archive.reader import FrameReader, MessageReader
+    from cluster.cli.demo.recordings import find_log_recording
+    from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
+
+    recording = find_log_recording(directory)
+    wanted = SessionMessageHeader.SCHEMA_ID, SessionMessageHeader.TEMPLATE_ID
+    times = []
+    for message in MessageReader(FrameReader(recording.archive_directory, recording.descriptor)):
+        if len(message.payload) >= SESSION_HEADER_LENGTH:
+            _, template_id, schema_id, _, _, _, timestamp = SESSION_MESSAGE_HEADER.unpack_from(message.payload)
+            if (schema_id, template_id) == wanted:
+                times.append(timestamp * 1_000_000)
+    return times

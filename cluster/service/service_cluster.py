@@ -1,0 +1,111 @@
+"""The cluster as one service of a container sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from service_api import LocalProtocolError, Role
+from service_api.session import ClientSession
+from service_api.types import ClusterSessionId, MemberId, TimeUnit
+
+from ..core.timers import TimerIds, check_deadline
+
+if TYPE_CHECKING:
+    from .agent import ClusteredServiceAgent
+
+
+class ModuleRequests(Protocol):
+    """What services may ask of the consensus module, at a log position."""
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
+        """Set or move a timer, by its id in the log."""
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        """Drop a timer, by its id in the log."""
+
+    def close_session(self, session_id: ClusterSessionId) -> None:
+        """Close a client session."""
+
+    def offer(self, service_id: int, payload: bytes) -> None:
+        """Take in a message of a service for the log."""
+
+
+class ServiceCluster:
+    """Implements `Cluster` for one service."""
+
+    __slots__ = ("_agent", "_requests", "_timer_ids", "service_id")
+
+    def __init__(
+        self, agent: ClusteredServiceAgent, requests: ModuleRequests, service_id: int, timer_ids: TimerIds
+    ) -> None:
+        self.service_id = service_id
+        self._agent = agent
+        self._requests = requests
+        self._timer_ids = timer_ids
+
+    def __repr__(self) -> str:
+        return f"<ServiceCluster service={self.service_id} {self._agent!r}>"
+
+    @property
+    def member_id(self) -> MemberId:
+        """The id of this member."""
+        return self._agent.member_id
+
+    @property
+    def role(self) -> Role:
+        """The member's role now."""
+        return self._agent.role
+
+    @property
+    def time(self) -> int:
+        """Cluster time of the entry being processed."""
+        return self._agent.egress.time
+
+    @property
+    def time_unit(self) -> TimeUnit:
+        """The unit of cluster time."""
+        return self._agent.time_unit
+
+    @property
+    def log_position(self) -> int:
+        """The end of the entry being processed."""
+        return self._agent.log_position
+
+    @property
+    def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
+        """The open client sessions, in ascending order of id."""
+        return self._agent.client_sessions
+
+    def close_client_session(self, session_id: ClusterSessionId) -> bool:
+        """Ask for a client session to be closed; False if there is no such session."""
+        self._check_legal("close_client_session")
+        session = self._agent.sessions.get(session_id)
+        if session is None:
+            return False
+        session.close()
+        return True
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
+        """Set or move a timer; it fires once cluster time reaches `deadline`."""
+        self._check_legal("schedule_timer")
+        check_deadline(deadline)
+        self._requests.schedule_timer(self._timer_ids.encode(self.service_id, correlation_id), deadline)
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        """Drop a timer; False if there is none."""
+        self._check_legal("cancel_timer")
+        return self._requests.cancel_timer(self._timer_ids.encode(self.service_id, correlation_id))
+
+    def offer(self, payload: bytes | bytearray | memoryview) -> None:
+        """Send a message through the log to every service of the cluster."""
+        self._check_legal("offer")
+        limit = self._agent.max_payload_length
+        if len(payload) > limit:
+            raise LocalProtocolError(f"payload too long: length={len(payload)} limit={limit}")
+        self._requests.offer(self.service_id, bytes(payload))
+
+    def _check_legal(self, call: str) -> None:
+        egress = self._agent.egress
+        if not egress.is_open:
+            egress.refuse(call)

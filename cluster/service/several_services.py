@@ -1,0 +1,71 @@
+"""Several services of one node, where the log adapter and the requests see one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from service_api import ClientSession, ClusteredService
+
+Reply = bytes | bytearray | memoryview
+
+
+class MessageReceiver(Protocol):
+    """Who is given the messages of clients: a service, or all of them."""
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether requests are answered."""
+
+    @property
+    def on_session_message(self) -> Callable[[ClientSession, int, memoryview], None]:
+        """Take a message."""
+
+    @property
+    def on_request(self) -> Callable[[ClientSession, int, memoryview], Reply]:
+        """Answer a request."""
+
+    @property
+    def on_query(self) -> Callable[[memoryview], bytes]:
+        """Answer a query."""
+
+
+class EveryService:
+    """Gives each message to every service, by service id; what one raises keeps nothing from the others.
+
+    Requests go to every service that takes them. The one with the lowest id answers, what the others give is dropped.
+    A query goes to the service with the lowest id that takes queries.
+    """
+
+    def __init__(
+        self, services: Sequence[ClusteredService], on_service_error: Callable[[Exception, ClusteredService], None]
+    ) -> None:
+        self._on_service_error = on_service_error
+        self._callbacks = [(service, service.on_session_message) for service in services]
+        self._requested = [service for service in services if service.takes_requests]
+        self.on_query = next((service for service in services if service.takes_queries), services[0]).on_query
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether any service answers."""
+        return bool(self._requested)
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        """Give it to each."""
+        for service, on_session_message in self._callbacks:
+            try:
+                on_session_message(session, timestamp, payload)
+            except Exception as error:
+                self._on_service_error(error, service)
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> Reply:
+        """Give it to each, and the answer of the first; what that one raises is raised when all have had it."""
+        answering, *others = self._requested
+        try:
+            return answering.on_request(session, timestamp, payload)
+        finally:
+            for service in others:
+                try:
+                    service.on_request(session, timestamp, payload)
+                except Exception as error:
+                    self._on_service_error(error, service)
