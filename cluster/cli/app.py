@@ -15,27 +15,65 @@ from typing import Annotated, Any, Final
 import typer
 
 COMMANDS: Final = {
+    "up": ("cluster.cli.up:up", "Start a cluster for development on this machine."),
     "node": ("cluster.cli.node:node", "Run one member of a cluster."),
+    "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
     "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
     "health": ("cluster.cli.health:health", "Tell whether a cluster is well: exit status 0, 3, 10 or 11."),
     "members": ("cluster.cli.inspect:members", "Show the members as their leader sees them: links, positions, lag."),
     "sessions": ("cluster.cli.inspect:sessions", "Show the client sessions that are open."),
     "timers": ("cluster.cli.inspect:timers", "Show the timers that are set."),
-    "errors": ("cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
-    "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
-    "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
-    "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
     "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
     "secrets": ("cluster.cli.secrets:app", "Say who may open sessions: add, remove and list principals."),
     "log": ("cluster.cli.log:app", "Read the log: its last entries as they come, or all of it."),
+    "errors": ("cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
     "recording-log": (
         "cluster.cli.recording_log:recording_log",
         "Show a member's terms and snapshots, as on its disk.",
     ),
     "recovery-plan": ("cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
     "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
+    "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
+    "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""
+
+PANELS: Final = {
+    "Run": ("up", "node", "config"),
+    "Watch a cluster": ("status", "health", "members", "sessions", "timers"),
+    "Act on a cluster": ("snapshot", "suspend", "resume", "shutdown", "abort"),
+    "Look into a member's directory, running or dead": ("log", "errors", "recording-log", "recovery-plan", "archive"),
+    "Try": ("demo", "sim"),
+}
+"""How the list of commands is grouped."""
+
+EXAMPLES: Final = {
+    "up": "quorate up --members 5 --service counter:Counter --dir /tmp/counters",
+    "node": "quorate node --config /etc/quorate/node.toml --member-id 2",
+    "config": "quorate config show --config node.toml -o json",
+    "status": "quorate status --config quorate-data/cluster.toml --watch 1",
+    "health": "quorate health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
+    "members": "quorate members --config quorate-data/cluster.toml -o jsonl",
+    "sessions": "quorate sessions --config quorate-data/cluster.toml --offset 100 --limit 100",
+    "timers": "quorate timers --config quorate-data/cluster.toml --watch 0.5",
+    "snapshot": "quorate snapshot take --config quorate-data/cluster.toml; quorate snapshot list data/node-0",
+    "suspend": "quorate suspend --config quorate-data/cluster.toml",
+    "resume": "quorate resume --config quorate-data/cluster.toml",
+    "shutdown": "quorate shutdown --config quorate-data/cluster.toml",
+    "abort": "quorate abort --config quorate-data/cluster.toml",
+    "log": "quorate log tail -f --config quorate-data/cluster.toml; quorate log dump data/node-0 -o jsonl",
+    "errors": "quorate errors data/node-0 --traces",
+    "recording-log": "quorate recording-log data/node-0 -o jsonl",
+    "recovery-plan": "quorate recovery-plan data/node-0",
+    "archive": "quorate archive verify data/node-0/archive",
+    "demo": "quorate demo --members 5 --json report.json",
+    "sim": "quorate sim --seeds 0:1000; quorate sim --seeds 417 --trace",
+}
+"""What `quorate COMMAND --help` ends with."""
+
+EXIT_HELP: Final = (
+    "Exit status: 0 fine; 1 failed; 2 wrong usage; 3 unreachable; 10 unhealthy or damaged; 11 no leader; 12 refused."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,15 +93,19 @@ def build_app(argv: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EXIT_HELP,
     )
     app.callback()(_root)
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
     wanted = next((argument for argument in argv if not argument.startswith("-")), None)
     for name, (target, help_line) in COMMANDS.items():
         command = _import_target(target) if name == wanted else _not_imported
+        example = f"Example: {EXAMPLES[name]}"
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, help=help_line)
+            app.add_typer(command, name=name, help=help_line, rich_help_panel=panels[name], epilog=example)
         else:
-            app.command(name=name, help=help_line if name != wanted else None)(command)
+            own_help = None if name == wanted else help_line
+            app.command(name=name, help=own_help, rich_help_panel=panels[name], epilog=example)(command)
     return app
 
 

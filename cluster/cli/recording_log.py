@@ -36,8 +36,6 @@ def recording_log(directory: MemberDirectoryArgument, output: OutputOption = Out
 
     `position` is where a term ends, - while it is open, or where the log was when a snapshot was taken; `service` is -1
     for the consensus module. `index` is the place in the file. What was removed is not shown.
-
-    Example: quorate recording-log data/node-0 -o jsonl
     """
     path = expect_recording_log(directory)
     try:

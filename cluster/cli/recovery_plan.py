@@ -75,10 +75,7 @@ def recovery_plan(
     services: Annotated[int | None, typer.Option("--services", min=1, help=SERVICES_HELP, show_default=False)] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what a member would start from: the newest complete snapshots, then the log behind them.
-
-    Example: quorate recovery-plan data/node-0
-    """
+    """Show what a member would start from: the newest complete snapshots, then the log behind them."""
     path = expect_recording_log(directory)
     try:
         report = make_plan(directory, read_recording_log(path), services)

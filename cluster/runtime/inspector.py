@@ -17,6 +17,7 @@ from service_api.types import NULL_POSITION, TimeUnit
 from ..core.consensus_module import ConsensusModule
 from ..core.members import ClusterMember
 from ..core.sessions import ClusterSession
+from ..core.timers import TimerIds
 from ..inspection import (
     InspectionRefusal,
     InspectionRequest,
@@ -153,7 +154,7 @@ class Inspector:
 
     def _describe_timers(self, window: slice) -> TimersView:
         ctx = self._module.ctx
-        pending = self._module.timers.pending()
+        pending, ids = self._module.timers.pending(), TimerIds(ctx.config.service_count)
         units_per_s = _UNITS_PER_S[ctx.config.time_unit]
         now = max(ctx.cluster_time, self._clock.epoch_time())
         return TimersView(
@@ -165,11 +166,11 @@ class Inspector:
             timers=[
                 TimerView(
                     correlation_id=correlation_id,
-                    service_id=0,
+                    service_id=service_id,
                     deadline=deadline,
                     due_in_s=round((deadline - now) / units_per_s, 3),
                 )
-                for correlation_id, deadline in pending[window]
+                for (service_id, correlation_id), deadline in ((ids.decode(key), due) for key, due in pending[window])
             ],
         )
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.demo.nodes import free_base_ports
 from cluster.cli.examples import examples_directory
+from cluster.cli.local import free_base_ports
 
 pytestmark = pytest.mark.slow
 

@@ -21,14 +21,13 @@ from rich.console import Console
 
 from cluster.cli.app import report_error
 from cluster.cli.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
+from cluster.cli.local import LocalNodes, free_base_ports
 from cluster.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from cluster.cli.single_process import replies_of
 from cluster.service_loading import load_service_class
-from service_api import ClusteredService
 from service_api.distribution import check_package_owners
 from service_api.errors import ClusterError, ConfigurationError
 
-from .nodes import DemoNodes
 from .recordings import find_log_recording
 from .report import (
     DemoReport,
@@ -46,6 +45,9 @@ from .view import DemoView
 
 SERVICE_CLASS: Final = "AccessQuota"
 CONNECT_TIMEOUT_S: Final = 60.0
+TERM_LENGTH: Final = "2MiB"
+SEGMENT_LENGTH: Final = "4MiB"
+"""Short, so that the log, some 6 MiB, rolls over to new segments, and takes little room."""
 STALL_TIMEOUT_S: Final = 30.0
 MEMBERS_TO_SURVIVE: Final = 3
 """The fewest members of which one may die."""
@@ -75,7 +77,7 @@ class _Run:
     options: DemoOptions
     directory: Path
     view: DemoView
-    nodes: DemoNodes
+    nodes: LocalNodes
     leaders: list[Leader] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     stream: RequestStream | None = None
@@ -177,12 +179,22 @@ async def _run(options: DemoOptions) -> DemoReport:
     messages = load_messages(options.requests_file, _encoder())
     expected = await replies_of(service_class(), messages)
     directory = _fresh_directory(options.directory)
-    nodes = DemoNodes(directory, member_count=options.member_count, file_sync_level=options.file_sync_level)
+    nodes = LocalNodes(
+        directory,
+        [f"127.0.0.1:{port}" for port in free_base_ports(options.member_count)],
+        {
+            "service": f"{SERVICE_MODULE}:{SERVICE_CLASS}",
+            "service_dir": str(service_dir),
+            "file_sync_level": str(options.file_sync_level),
+            "term_length_bytes": TERM_LENGTH,
+            "segment_length_bytes": SEGMENT_LENGTH,
+        },
+    )
     console = Console()
     with DemoView(console) as view:
         run = _Run(options, directory, view, nodes)
         try:
-            cluster_session_id = await _run_cluster(run, messages, service_dir, service_class)
+            cluster_session_id = await _run_cluster(run, messages)
         finally:
             await nodes.close()
         report = _make_report(run, expected, cluster_session_id)
@@ -195,9 +207,7 @@ def _encoder() -> Any:  # the service's own class for a request, from a module t
     return lambda sequence, host, time_s, url: request(sequence, host, time_s, url).encode()
 
 
-async def _run_cluster(
-    run: _Run, messages: Sequence[bytes], service_dir: Path, service_class: type[ClusteredService]
-) -> int:
+async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
     """Start the nodes, stream everything through them, and stop them; the result is the session's id."""
     run.view.say("data", str(run.directory))
     if run.options.kill_leader and not run.options.can_survive:
@@ -208,7 +218,7 @@ async def _run_cluster(
         on_half_way=run.on_half_way,
         on_leader=run.on_leader,
     )
-    await run.nodes.start(service_dir, service_class.__name__)
+    await run.nodes.start()
     async with asyncio.TaskGroup() as group:
         for node in run.nodes.nodes:
             group.create_task(run.nodes.watch(node))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -20,6 +20,9 @@ from service_api import ConfigurationError
 
 from .diagnosis import HealthReport, diagnose
 
+WAIT_INTERVAL_S: Final = 0.5
+"""Between two questions of `--wait`."""
+
 
 @with_member_flags
 def health(
@@ -28,6 +31,9 @@ def health(
     max_lag: Annotated[
         str, typer.Option("--max-lag", metavar="BYTES", help="How far a member may be behind, such as 16MiB.")
     ] = "16MiB",
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Ask again for so long, until it is well.")
+    ] = 0.0,
     **settings: Any,
 ) -> None:
     """Tell whether a cluster is well: every member answers, in one term, and none is far behind.
@@ -43,7 +49,7 @@ def health(
     except ValueError:
         raise ConfigurationError(f"bad size: --max-lag={max_lag!r} expected a size, such as 16MiB") from None
     endpoints = {member.member_id: member.consensus for member in members}
-    report = asyncio.run(_ask(endpoints, timeout, lag_limit_bytes))
+    report = asyncio.run(_ask_until_well(endpoints, timeout, lag_limit_bytes, wait))
     print_document(report, output, lambda: as_table(report))
     raise typer.Exit(report.exit_status)
 
@@ -59,6 +65,19 @@ def as_table(report: HealthReport) -> RenderableType:
         member = "-" if problem.member_id is None else str(problem.member_id)
         table.add_row(member, Text(problem.kind.value, style="red"), Text(problem.detail))
     return Group(verdict, "", table)
+
+
+async def _ask_until_well(
+    endpoints: Mapping[int, str], timeout_s: float, lag_limit_bytes: int, wait_s: float
+) -> HealthReport:
+    """Ask until the cluster is well, or the time is up; give the last report."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_s
+    while True:
+        report = await _ask(endpoints, timeout_s, lag_limit_bytes)
+        if report.is_healthy or loop.time() + WAIT_INTERVAL_S > deadline_s:
+            return report
+        await asyncio.sleep(WAIT_INTERVAL_S)
 
 
 async def _ask(endpoints: Mapping[int, str], timeout_s: float, lag_limit_bytes: int) -> HealthReport:

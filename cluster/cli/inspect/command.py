@@ -52,8 +52,6 @@ def members(
 
     Other than `quorate status`, which asks each member about itself, this is one member's view of all.
 
-    Example: quorate members --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --watch 1
-
     With -o json one object; with -o jsonl a member in each line; with --watch an object in each line.
     """
     asked = _Asked(output=output, interval_s=watch_every, timeout_s=timeout, member_id=ask)
@@ -72,8 +70,6 @@ def sessions(
 ) -> None:
     """Show the client sessions that are open, in order of their ids.
 
-    Example: quorate sessions --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 -o jsonl
-
     With -o json one object; with -o jsonl a session in each line; with --watch an object in each line.
     """
     asked = _Asked(output=output, interval_s=watch_every, timeout_s=timeout, member_id=ask, offset=offset, limit=limit)
@@ -91,8 +87,6 @@ def timers(
     **settings: Any,
 ) -> None:
     """Show the timers that the services have set, the one that is due first in front.
-
-    Example: quorate timers --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --watch 0.5
 
     With -o json one object; with -o jsonl a timer in each line; with --watch an object in each line.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.cli.app import COMMANDS, EXAMPLES, PANELS
 from cluster.config import NodeConfig
 from cluster.config_layers import flag_name
 
@@ -38,6 +39,22 @@ def test_help_lists_every_command_and_answers_at_once() -> None:
     assert result.returncode == 0
     assert all(name in result.stdout for name in ("node", "status", "config", "demo", "archive", "snapshot"))
     assert elapsed_s < 3.0  # about 0.13 s on an idle machine; the bound is for a busy one
+
+
+def test_every_command_has_its_place_in_the_list_and_an_example() -> None:
+    placed = [name for names in PANELS.values() for name in names]
+
+    assert len(placed) == len(set(placed))
+    assert set(COMMANDS) <= set(placed)
+    assert all(EXAMPLES[name].startswith(f"quorate {name} ") for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["status", "log", "recovery-plan"])
+def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
+    result = run(name, "--help")
+
+    assert result.returncode == 0
+    assert f"Example: {EXAMPLES[name]}" in " ".join(result.stdout.split())
 
 
 def test_help_imports_nothing_heavy() -> None:

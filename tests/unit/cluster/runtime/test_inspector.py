@@ -31,9 +31,9 @@ MEMBERS = [MemberEndpoints.from_base(i, f"127.0.0.1:{9000 + 100 * i}") for i in 
 SECOND = 1000 * MS
 
 
-def solo(*, role: Role = Role.LEADER) -> Solo:
+def solo(*, role: Role = Role.LEADER, service_count: int = 1) -> Solo:
     """Member 0 in term 1, with 128 bytes of log."""
-    solo = Solo(terms=[(0, 0, 64), (1, 64, 128)], is_started=False)
+    solo = Solo(terms=[(0, 0, 64), (1, 64, 128)], is_started=False, service_count=service_count)
     solo.ctx.role = role
     solo.ctx.leader_member_id = MemberId(0 if role is Role.LEADER else 1)
     solo.ctx.commit_position = 96
@@ -170,6 +170,15 @@ async def test_timers_come_in_the_order_in_which_they_are_due() -> None:
 
     assert [(t.correlation_id, t.due_in_s) for t in view.timers] == [(-3, -0.25), (5, 1.5)]
     assert (view.total_count, view.cluster_time) == (2, now)
+
+
+async def test_a_timer_of_one_of_several_services_has_that_services_id() -> None:
+    leader = solo(service_count=2)
+    leader.module.timers.schedule(1 << 56 | 7, leader.timestamp)
+
+    (timer,) = (await timers_of(leader)).timers
+
+    assert (timer.service_id, timer.correlation_id) == (1, 7)
 
 
 async def test_the_longest_answer_fits_what_is_taken() -> None:

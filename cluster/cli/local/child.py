@@ -1,9 +1,9 @@
-"""A node process that ends with the demo that started it, however the demo ends.
+"""A node process that ends with the command that started it, however that ends.
 
-The demo stops its nodes itself. Should it be killed before it can, the kernel ends them: on Linux a process
-may ask for a signal at the death of its parent. Elsewhere the demo's own care has to do.
+The command stops its nodes itself. Should it be killed before it can, the kernel ends them: on Linux a process
+may ask for a signal at the death of its parent. Elsewhere the command's own care has to do.
 
-    python -m cluster.cli.demo.child PARENT_PID node --member-id 0 ...
+    python -m cluster.cli.local.child PARENT_PID node --member-id 0 ...
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def end_with_parent(parent_pid: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent_pid:
-        raise SystemExit(f"the demo has ended: parent_pid={parent_pid}")
+        raise SystemExit(f"the parent has ended: parent_pid={parent_pid}")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The demo's processes: ports, and that none is left behind."""
+"""Members on this machine: ports, and that none is left behind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.demo.errors import DemoFailedError
-from cluster.cli.demo.nodes import DemoNodes, Node, free_base_ports
+from cluster.cli.local import LocalNodes, LocalNodesError, Node, free_base_ports
 
 DEADLINE_S = 20.0
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
 
-async def add_process(nodes: DemoNodes, directory: Path, program: str) -> Node:
+async def add_process(nodes: LocalNodes, directory: Path, program: str) -> Node:
     """Put a process that is no node in a node's place."""
     log_file = directory / f"node-{len(nodes.nodes)}.log"
     with log_file.open("wb") as log:
@@ -33,8 +32,8 @@ async def add_process(nodes: DemoNodes, directory: Path, program: str) -> Node:
     return node
 
 
-def make_nodes(directory: Path) -> DemoNodes:
-    return DemoNodes(directory, member_count=3, file_sync_level=0)
+def make_nodes(directory: Path) -> LocalNodes:
+    return LocalNodes(directory, ["127.0.0.1:1", "127.0.0.1:11", "127.0.0.1:21"], {})
 
 
 def is_alive(pid: int) -> bool:
@@ -56,11 +55,11 @@ def test_base_ports_have_five_free_ports_each_and_do_not_overlap() -> None:
             listener.bind(("127.0.0.1", port))
 
 
-async def test_a_node_that_ends_unasked_fails_the_demo_with_the_tail_of_its_log(tmp_path: Path) -> None:
+async def test_a_node_that_ends_unasked_is_told_with_the_tail_of_its_log(tmp_path: Path) -> None:
     nodes = make_nodes(tmp_path)
     node = await add_process(nodes, tmp_path, "print('last words'); raise SystemExit(3)")
 
-    with pytest.raises(DemoFailedError, match="member_id=0 exit_status=3") as caught:
+    with pytest.raises(LocalNodesError, match="member_id=0 exit_status=3") as caught:
         await nodes.watch(node)
 
     assert "  last words" in str(caught.value)
@@ -111,7 +110,7 @@ def test_a_child_dies_with_a_demo_that_was_killed() -> None:
     """1 the demo starts a node, 2 the demo is killed with SIGKILL, 3 the kernel kills the node."""
     child = (
         "import sys, time\n"
-        "from cluster.cli.demo.child import end_with_parent\n"
+        "from cluster.cli.local.child import end_with_parent\n"
         "end_with_parent(int(sys.argv[1]))\n"
         "print('bound', flush=True); time.sleep(600)"
     )

@@ -1,8 +1,7 @@
-"""The demo's node processes: started on free ports, watched while they run, and never left behind.
+"""The members of a cluster on this machine: started, watched while they run, and never left behind.
 
-Each node is a process in its own group, so that Ctrl-C reaches the demo alone and the demo ends them in
-order. One that ends unasked fails the demo with the tail of its log. What is still there at the end is killed
-by its pid.
+Each node is a process in its own group, so that Ctrl-C reaches the command alone, which ends them in order. One that
+ends unasked is told with the tail of its log. What is still there at the end is killed by its pid.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
-from cluster.cli.examples import SERVICE_MODULE
+from cluster.config_layers import flag_name
 from cluster.member_endpoints import PORTS_PER_MEMBER
-
-from .errors import DemoFailedError
+from service_api.errors import ClusterError, ErrorCategory
 
 BASE_PORTS: Final = range(15_000, 31_000)
 """Below the ports that the kernel gives to outgoing connections, which could take one of ours in between."""
@@ -33,9 +31,11 @@ KILL_TIMEOUT_S: Final = 5.0
 LOG_TAIL_LINES: Final = 12
 LOG_TAIL_BYTES: Final = 16_384
 
-TERM_LENGTH: Final = "2MiB"
-SEGMENT_LENGTH: Final = "4MiB"
-"""Short, so that the demo's log, some 6 MiB, rolls over to new segments, and takes little room."""
+
+class LocalNodesError(ClusterError):
+    """Members on this machine could not be started, ended unasked, or did not end when asked."""
+
+    category: ClassVar[ErrorCategory] = ErrorCategory.FATAL
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Node:
     log_file: Path
     process: asyncio.subprocess.Process
     is_ending: bool = False
-    """Whether the demo asked for its end."""
+    """Whether it was asked to end."""
 
     @property
     def is_running(self) -> bool:
@@ -55,65 +55,70 @@ class Node:
         return self.process.returncode is None
 
 
-class DemoNodes:
-    """The processes of one demo cluster: `start` and `watch` them, and `close` them whatever happens."""
+class LocalNodes:
+    """The processes of one cluster: `start` and `watch` them, and `close` them whatever happens.
 
-    def __init__(self, directory: Path, *, member_count: int, file_sync_level: int) -> None:
+    `settings` are the settings that all members share, by name; a member's directory and log lie in `directory`.
+    """
+
+    def __init__(self, directory: Path, endpoints: Sequence[str], settings: Mapping[str, str]) -> None:
         self._directory = directory
-        self._file_sync_level = file_sync_level
-        base_ports = free_base_ports(member_count)
-        self.endpoints = [f"127.0.0.1:{port}" for port in base_ports]
-        self._members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(self.endpoints))
+        self._settings = settings
+        self.endpoints = list(endpoints)
+        self.members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(self.endpoints))
+        """As in the setting `members`."""
         self.nodes: list[Node] = []
+        """By member id, once they are started; one that is started again replaces the one that ended."""
 
-    async def start(self, service_dir: Path, service_class: str) -> None:
+    async def start(self) -> None:
         """Start every node; they find each other by themselves."""
         for member_id in range(len(self.endpoints)):
-            directory = self._directory / f"node-{member_id}"
-            log_file = self._directory / f"node-{member_id}.log"
-            with log_file.open("wb") as log:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "cluster.cli.demo.child",
-                    str(os.getpid()),
-                    "node",
-                    *self._flags(member_id, directory, service_dir, service_class),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=asyncio.subprocess.STDOUT,
-                    env=_clean_environment(),
-                    start_new_session=True,
-                )
-            self.nodes.append(Node(member_id, directory, log_file, process))
+            self.nodes.append(await self._start_node(member_id))
 
-    def _flags(self, member_id: int, directory: Path, service_dir: Path, service_class: str) -> list[str]:
+    async def restart(self, member_id: int) -> Node:
+        """Start a node again that has ended, on the same directory."""
+        self.nodes[member_id] = await self._start_node(member_id)
+        return self.nodes[member_id]
+
+    async def _start_node(self, member_id: int) -> Node:
+        directory = self._directory / f"node-{member_id}"
+        log_file = self._directory / f"node-{member_id}.log"
+        with log_file.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "cluster.cli.local.child",
+                str(os.getpid()),
+                "node",
+                *self._flags(member_id, directory),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                env=_clean_environment(),
+                start_new_session=True,
+            )
+        return Node(member_id, directory, log_file, process)
+
+    def _flags(self, member_id: int, directory: Path) -> list[str]:
         settings = {
-            "--member-id": str(member_id),
-            "--members": self._members,
-            "--directory": str(directory),
-            "--service": f"{SERVICE_MODULE}:{service_class}",
-            "--service-dir": str(service_dir),
-            "--file-sync-level": str(self._file_sync_level),
-            "--term-length-bytes": TERM_LENGTH,
-            "--segment-length-bytes": SEGMENT_LENGTH,
-            "--log-format": "json",
+            "member_id": str(member_id),
+            "members": self.members,
+            "directory": str(directory),
+            "log_format": "json",
+            **self._settings,
         }
-        return [part for flag, value in settings.items() for part in (flag, value)]
+        return [part for name, value in settings.items() for part in (flag_name(name), value)]
 
     async def watch(self, node: Node) -> None:
         """Wait for the end of one node.
 
         Raises:
-            DemoFailedError: it ended unasked, or did not end well; shows the tail of its log.
+            LocalNodesError: it ended unasked, or did not end well; shows the tail of its log.
         """
         status = await node.process.wait()
         if node.is_ending and status in (0, -signal.SIGKILL):
             return
-        tail = "\n".join(f"  {line}" for line in _tail(node.log_file))
-        raise DemoFailedError(
-            f"node ended unexpectedly: member_id={node.member_id} exit_status={status} log={node.log_file}\n{tail}"
-        )
+        raise LocalNodesError(describe_end(node))
 
     def kill(self, member_id: int) -> None:
         """End one node with SIGKILL, at once and without a chance to clean up."""
@@ -130,7 +135,7 @@ class DemoNodes:
         """Stop every running node in order.
 
         Raises:
-            DemoFailedError: one did not end in time.
+            LocalNodesError: one did not end in time.
         """
         for node in self.running():
             node.is_ending = True
@@ -142,7 +147,7 @@ class DemoNodes:
                     await node.process.wait()
         except TimeoutError:
             late = [node.member_id for node in self.running()]
-            raise DemoFailedError(f"nodes did not stop: member_ids={late} timeout_s={STOP_TIMEOUT_S:g}") from None
+            raise LocalNodesError(f"nodes did not stop: member_ids={late} timeout_s={STOP_TIMEOUT_S:g}") from None
 
     async def close(self) -> None:
         """Kill what still runs and wait for its end, so that no process is left behind."""
@@ -154,11 +159,18 @@ class DemoNodes:
                     await node.process.wait()
 
 
+def describe_end(node: Node) -> str:
+    """Say that a node has ended, with the tail of its log."""
+    tail = "\n".join(f"  {line}" for line in _tail(node.log_file))
+    status = node.process.returncode
+    return f"node ended unexpectedly: member_id={node.member_id} exit_status={status} log={node.log_file}\n{tail}"
+
+
 def free_base_ports(count: int) -> Sequence[int]:
     """Find base ports whose five ports are free on loopback, all held at once so that they differ.
 
     Raises:
-        DemoFailedError: there are none.
+        LocalNodesError: there are none.
     """
     random = Random(os.urandom(8))
     found: list[int] = []
@@ -169,7 +181,7 @@ def free_base_ports(count: int) -> Sequence[int]:
             base_port = random.choice(BASE_PORTS)
             if _hold_ports(base_port, held):
                 found.append(base_port)
-    raise DemoFailedError(f"no free ports on loopback: attempts={BASE_PORT_ATTEMPTS}")
+    raise LocalNodesError(f"no free ports on loopback: attempts={BASE_PORT_ATTEMPTS}")
 
 
 def _hold_ports(base_port: int, held: ExitStack) -> bool:
@@ -185,7 +197,7 @@ def _hold_ports(base_port: int, held: ExitStack) -> bool:
 
 
 def _clean_environment() -> dict[str, str]:
-    """The environment without settings of nodes: the demo's are all on the command line."""
+    """The environment without settings of nodes: these nodes' are all on the command line."""
     return {name: value for name, value in os.environ.items() if not name.upper().startswith("QUORATE_")}
 
 

@@ -1,0 +1,67 @@
+"""Keeps the members of a development cluster running, and tells what happens to them.
+
+A member that somebody kills, to see what happens, is started again after a moment. One that ends by itself has a reason
+that a restart would only repeat: it stays down, and its last words are shown. When none is left, there is no cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from cluster.cli.local import LocalNodes, LocalNodesError, Node
+from cluster.cli.local.nodes import describe_end
+
+RESTART_DELAY_S: Final = 2.0
+"""Time enough to see a cluster without the member."""
+
+
+class Supervisor:
+    """Runs the members until it is cancelled; `stop` must be called whatever happens."""
+
+    def __init__(
+        self, nodes: LocalNodes, say: Callable[[str, str], None], *, restart_delay_s: float = RESTART_DELAY_S
+    ) -> None:
+        self._nodes = nodes
+        self._say = say
+        self._restart_delay_s = restart_delay_s
+
+    async def start(self) -> None:
+        """Start every member."""
+        await self._nodes.start()
+        for node in self._nodes.nodes:
+            self._tell_start(node)
+
+    async def run(self) -> None:
+        """Keep them running.
+
+        Raises:
+            LocalNodesError: no member is left.
+        """
+        async with asyncio.TaskGroup() as group:
+            for node in self._nodes.nodes:
+                group.create_task(self._keep_running(node), name=f"member-{node.member_id}")
+        raise LocalNodesError("no member is left running")
+
+    async def stop(self) -> None:
+        """End every member in order; what does not end is killed."""
+        try:
+            await self._nodes.stop()
+        finally:
+            await self._nodes.close()
+
+    async def _keep_running(self, node: Node) -> None:
+        """Return when the member has ended by itself."""
+        while True:
+            status = await node.process.wait()
+            if status >= 0:
+                self._say("down", describe_end(node))
+                return
+            self._say("killed", f"member {node.member_id} by signal {-status}; starts again in a moment")
+            await asyncio.sleep(self._restart_delay_s)
+            node = await self._nodes.restart(node.member_id)
+            self._tell_start(node)
+
+    def _tell_start(self, node: Node) -> None:
+        self._say("member", f"{node.member_id}: pid {node.process.pid}, log {node.log_file}")
