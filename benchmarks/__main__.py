@@ -16,9 +16,13 @@ from .report import Report, first_leaf, print_table, write_json
 from .scenarios import client as client_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
+from .scenarios import query as query_scenario
+from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.query import QueryParameters
+from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
@@ -86,6 +90,36 @@ def client(payload: PayloadOption = 32, messages: int = 1_000_000, json: JsonOpt
 
 
 @app.command()
+def request(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Callers, each with one request after another.")] = 1024,
+    requests: Annotated[int, typer.Option(help="Requests to measure.")] = 300_000,
+    warmup: Annotated[int, typer.Option(help="Requests before them, not measured.")] = 20_000,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Requests that run exactly once, from one client process: how many a second, and how long each takes."""
+    parameters = RequestParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        requests=requests,
+        warmup=warmup,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+        time_limit_s=time_limit,
+    )
+    report = request_scenario.run(parameters, directory=directory, keep=keep)
+    title = f"request: {members} members, {payload} B, {inflight} in flight, file sync level {file_sync_level}"
+    _finish(report, json, title)
+
+
+@app.command()
 def failover(
     runs: Annotated[int, typer.Option(help="Faults of each kind.")] = 30,
     members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
@@ -108,6 +142,35 @@ def failover(
     )
     report = failover_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"failover: {members} members, {runs} of each kind, file sync level {file_sync_level}")
+
+
+@app.command()
+def query(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    depths: Annotated[str, typer.Option(help="Queries in flight, one figure for each.")] = "1,64",
+    queries: Annotated[int, typer.Option(help="Queries of each kind at each depth.")] = 50_000,
+    warmup: Annotated[int, typer.Option(help="Queries before them, not measured.")] = 2_000,
+    echoes: Annotated[bool, typer.Option(help="Measure echoes at the same depths too.")] = True,
+    file_sync_level: SyncOption = 1,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Questions that are in no log, linearizable and a second stale at most, beside echoes through the log."""
+    parameters = QueryParameters(
+        members=members,
+        payload=payload,
+        depths=_parse_depths(depths),
+        queries=queries,
+        warmup=warmup,
+        with_echo=echoes,
+        file_sync_level=file_sync_level,
+        time_limit_s=time_limit,
+    )
+    report = query_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
 
 
 @app.command()
@@ -165,6 +228,13 @@ def _parse_kind(text: str) -> FaultKind:
         return FaultKind(text.strip())
     except ValueError as error:
         raise ConfigurationError(f"kinds={text!r} expected some of {','.join(FaultKind)}") from error
+
+
+def _parse_depths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(depth) for depth in text.split(","))
+    except ValueError as error:
+        raise ConfigurationError(f"depths={text!r} expected numbers with commas") from error
 
 
 def _echo_title(parameters: EchoParameters) -> str:

@@ -11,3 +11,7 @@ class EchoService(ClusteredService):
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Echo."""
         session.offer(payload)
+
+    def on_query(self, payload: memoryview) -> bytes:
+        """Echo."""
+        return bytes(payload)

@@ -134,6 +134,11 @@ class ClusterClient:
         session = self._protocol.session
         return session.stale_egress_count + session.foreign_egress_count
 
+    @property
+    def resent_request_count(self) -> int:
+        """How often a request was sent again, because a leader went away before it had answered."""
+        return self._protocol.requests.resent_count
+
     def try_offer(self, payload: bytes | bytearray | memoryview) -> bool:
         """Offer a message if there is room for it and a leader just now; False if not.
 
@@ -177,7 +182,7 @@ class ClusterClient:
         max_staleness_s: float | None = None,
         min_log_position: int = 0,
         read_from: int | None = None,
-        service_id: int = 0,
+        service_id: int | None = None,
         timeout_s: float | None = None,
     ) -> QueryResult:
         """Ask the service's state, without an entry in the log.
@@ -192,6 +197,8 @@ class ClusterClient:
         With `max_staleness_s` any member answers that can tell how old its state is, or the one with the id
         `read_from`; the answer says how old. `min_log_position`, that of an earlier result, makes sure that it is not
         older than what was seen before. With 0 seconds it is as good as linearizable, and any member's.
+
+        Where nodes run several services, the one with the id `service_id` answers, or the first that takes queries.
 
         A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`
         bounds that. Answers come on the sockets that egress comes on: while nobody reads `egress()`, and its queue is

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
-from service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
+from service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
 
 from .config import ClientConfig
@@ -66,7 +66,7 @@ class QueryOptions:
     max_staleness_ns: int | None = None
     min_log_position: int = 0
     read_from: int | None = None
-    service_id: int = 0
+    service_id: int = NULL_VALUE
     timeout_ns: int = int(_WAIT_AT_MEMBER_S * 1e9)
 
 
@@ -273,7 +273,7 @@ async def ask(
     max_staleness_s: float | None,
     min_log_position: int,
     read_from: int | None,
-    service_id: int,
+    service_id: int | None,
     timeout_s: float | None,
 ) -> QueryResult:
     """Ask, and wait for the answer. See `ClusterClient.query`."""
@@ -285,7 +285,7 @@ async def ask(
         max_staleness_ns=None if max_staleness_s is None else int(min(max_staleness_s, 1e9) * 1e9),
         min_log_position=min_log_position,
         read_from=read_from,
-        service_id=service_id,
+        service_id=NULL_VALUE if service_id is None else service_id,
         timeout_ns=int(min(_WAIT_AT_MEMBER_S if timeout_s is None else max(timeout_s, 0.0), _WAIT_AT_MEMBER_S) * 1e9),
     )
     waiter: asyncio.Future[QueryResult | ClusterError] = conductor.loop.create_future()

@@ -145,7 +145,7 @@ class SyncClusterClient:
         max_staleness_s: float | None = None,
         min_log_position: int = 0,
         read_from: int | None = None,
-        service_id: int = 0,
+        service_id: int | None = None,
         timeout_s: float | None = None,
     ) -> QueryResult:
         """Ask the service's state, without an entry in the log.

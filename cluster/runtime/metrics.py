@@ -342,6 +342,12 @@ METRICS: Final = (
     # --- the service and the loop
     MetricRow("quorate_timers", "gauge", "timers of the service that are set", lambda v: len(v.module.timers)),
     MetricRow(
+        "quorate_service_messages_waiting",
+        "gauge",
+        "messages that services have offered and that are not delivered yet",
+        lambda v: sum(map(len, v.module.service_messages.trackers)),
+    ),
+    MetricRow(
         "quorate_service_errors_total",
         "counter",
         "callbacks of the service that raised",

@@ -65,8 +65,8 @@ class Delivery(Protocol):
 class QueryableService(Protocol):
     """Answers from its state."""
 
-    def query(self, payload: memoryview) -> bytes:
-        """Answer; what the service raises is raised."""
+    def query(self, payload: memoryview, service_id: int) -> bytes:
+        """Let the service of this id answer, or the only one if it is -1; what it raises is raised."""
 
 
 @dataclass(slots=True)
@@ -215,8 +215,6 @@ class QueryDesk:
             return QueryCode.UNKNOWN_SESSION, f"no open session of this connection: id={request.cluster_session_id}"
         if not ctx.authorisation.is_authorised(QueryRequest.SCHEMA_ID, QueryRequest.TEMPLATE_ID, None, principal):
             return QueryCode.NOT_AUTHORISED, "the authorisation service says no"
-        if request.service_id != 0:
-            return QueryCode.SERVICE_FAILED, f"no such service: service_id={request.service_id}"
         if query.is_linearizable and module.leader is None:
             return QueryCode.NOT_LEADER, f"leader_member_id={ctx.leader_member_id}"
         load, length = self._loads.get(query.connection_id, _NO_LOAD), len(request.payload)
@@ -269,7 +267,7 @@ class QueryDesk:
         """Ask the service; give the frames of its answer."""
         position = self._delivery.position
         try:
-            payload = self._service.query(memoryview(query.request.payload))
+            payload = self._service.query(memoryview(query.request.payload), query.request.service_id)
         except Exception as error:
             logger.warning("query.failed", log_position=position, error=repr(error), exc_info=error)
             self.refused_count += 1

@@ -34,7 +34,7 @@ from service_api import ClusteredService
 from ..service.bounded_log_adapter import BoundedLogAdapter
 
 MESSAGE_CALLBACK: Final = "on_session_message"
-_UNTIMED_CALLBACKS: Final = (MESSAGE_CALLBACK, "on_request")
+_UNTIMED_CALLBACKS: Final = (MESSAGE_CALLBACK, "on_request", "on_service_message")
 """Called in runs, which are timed as a whole."""
 LOOP: Final = "loop"
 """The culprit of a stall that nothing else explains."""

@@ -17,7 +17,7 @@ from types import MappingProxyType
 import structlog
 
 from service_api import CloseReason, ClusteredService, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
-from service_api.types import ClusterSessionId, MemberId, TimeUnit
+from service_api.types import NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
 from service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from service_api.wire.request import REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH
@@ -123,13 +123,18 @@ class ClusteredServiceAgent:
         if inspect.isawaitable(result):
             await result
 
-    def query(self, payload: memoryview) -> bytes:
-        """Let the service answer a query from its state; what it raises is raised. Only between log entries.
+    def query(self, payload: memoryview, service_id: int = NULL_VALUE) -> bytes:
+        """Let a service answer a query from its state; what it raises is raised. Only between log entries.
+
+        Without an id it is the first service that takes queries.
 
         Raises:
-            LocalProtocolError: the answer is no bytes, or too long for a client.
+            LocalProtocolError: there is no such service, or its answer is no bytes, or too long for a client.
         """
-        answer: object = self.service.on_query(payload)
+        if service_id != NULL_VALUE and service_id not in self._ids:
+            raise LocalProtocolError(f"no such service: service_id={service_id} services={len(self.services)}")
+        service = self.service if service_id == NULL_VALUE else self.services[service_id]
+        answer: object = service.on_query(payload)
         if not isinstance(answer, bytes | bytearray | memoryview):
             raise LocalProtocolError(f"on_query gave type={type(answer).__name__} expected=bytes")
         encoded = bytes(answer)

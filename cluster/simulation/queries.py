@@ -48,11 +48,18 @@ class QueryMix:
     """Queries of one client application, one at a time, beside what else it does."""
 
     def __init__(
-        self, history: History, random: Random, now_ns: Callable[[], int], *, key_count: int, unit_s: float
+        self,
+        history: History,
+        random: Random,
+        now_ns: Callable[[], int],
+        *,
+        key_count: int,
+        unit_s: float,
+        stale_rate: float = 0.5,
     ) -> None:
         """`unit_s` is the heartbeat timeout: pauses and bounds are drawn in proportion."""
         self._history, self._random, self._now_ns = history, random, now_ns
-        self._key_count, self._unit_s = key_count, unit_s
+        self._key_count, self._unit_s, self._stale_rate = key_count, unit_s, stale_rate
         self._seen_position = 0
         """The highest position that this client was told of."""
         self._pending: Operation | None = None
@@ -64,10 +71,10 @@ class QueryMix:
             key = self._random.randrange(self._key_count)
             timeout_s = self._unit_s * self._random.uniform(0.5, 4.0)
             try:
-                if self._random.random() < 0.5:
-                    await self._query(client, key, timeout_s)
-                else:
+                if self._random.random() < self._stale_rate:
                     await self._query_stale(client, key, timeout_s)
+                else:
+                    await self._query(client, key, timeout_s)
             except ClusterTimeoutError:
                 pass
             except SessionClosedError:

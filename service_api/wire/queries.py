@@ -48,6 +48,7 @@ class QueryRequest(QuorateMessage):
     cluster_session_id: WireSessionId
     leadership_term_id: WireTermId
     service_id: Int32
+    """Which service of the node answers; -1: the first one that takes queries."""
     max_staleness_ns: Int64 | None
     """None: linearizable. Otherwise everything that was acknowledged this long before the query came must be seen."""
     min_log_position: Position

@@ -14,7 +14,16 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from . import consensus_plants, relay_plants, retention_plants, service_plants, snapshot_plants, storage_plants
+from . import (
+    consensus_plants,
+    query_plants,
+    relay_plants,
+    request_plants,
+    retention_plants,
+    service_plants,
+    snapshot_plants,
+    storage_plants,
+)
 from .plant import CHECKLIST, Plant
 
 PLANTS: Final[tuple[Plant, ...]] = tuple(
@@ -24,8 +33,10 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *storage_plants.PLANTS,
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
+            *query_plants.PLANTS,
             *relay_plants.PLANTS,
             *retention_plants.PLANTS,
+            *request_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,
     )

@@ -21,8 +21,11 @@ from client import ClientConfig, ClusterClient
 from cluster.runtime import log_links
 from cluster.simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from cluster.simulation.history import History
+from cluster.simulation.linearizability import check_log_order
 from cluster.simulation.network import LinkQuality
+from cluster.simulation.queries import QueryMix, check_stale_reads
 from cluster.simulation.referee import Referee, RuleBroken, expect
+from cluster.simulation.register_model import RegisterModel, explained
 from cluster.simulation.registers import Registers, Request, RequestKind
 from cluster.simulation.trace import Trace
 from cluster.simulation.workload import Workload, WorkloadSettings
@@ -32,7 +35,7 @@ from service_api.wire.session import EventCode
 S: Final = 1_000_000_000
 MS: Final = 1_000_000
 TIMEOUT_MS: Final = 1_000
-"""The heartbeat timeout of every scenario."""
+"""The heartbeat timeout of nearly every scenario."""
 
 _LINK_LIMIT_BYTES: Final = 256 << 10
 """What may wait for a follower here; the product's own limit would take minutes to reach."""
@@ -99,6 +102,26 @@ class Scene:
         self.workloads.append(workload)
         self.cluster.add_client(f"client-{number}", workload.run)
         return workload
+
+    def add_reader(self) -> str:
+        """Start a client that does nothing but query, some hundred times a second."""
+        queries = QueryMix(
+            self.history, Random("reader"), lambda: self.cluster.now_ns, key_count=4, unit_s=0.05, stale_rate=0.1
+        )
+
+        async def read() -> None:
+            async with ClusterClient.connect([], egress_listener=_Deaf(), config=self.client_config()) as client:
+                await queries.run(client)
+
+        self.cluster.add_client("reader", read)
+        return "reader"
+
+    def expect_reads_right(self) -> None:
+        """Hold what was read against the log and against what was acknowledged when."""
+        operations, model = explained(self.history), RegisterModel()
+        problems = check_log_order(operations, model)
+        problems += check_stale_reads(operations, self.history.stale_reads, model)
+        expect(not problems, "no read is older than it says", problems=problems[:2])
 
     def add_flood(self, name: str, payload_length: int) -> None:
         """Start a client that sends 4 messages a millisecond, and waits for no answers."""
@@ -470,6 +493,61 @@ class _TermListener(_Deaf):
 # --- the table
 
 
+def a_deposed_leader(scene: Scene) -> None:
+    """A leader that is cut off does not know that another one leads, and is asked all the time what it knows.
+
+    One follower acknowledges a round, and that gets through only when another leader has acknowledged writes.
+    """
+    old, (first, second), reader, net = scene.start(), scene.followers(), scene.add_reader(), scene.cluster.network
+    scene.add_client()
+    scene.run(2)
+    for follower in (first, second):
+        net.block(reader, follower.machine.address)
+        net.block(follower.machine.address, reader)
+    net.block(first.machine.address, old.machine.address)
+    net.block(old.machine.address, second.machine.address)
+    scene.run(0.3)
+    net.block(old.machine.address, first.machine.address)
+    _depose(scene, old, [second])
+    net.unblock(first.machine.address, old.machine.address)
+    scene.run(2)
+    scene.expect_reads_right()
+
+
+def a_deposed_leader_that_asks(scene: Scene) -> None:
+    """The same; and then it reaches the follower that has voted for the other one, and asks whether it leads."""
+    old, followers, reader, net = scene.start(), scene.followers(), scene.add_reader(), scene.cluster.network
+    scene.add_client()
+    scene.run(2)
+    for follower in followers:
+        net.block(reader, follower.machine.address)
+        net.block(follower.machine.address, reader)
+        net.block(old.machine.address, follower.machine.address)
+    new = _depose(scene, old, followers)
+    voter = next(follower for follower in followers if follower is not new)
+    net.unblock(old.machine.address, voter.machine.address)
+    net.unblock(voter.machine.address, old.machine.address)
+    scene.run(2)
+    scene.expect_reads_right()
+
+
+def _depose(scene: Scene, old: Member, heard: list[Member]) -> Member:
+    """Let those whom the leader hears fall silent just before they elect another one, which serves; give that one."""
+    scene.run(0.9 * scene.settings.leader_heartbeat_timeout_ms / 1000)
+    for follower in heard:
+        scene.cluster.network.block(follower.machine.address, old.machine.address)
+    scene.run_until(lambda: scene.cluster.leader() is not old, 10, "the others elect another leader")
+    count = scene.history.acknowledged_count - scene.history.query_count
+    scene.run_until(
+        lambda: scene.history.acknowledged_count - scene.history.query_count > count + 20, 5, "the new leader serves"
+    )
+    expect(old.is_leader, "the old leader does not know yet", cluster=scene.cluster)
+    new = scene.cluster.leader()
+    assert new is not None
+    scene.run(0.5)
+    return new
+
+
 @dataclass(slots=True, frozen=True)
 class Scenario:
     """What happens, and to what cluster."""
@@ -477,17 +555,19 @@ class Scenario:
     play: Callable[[Scene], None]
     member_count: int = 3
     window_bytes: int = 256 << 10
+    timeout_ms: int = TIMEOUT_MS
+    """The heartbeat timeout."""
 
     def settings(self) -> Settings:
         """Give the settings of its cluster."""
         return Settings(
             member_count=self.member_count,
-            leader_heartbeat_timeout_ms=TIMEOUT_MS,
-            leader_heartbeat_interval_ms=TIMEOUT_MS // 10,
-            election_timeout_ms=TIMEOUT_MS // 4,
-            election_status_interval_ms=TIMEOUT_MS // 20,
-            startup_canvass_timeout_ms=3 * TIMEOUT_MS,
-            session_timeout_ms=20 * TIMEOUT_MS,
+            leader_heartbeat_timeout_ms=self.timeout_ms,
+            leader_heartbeat_interval_ms=self.timeout_ms // 10,
+            election_timeout_ms=self.timeout_ms // 4,
+            election_status_interval_ms=self.timeout_ms // 20,
+            startup_canvass_timeout_ms=3 * self.timeout_ms,
+            session_timeout_ms=20 * self.timeout_ms,
             ingress_window_bytes=self.window_bytes,
         )
 
@@ -506,6 +586,8 @@ SCENARIOS: Final = {
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
     "old-replies": Scenario(replies_of_an_old_leader),
+    "deposed-leader": Scenario(a_deposed_leader, timeout_ms=2_000),
+    "deposed-leader-asks": Scenario(a_deposed_leader_that_asks, timeout_ms=4_000),
     "bounded-memory": Scenario(memory_is_bounded, window_bytes=_WINDOW_BYTES),
 }
 

@@ -198,6 +198,17 @@ def test_every_relation_that_is_broken_gets_its_own_line() -> None:
     assert all(line.startswith("invalid settings: ") for line in lines)
 
 
+def test_service_names_up_to_ten_services_by_id() -> None:
+    assert make(service="m:C").services == ("m:C",)
+    assert make(service="shop.a:A,shop.b:B").services == ("shop.a:A", "shop.b:B")
+    assert len(make(service=",".join(["m:C"] * 10)).services) == 10
+
+
+@pytest.mark.parametrize("service", ["", "m", "m:C,", "m:C, n:D", ",".join(["m:C"] * 11)])
+def test_service_that_names_none_or_too_many_is_refused(service: str) -> None:
+    assert "service" in refusal(member_id="0", members=MEMBERS, directory="d", service=service)
+
+
 def test_members_of_one_host_may_not_overlap_in_ports() -> None:
     message = refusal(member_id="0", members="0=h:9000,1=h:9004", directory="d", service="m:C")
 

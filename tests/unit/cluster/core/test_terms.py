@@ -401,6 +401,18 @@ def test_uncommitted_timers_fire_again_under_the_next_leader() -> None:
     assert [type(event) for event in appended(solo)].count(TimerEvent) == 1
 
 
+@pytest.mark.parametrize("age_ms", [0, 1, 1 << 40])
+def test_timer_whose_deadline_is_past_fires_at_once(age_ms: int) -> None:
+    """Source: aeron.md §3.9."""
+    solo = leader()
+    solo.module.timers.schedule(1, solo.timestamp - age_ms)
+
+    solo.wait(1 * MS)
+
+    (event,) = appended(solo)
+    assert isinstance(event, TimerEvent)
+
+
 def test_log_time_never_goes_backwards() -> None:
     """Hazard 29 of aeron.md §10: this leader's clock is behind the one before it."""
     solo = Solo(terms=START).reach_leader_log_replication()

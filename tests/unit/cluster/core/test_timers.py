@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.core.timers import TimerService
+from cluster.core.timers import TimerIds, TimerService
 
 
 def service(**deadlines: int) -> TimerService:
@@ -132,6 +132,53 @@ def test_heap_does_not_grow_with_moves() -> None:
 
     assert len(timers._heap) < 100
     assert timers.expired(1 << 40, limit=9) == [2, 1]
+
+
+@given(st.integers(1, 10), st.integers(0, 9), st.integers(0, (1 << 56) - 1))
+def test_ids_of_several_services_are_told_apart(service_count: int, service_id: int, correlation_id: int) -> None:
+    """The service's id is the highest byte, and what the log holds fits a signed 64-bit number."""
+    service_id %= service_count
+    ids = TimerIds(service_count)
+
+    in_log = ids.encode(service_id, correlation_id)
+
+    assert ids.decode(in_log) == (service_id, correlation_id)
+    assert 0 <= in_log < 1 << 63
+    if service_id == 0:
+        assert in_log == correlation_id
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1))
+def test_ids_of_one_service_stay_as_they_are(correlation_id: int) -> None:
+    assert TimerIds(1).encode(0, correlation_id) == correlation_id
+    assert TimerIds(1).decode(correlation_id) == (0, correlation_id)
+
+
+def test_timer_set_again_after_a_snapshot_is_moved() -> None:
+    """Source: aeron.md §10 hazard 20, "re-schedule across snapshot with same id"."""
+    restored = TimerService()
+    for correlation_id, deadline in service(a1=10, a2=20).pending():
+        restored.schedule(correlation_id, deadline)
+
+    restored.schedule(1, 30)
+
+    assert restored.expired(25, limit=9) == [2]
+    assert restored.expired(30, limit=9) == [1]
+
+
+def test_timer_that_is_cancelled_and_set_while_its_event_is_on_the_way_does_not_fire_twice() -> None:
+    """The event in the log takes the new timer along: on the leader, and on a follower that appended nothing."""
+    leader, follower = service(a1=1), service(a1=1)
+    assert leader.expired(5, limit=9) == [1]
+    for timers in (leader, follower):
+        assert timers.cancel(1)
+        timers.schedule(1, 3)
+
+    assert leader.expired(9, limit=9) == []
+    for timers in (leader, follower):
+        timers.on_fired(1)
+
+    assert leader.pending() == follower.pending() == []
 
 
 operations = st.lists(

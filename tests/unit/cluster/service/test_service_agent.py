@@ -265,3 +265,11 @@ def test_answer_that_no_client_could_take_is_refused(rig: Rig) -> None:
 
     with pytest.raises(LocalProtocolError, match="answer of on_query too long"):
         rig.agent.query(memoryview(b""))
+
+
+def test_service_of_an_id_answers_or_is_said_not_to_be_there(rig: Rig) -> None:
+    rig.service.on_query = lambda payload: b"zero"  # type: ignore[method-assign]  # a test's service
+
+    assert rig.agent.query(memoryview(b""), 0) == b"zero"
+    with pytest.raises(LocalProtocolError, match="no such service: service_id=1 services=1"):
+        rig.agent.query(memoryview(b""), 1)

@@ -1,0 +1,84 @@
+"""Planted bugs in reads without a log entry: who confirms a leader, when, and from what state the answer is."""
+
+from __future__ import annotations
+
+from cluster.core import effects as fx
+from cluster.core import leadership_probe
+from cluster.core.consensus_module import ConsensusModule
+from cluster.core.leadership_probe import LeaderReads
+from cluster.messages.reads import LeadershipProbe
+from cluster.runtime.queries import QueryDesk, _Query
+
+from .plant import QUERY_HUNT_OPTIONS, Plant, Planting
+
+
+def _confirm_alone(planting: Planting) -> None:
+    """The leader takes its own word for it."""
+
+    def is_confirmed(self: LeaderReads, current: object) -> bool:
+        planting.ran()
+        return True
+
+    planting.replace(LeaderReads, "_is_confirmed", is_confirmed)
+
+
+def _use_the_round_under_way(planting: Planting) -> None:
+    """What was asked for while a round was under way is answered by it: its acknowledgements may be older."""
+    real = LeaderReads.on_wanted
+
+    def on_wanted(self: LeaderReads, through: int) -> None:
+        if self._round is not None:
+            planting.ran()
+            self._round.through = self._covered = through
+        real(self, through)
+
+    planting.replace(LeaderReads, "on_wanted", on_wanted)
+
+
+def _acknowledge_anybody(planting: Planting) -> None:
+    """A member says yes to whoever asks, while it elects another leader, and when it follows one."""
+
+    def on_leadership_probe(self: ConsensusModule, message: LeadershipProbe) -> None:
+        if self.follower is None or not leadership_probe.may_acknowledge(self.ctx, message):
+            planting.ran()
+        leadership_probe.acknowledge(self.ctx, message)
+
+    planting.replace(ConsensusModule, "_on_leadership_probe", on_leadership_probe)
+
+
+def _answer_before_delivery(planting: Planting) -> None:
+    real = QueryDesk._confirm
+
+    def confirm(self: QueryDesk, query: _Query, confirmed: fx.ReadConfirmed) -> None:
+        if confirmed.log_position > self._delivery.position:
+            planting.ran()
+            confirmed = fx.ReadConfirmed(confirmed.through, 0, confirmed.as_of_ns)
+        real(self, query, confirmed)
+
+    planting.replace(QueryDesk, "_confirm", confirm)
+
+
+PLANTS = tuple(
+    Plant(name, 19, rule, break_it, scenario=scenario, options=QUERY_HUNT_OPTIONS)
+    for name, rule, break_it, scenario in (
+        ("query-not-confirmed", "a majority confirms a leader that is read from", _confirm_alone, "deposed-leader"),
+        (
+            "query-earlier-round",
+            "a read waits for a round that began after it came",
+            _use_the_round_under_way,
+            "deposed-leader",
+        ),
+        (
+            "query-ack-anybody",
+            "who elects or follows another leader confirms none",
+            _acknowledge_anybody,
+            "deposed-leader-asks",
+        ),
+        (
+            "query-before-delivery",
+            "an answer reflects the log up to the read position",
+            _answer_before_delivery,
+            None,
+        ),
+    )
+)
