@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -352,6 +353,7 @@ class _Run:
             keep_alive_interval_s=unit_s / 2,
             reconnect_max_s=unit_s / 2,
             random=random.random,
+            make_secret=partial(Random(f"{self._seed} secrets of client {number}").randbytes, 32),
         )
         settings = WorkloadSettings(
             think_mean_s=unit_s * random.choice((0.02, 0.05, 0.2)),
