@@ -173,6 +173,16 @@ class ClientConnect:
 
 
 @dataclass(slots=True)
+class ClientChallengeResponse:
+    """A client shows something: the answer to a challenge (negative session id), or its session's secret."""
+
+    connection_id: int
+    correlation_id: CorrelationId
+    session_id: ClusterSessionId
+    encoded_credentials: bytes
+
+
+@dataclass(slots=True)
 class ClientKeepAlive:
     """A client is alive, and says which session it holds on this connection."""
 

@@ -27,7 +27,8 @@ from .events import SnapshotFailed, SnapshotTaken
 from .recording_log import CONSENSUS_MODULE_SERVICE_ID
 from .retention import drop_old_snapshots, needed_log_position
 from .service_messages import ServiceMessages, TrackerState, read_trackers
-from .sessions import ClusterSession, SessionManager, SessionState
+from .session_state import SessionState
+from .sessions import ClusterSession, SessionManager
 from .timers import TimerService
 
 

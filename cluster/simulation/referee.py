@@ -101,8 +101,7 @@ class Referee:
         self._kept: dict[int, dict[int, int]] = {}
         """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
         self.counts = Counts()
-        self.leaders: dict[int, MemberId] = {}
-        """Who led which term."""
+        self.leaders: dict[int, MemberId] = {}  # by term
         self.damaged: dict[MemberId, None] = {}
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self.actions = ActionRules(expect)
