@@ -17,10 +17,12 @@ from .scenarios import client as client_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
 from .scenarios import query as query_scenario
+from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.query import QueryParameters
+from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
@@ -85,6 +87,36 @@ def echo(
 def client(payload: PayloadOption = 32, messages: int = 1_000_000, json: JsonOption = None) -> None:
     """What an offer and a received message cost the client, without a cluster."""
     _finish(client_scenario.run(payload=payload, messages=messages), json, f"client, payload {payload} B")
+
+
+@app.command()
+def request(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Callers, each with one request after another.")] = 1024,
+    requests: Annotated[int, typer.Option(help="Requests to measure.")] = 300_000,
+    warmup: Annotated[int, typer.Option(help="Requests before them, not measured.")] = 20_000,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Requests that run exactly once, from one client process: how many a second, and how long each takes."""
+    parameters = RequestParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        requests=requests,
+        warmup=warmup,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+        time_limit_s=time_limit,
+    )
+    report = request_scenario.run(parameters, directory=directory, keep=keep)
+    title = f"request: {members} members, {payload} B, {inflight} in flight, file sync level {file_sync_level}"
+    _finish(report, json, title)
 
 
 @app.command()

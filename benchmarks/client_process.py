@@ -27,6 +27,7 @@ from .environment import tune_garbage_collector
 from .histogram import Histogram
 from .load import EchoLoad, Phase
 from .report import first_leaf
+from .request_load import RequestLoad
 
 _PROGRESS_INTERVAL_S = 0.25
 
@@ -43,6 +44,8 @@ class ClientParameters:
     rate_per_s: float | None
     """Open loop: this client's share of the rate; None: closed loop."""
     connect_timeout_s: float
+    uses_requests: bool = False
+    """Whether messages are requests, in a closed loop."""
 
     def to_json(self) -> str:
         """Give the form that the process takes."""
@@ -57,14 +60,10 @@ class ClientParameters:
 async def run(parameters: ClientParameters) -> None:
     """Connect, warm up, measure, report."""
     commands = await _open_commands()
-    load = EchoLoad(
-        payload_length=parameters.payload_length,
-        inflight=parameters.inflight,
-        rate_per_s=parameters.rate_per_s,
-    )
+    load = _make_load(parameters)
     async with ClusterClient.connect(
         parameters.endpoints,
-        egress_listener=load,
+        egress_listener=load if isinstance(load, EchoLoad) else None,
         connect_timeout_s=parameters.connect_timeout_s,
         client_info="benchmark",
     ) as cluster:
@@ -79,8 +78,16 @@ async def run(parameters: ClientParameters) -> None:
             progress = tasks.create_task(_report_progress(load))
             phase = await load.run(cluster, parameters.message_count)
             progress.cancel()
-        _emit("result", **_result(phase, _cpu_seconds() - cpu_seconds))
+        ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
+        _emit("result", ran_twice_count=ran_twice_count, **_result(phase, _cpu_seconds() - cpu_seconds))
         await _next_go(commands)
+
+
+def _make_load(parameters: ClientParameters) -> EchoLoad | RequestLoad:
+    length, inflight = parameters.payload_length, parameters.inflight
+    if parameters.uses_requests:
+        return RequestLoad(payload_length=length, inflight=inflight)
+    return EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
 
 
 def _result(phase: Phase, cpu_seconds: float) -> dict[str, Any]:  # JSON
@@ -105,7 +112,7 @@ def _emit(event: str, **values: object) -> None:
     print(json.dumps({"event": event, **values}), flush=True)
 
 
-async def _report_progress(load: EchoLoad) -> None:
+async def _report_progress(load: EchoLoad | RequestLoad) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_INTERVAL_S)
         _emit("progress", replies=load.received_count)

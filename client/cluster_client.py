@@ -133,6 +133,11 @@ class ClusterClient:
         session = self._protocol.session
         return session.stale_egress_count + session.foreign_egress_count
 
+    @property
+    def resent_request_count(self) -> int:
+        """How often a request was sent again, because a leader went away before it had answered."""
+        return self._protocol.requests.resent_count
+
     def try_offer(self, payload: bytes | bytearray | memoryview) -> bool:
         """Offer a message if there is room for it and a leader just now; False if not.
 

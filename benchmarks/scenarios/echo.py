@@ -107,13 +107,13 @@ async def _measure(
     clients: list[ClientProcess] = []
     try:
         async with asyncio.timeout(parameters.time_limit_s), asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(_watch(cluster))
+            watch = tasks.create_task(watch_members(cluster))
             for index in range(parameters.clients):
                 client_parameters = _client_parameters(parameters, index, endpoints)
                 name = f"client-{index}"
                 log_path = data_dir / f"{name}.log"
                 clients.append(await ClientProcess.spawn(group, name, client_parameters, log_path=log_path))
-            results, cpu_seconds = await _run_phases(clients, cluster, progress)
+            results, cpu_seconds = await run_phases(clients, cluster, progress)
             watch.cancel()
     except TimeoutError as error:
         raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
@@ -126,7 +126,7 @@ async def _measure(
     return report
 
 
-async def _run_phases(
+async def run_phases(
     clients: list[ClientProcess], cluster: ClusterProcesses | None, progress: ProgressLine
 ) -> tuple[list[Event], dict[str, float]]:
     """Lead the clients through connect, warm-up and measurement; give their results and all CPU times."""
@@ -153,7 +153,7 @@ async def _run_phases(
     return results, cpu_seconds
 
 
-async def _watch(cluster: ClusterProcesses | None) -> None:
+async def watch_members(cluster: ClusterProcesses | None) -> None:
     """End the run as soon as a member ends."""
     while cluster is not None:
         cluster.check_running()

@@ -105,12 +105,10 @@ async def start(service: ClusteredService, snapshot: InMemorySnapshot | None = N
     return cluster
 
 
-async def replies_of(service: ClusteredService, messages: Iterable[bytes]) -> Sequence[bytes]:
-    """Every reply of a fresh service to one session's messages, in order."""
+async def replies_of(service: ClusteredService, requests: Iterable[bytes]) -> Sequence[bytes]:
+    """Every reply of a fresh service to one session's requests, in order."""
     cluster = await start(service)
     session = InMemorySession(ClusterSessionId(1))
     cluster.sessions[session.id] = session
     service.on_session_open(session, cluster.time)
-    for message in messages:
-        service.on_session_message(session, cluster.time, memoryview(message))
-    return session.replies
+    return [bytes(service.on_request(session, cluster.time, memoryview(request))) for request in requests]

@@ -226,9 +226,11 @@ class ServiceMessages:
         return service_id
 
     def _diverge(self, service_id: int, session_id: int, detail: str) -> None:
+        """Say so the 1st, 2nd, 4th, 8th time: a service that differs once may differ with every message after it."""
         self.divergence_count += 1
-        number = session_id - service_session_id_base(service_id)
-        self._ctx.emit(fx.ServiceDiverged(service_id, f"message={number} {detail}"))
+        if self.divergence_count & (self.divergence_count - 1) == 0:
+            number = session_id - service_session_id_base(service_id)
+            self._ctx.emit(fx.ServiceDiverged(service_id, f"message={number} count={self.divergence_count} {detail}"))
 
     # --- the leader
 

@@ -90,11 +90,15 @@ async def load_snapshots(
     """
     _check_service_count(archive, recording_log_file.recording_log, service_count)
     snapshots = recording_log_file.recording_log.recovery_plan(service_count).snapshots
-    if not snapshots:
-        return None
-    module_entry = snapshots[0]
-    position = module_entry.log_position
     start_position, end_position = log.descriptor.start_position, log.append_position
+    if not snapshots:
+        if start_position > 0:
+            raise ClusterError(
+                f"the log begins at start_position={start_position} and there is no valid snapshot to go on from: "
+                f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
+            )
+        return None
+    position = snapshots[0].log_position
     if not start_position <= position <= end_position:
         raise ClusterError(
             f"the log does not hold the position of the newest snapshot: log_position={position} "

@@ -197,24 +197,26 @@ class SnapshotFetcher:
         self._on_installed()
 
     async def _run(self, shipment: _Shipment, before: asyncio.Task[None] | None) -> None:
-        is_done = False
+        """Get it, or remove what there is of it; only then say which."""
+        outcome: object = None
         try:
             if before is not None and not before.done():
                 await asyncio.wait([before])
             await self._fetch(shipment)
-            is_done = True
+            outcome = ev.SnapshotFetched(shipment.log_position)
         except (ClusterError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
             logger.warning("snapshot_fetch.failed", leader_member_id=shipment.leader_member_id, reason=reason)
-            self._post(ev.SnapshotFetchFailed(reason))
+            outcome = ev.SnapshotFetchFailed(reason)
         except _DiskFailedError as error:
             self._on_failed(error.cause)
-            return
         finally:
-            if not is_done:
+            if not isinstance(outcome, ev.SnapshotFetched):
                 await self._discard(shipment)
-        self._ready = shipment
-        self._post(ev.SnapshotFetched(shipment.log_position))
+        if isinstance(outcome, ev.SnapshotFetched):
+            self._ready = shipment
+        if outcome is not None:
+            self._post(outcome)
 
     async def _fetch(self, shipment: _Shipment) -> None:
         """Copy everything, and read it through.
@@ -307,10 +309,12 @@ class SnapshotFetcher:
         async with ArchiveClient.connect(endpoint.host, endpoint.port) as client:
             remote = await client.list_recording(recording_id)
         end_position = remote.stop_position if stop_position is None else stop_position
-        if remote.stream_id != stream_id or not start_position <= end_position:
+        is_placed = 0 <= start_position <= end_position and start_position % 32 == 0
+        is_named = (remote.original_channel + remote.source_identity).isascii()
+        if remote.stream_id != stream_id or not is_placed or not is_named:
             raise RemoteProtocolError(
                 f"recording is another: recording_id={recording_id} stream_id={remote.stream_id} expected={stream_id} "
-                f"start_position={start_position} stop_position={end_position}"
+                f"start_position={start_position} stop_position={end_position} channel={remote.original_channel!r}"
             )
         try:
             recording = await self._archive.start_recording(

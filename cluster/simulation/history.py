@@ -32,6 +32,10 @@ class Operation:
     """Whether it was answered. One that was not may have a return all the same: its effect was seen."""
     outcome: Hashable = None
     """What was answered."""
+    is_rejected: bool = False
+    """Whether the client was told that it never ran, and never will."""
+    sequence: int | None = None
+    """Of a request: its number among those of its client."""
     log_position: int | None = None
     """The log position at which it was applied, if anybody has told."""
     is_query: bool = False
@@ -80,6 +84,7 @@ class History:
         """How many of these are in no log."""
         self.stale_reads: list[StaleRead] = []
         self.unknown_count = 0
+        self.rejected_count = 0
         self.sightings: dict[tuple[Hashable, Hashable], Sighting] = {}
         """By key and value, the first one."""
         self._pending: dict[Operation, None] = {}
@@ -125,6 +130,12 @@ class History:
         """Note that nobody will learn what became of a pending operation."""
         self._settle(operation)
         self.unknown_count += 1
+
+    def reject(self, operation: Operation) -> None:
+        """Note that a pending operation never ran, and never will."""
+        self._settle(operation)
+        operation.is_rejected = True
+        self.rejected_count += 1
 
     def sight(self, key: Hashable, value: Hashable, *, log_position: int, now_ns: int) -> None:
         """Note that an answer showed a value as written at a log position; a second place for it is a fault."""

@@ -97,6 +97,8 @@ class Referee:
         """The open sessions, the timers and what services have offered, by the end position of each delivered entry."""
         self.relayed: dict[int, tuple[object, ...]] = {}
         """As `delivered`, of the service beside the first, where there is one."""
+        self._kept: dict[int, dict[int, int]] = {}
+        """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
         self.counts = Counts()
         self.leaders: dict[int, MemberId] = {}
         """Who led which term."""
@@ -429,6 +431,7 @@ class Referee:
         """Look at an entry just delivered, from the service's side and from the module's."""
         self._on_delivered(member, position, timestamp, what)
         self._on_module(member, position)
+        self._on_container(member, position)
 
     def _on_delivered(self, member: Member, position: int, timestamp: int, what: tuple[object, ...]) -> None:
         """Runs inside a service's callback: what is found is kept until the next look."""
@@ -496,6 +499,21 @@ class Referee:
             )
         except RuleBroken as broken:
             self._broken = self._broken or broken
+
+    def _on_container(self, member: Member, position: int) -> None:
+        """What containers keep of requests: the same on all, whether from the log or from a snapshot."""
+        if member.node is None:
+            return
+        sessions = member.node.service_agent.requests.sessions
+        kept = {int(key): hash((replies.first_sequence, *replies.kept)) for key, replies in sessions.items()}
+        first = self._kept.setdefault(position, kept)
+        if first != kept:
+            self._broken = self._broken or RuleBroken(
+                "every container keeps the same replies at the same position",
+                member=member.member_id,
+                position=position,
+                sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
+            )
 
     def _on_relayed(self, member: Member, relay: Relay, position: int, what: tuple[object, ...]) -> None:
         """Look at what the service beside the first was given, and at what its messages have become."""

@@ -105,6 +105,10 @@ def explained(history: History) -> list[Operation]:
     for operation in history.operations:
         place = (operation.key, written_value(operation))
         sighting = history.sightings.get(place)
+        if operation.is_rejected:
+            if sighting is not None:
+                history.report(f"key={operation.key} {operation}: rejected, and shown as written: {sighting}")
+            continue
         if operation.kind == WRITE_LATER:
             if sighting is not None or place in expected:
                 timer_writes.append(_timer_write(history, operation, sighting))

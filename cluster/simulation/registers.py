@@ -27,7 +27,8 @@ Answer:
 
 A session's requests are applied in order of their sequence, each once. One that comes again gets the answer it got
 then. One that comes too early is not applied: its answer says GAP, and the client has to begin again at the first one
-that is not answered.
+that is not answered. What comes through `on_request` needs none of that: the framework sees to it, and the simulation
+sees whether it did.
 """
 
 from __future__ import annotations
@@ -230,6 +231,18 @@ class Registers(ClusteredService):
             session.offer(answer)
         if request.kind is RequestKind.CLOSE:
             session.close()
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        """Apply a request, whatever its sequence; the reply is its answer."""
+        self._on_entry(timestamp, "request", session.id, payload)
+        try:
+            request = Request.decode(payload)
+        except (struct.error, ValueError):
+            self._report(f"session_id={session.id} a request that is none: length={len(payload)}")
+            return b""
+        answer = self._apply(request, timestamp)
+        self._absorb(answer)
+        return answer
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Forget what the session was told."""

@@ -24,13 +24,15 @@ from .linearizability import Verdict, check_linearizability, check_log_order
 from .queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
 from .referee import Referee, RuleBroken, expect
 from .register_model import RegisterModel, explained
-from .registers import Registers
+from .registers import Registers, Request
+from .request_workload import RequestWorkload
 from .service_workload import ClientApplication, MakeWorkload
 from .trace import Trace
 from .workload import Workload, WorkloadSettings
 
 _MS: Final = 1_000_000
 _CLIENT_COUNT: Final = 3
+_REQUESTER_COUNT: Final = 1
 _SAFETY_TIMEOUTS: Final = 20
 """How long the safety phase lasts, in heartbeat timeouts."""
 
@@ -48,6 +50,8 @@ class Options:
     member_count: int | None = None
     """None: drawn per seed, mostly 3."""
     client_count: int = _CLIENT_COUNT
+    requester_count: int = _REQUESTER_COUNT
+    """Clients that ask with `request`, of the simulation's own service."""
     without: frozenset[str] = frozenset()
     """Kinds of faults left out."""
     safety_timeouts: float = _SAFETY_TIMEOUTS
@@ -61,6 +65,8 @@ class Options:
             flags += ["--members", str(self.member_count)]
         if self.client_count != _CLIENT_COUNT:
             flags += ["--clients", str(self.client_count)]
+        if self.requester_count != _REQUESTER_COUNT:
+            flags += ["--requesters", str(self.requester_count)]
         if self.without:
             flags += ["--without", ",".join(sorted(self.without))]
         if self.safety_timeouts != _SAFETY_TIMEOUTS:
@@ -219,7 +225,10 @@ class _Run:
         for member_id in cluster.members:
             cluster.start(member_id)
         for _ in range(self._options.client_count):
-            self._start_client()
+            self._start_client(self._make_workload)
+        if self._make_workload is Workload:
+            for _ in range(self._options.requester_count):
+                self._start_client(RequestWorkload)
         self._nemesis = Nemesis(
             cluster, self._referee, self._trace, without=self._options.without, kill_client=self._kill_client
         )
@@ -289,6 +298,7 @@ class _Run:
                     "what was acknowledged is in the log",
                     operation=str(operation),
                 )
+        self._check_requests()
         problems = check_stale_reads(operations, history.stale_reads, model)
         expect(not problems, "a read is no staler than it says", problems=problems[:2])
         report = check_linearizability(operations, model, step_limit=_SEARCH_STEP_LIMIT)
@@ -299,12 +309,37 @@ class _Run:
         )
         return report.undecided_count
 
+    def _check_requests(self) -> None:
+        """Hold what services have run of requests against what clients were told."""
+        ran: dict[tuple[int, int], int] = {}
+        for position, (kind, *what) in sorted(self._referee.delivered.items()):
+            if kind != "request":
+                continue
+            assert isinstance(what[1], bytes)
+            request = Request.decode(what[1])
+            key = request.client_id, request.sequence
+            expect(key not in ran, "a request runs once", request=request, at=(ran.get(key), position))
+            ran[key] = position
+        for operation in self._history:
+            if operation.sequence is None or operation.client_id is None:
+                continue
+            position_or_none = ran.get((operation.client_id, operation.sequence))
+            if operation.is_rejected:
+                expect(position_or_none is None, "what was rejected never runs", operation=str(operation))
+            elif operation.is_acknowledged:
+                expect(
+                    position_or_none == operation.log_position,
+                    "the reply to a request is the one of its only run",
+                    operation=str(operation),
+                    ran_at=position_or_none,
+                )
+
     # --- clients
 
-    def _start_client(self) -> None:
+    def _start_client(self, make_workload: MakeWorkload) -> None:
         number = len(self._workloads)
         unit_s = self._unit_ns / 1e9
-        random = Random(f"{self._seed} client {number}")
+        random = Random(f"{self._seed} {'requester' if make_workload is RequestWorkload else 'client'} {number}")
         config = ClientConfig(
             endpoints=self._cluster.ingress_endpoints,
             connect_timeout_s=2 * unit_s,
@@ -323,10 +358,10 @@ class _Run:
             operation_limit=self._options.operation_limit,
         )
         workload: ClientApplication
-        if self._has_queries:
+        if self._has_queries and make_workload is not RequestWorkload:
             workload = self._make_querying_workload(config, number, random, settings)
         else:
-            workload = self._make_workload(
+            workload = make_workload(
                 config,
                 number,
                 history=self._history,
@@ -370,8 +405,9 @@ class _Run:
         name = random.choice([*self._live])
         del self._live[name]
         self._cluster.clients[name].kill()
-        self._workloads[name].abandon()
-        self._start_client()
+        workload = self._workloads[name]
+        workload.abandon()
+        self._start_client(RequestWorkload if isinstance(workload, RequestWorkload) else self._make_workload)
         return True
 
 

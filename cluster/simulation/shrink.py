@@ -162,6 +162,10 @@ class _Shrinker:
         now = self._options.client_count
         for count in range(now):
             if self._try(replace(self._options, client_count=count), f"clients {now} to {count}"):
+                break
+        now = self._options.requester_count
+        for count in range(now):
+            if self._try(replace(self._options, requester_count=count), f"requesters {now} to {count}"):
                 return
 
     def _drop_operations(self) -> None:

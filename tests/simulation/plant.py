@@ -33,6 +33,8 @@ CHECKLIST: Final = {
     17: "member id used again with an empty disk",
     19: "stale or uncommitted state shown after a change of leader",
     21: "no leader, or a useless one, in a partition",
+    22: "what a client sends again applied twice",
+    23: "replies of a session lost with a leader or a snapshot",
     25: "timer fired twice, never, or by a follower's clock",
     26: "reply of an old leader accepted by the client",
     27: "crash or endless loop on legal input",
@@ -46,19 +48,28 @@ CHECKLIST: Final = {
 """The classes of bugs, numbered as in the project's checklist; the numbers left out are of what does not exist yet."""
 
 
-SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query", "relay"}))
+SNAPSHOT_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"query", "relay"}))
 """For plants in snapshots."""
 
-QUERY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "relay"}))
+QUERY_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "relay"})
+)
 """For plants in queries."""
 
-RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"query"}))
+RELAY_HUNT_OPTIONS: Final = Options(safety_timeouts=8, requester_count=0, without=frozenset({"query"}))
 """For plants in messages of services."""
+
+REQUEST_HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, client_count=1, requester_count=3, without=frozenset({"query", "relay"})
+)
+"""For plants in requests."""
 
 CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 """With everything."""
 
-HUNT_OPTIONS: Final = Options(safety_timeouts=8, without=frozenset({"snapshot", "leave_behind", "query", "relay"}))
+HUNT_OPTIONS: Final = Options(
+    safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "query", "relay"})
+)
 """Runs shorter than those of `quorate sim`: more seeds in the same time."""
 
 

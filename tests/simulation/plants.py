@@ -18,6 +18,7 @@ from . import (
     consensus_plants,
     query_plants,
     relay_plants,
+    request_plants,
     retention_plants,
     service_plants,
     snapshot_plants,
@@ -35,6 +36,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *query_plants.PLANTS,
             *relay_plants.PLANTS,
             *retention_plants.PLANTS,
+            *request_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,
     )

@@ -16,7 +16,7 @@ from cluster.simulation.run import Options
 
 from .plant import Plant, Planting
 
-RETENTION_HUNT_OPTIONS = Options(safety_timeouts=14)
+RETENTION_HUNT_OPTIONS = Options(safety_timeouts=14, requester_count=0)
 """Long enough for a segment or two, and for a member to be away."""
 
 

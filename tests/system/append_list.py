@@ -5,6 +5,8 @@ order, once each; the answer is the request's sequence, its place in the whole l
 came before, itself included. A request that comes again gets its first answer again; one that comes too early is
 refused with place -1. Some bodies ask for something: `CLOSE` closes the session, `FLOOD` sends many long messages.
 
+What comes through `request` needs neither a sequence nor a memory: it is run once, and answered with its place.
+
 The hash runs over every message in log order with its session and timestamp, so two members agree on it only if both
 were given the same log. `AppendList` is the state alone: tests fold a recording into it and compare.
 """
@@ -52,12 +54,20 @@ class AppendList:
     place: int = 0
     digest: bytes = bytes(32)
     answers: dict[int, list[Answer]] = field(default_factory=dict)
+    ran: dict[int, list[Answer]] = field(default_factory=dict)
+    """By session, the answers to what came through `request`."""
+
+    def run(self, session_id: int, timestamp: int, payload: bytes | memoryview) -> Answer:
+        """Take one request that the framework runs once: there is nothing to look up."""
+        self._absorb(session_id, timestamp, payload)
+        ran = self.ran.setdefault(session_id, list[Answer]())
+        self.place += 1
+        ran.append(Answer(len(ran) + 1, self.place, self.digest))
+        return ran[-1]
 
     def apply(self, session_id: int, timestamp: int, payload: bytes | memoryview) -> Answer:
         """Take one message of the log."""
-        hashed = hashlib.sha256(_HASHED.pack(self.digest, session_id, timestamp))
-        hashed.update(payload)
-        self.digest = hashed.digest()
+        self._absorb(session_id, timestamp, payload)
         sequence: int = REQUEST.unpack_from(payload)[0]
         answers = self.answers.setdefault(session_id, list[Answer]())
         if sequence <= len(answers):
@@ -67,6 +77,11 @@ class AppendList:
         self.place += 1
         answers.append(Answer(sequence, self.place, self.digest))
         return answers[-1]
+
+    def _absorb(self, session_id: int, timestamp: int, payload: bytes | memoryview) -> None:
+        hashed = hashlib.sha256(_HASHED.pack(self.digest, session_id, timestamp))
+        hashed.update(payload)
+        self.digest = hashed.digest()
 
 
 class AppendListService(ClusteredService):
@@ -80,13 +95,15 @@ class AppendListService(ClusteredService):
         async for message in snapshot:
             place, digest, session_id = _STATE.unpack_from(message)
             self._list.place, self._list.digest = place, digest
-            answers = self._list.answers.setdefault(session_id, [])
+            kept = self._list.answers if session_id > 0 else self._list.ran
+            answers = kept.setdefault(abs(session_id), [])
             answers += (Answer(*found) for found in ANSWER.iter_unpack(message[_STATE.size :]))
         self._print("test_service.loaded")
 
     async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
         state = self._list
-        for session_id, answers in state.answers.items():
+        ran = {-session_id: answers for session_id, answers in state.ran.items()}
+        for session_id, answers in (state.answers | ran).items():
             for begin in range(0, len(answers), 100):
                 packed = b"".join(ANSWER.pack(*answer) for answer in answers[begin : begin + 100])
                 await snapshot.offer(_STATE.pack(state.place, state.digest, session_id) + packed)
@@ -104,6 +121,9 @@ class AppendListService(ClusteredService):
         session.offer(ANSWER.pack(*answer) + echo)
         if body == CLOSE:
             session.close()
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        return ANSWER.pack(*self._list.run(session.id, timestamp, payload))
 
     def on_query(self, payload: memoryview) -> bytes:
         if len(payload):

@@ -363,8 +363,13 @@ def fold_log(log: RecordingView, *, stop_position: int | None = None) -> AppendL
     for message in log.messages():
         if stop_position is not None and message.end_position > stop_position:
             break
-        _, template_id = struct.unpack_from("<HH", message.encoded)
-        if template_id == 1:
+        block_length, template_id = struct.unpack_from("<HH", message.encoded)
+        if template_id == 1 and block_length == 40:
+            session_id, timestamp, sequence = struct.unpack_from("<qqq", message.encoded, 16)
+            is_next = sequence == len(state.ran.get(session_id, ())) + 1
+            if session_id in open_sessions and is_next:  # otherwise it had run before, or runs when it comes again
+                state.run(session_id, timestamp, message.encoded[48:])
+        elif template_id == 1:
             session_id, timestamp = struct.unpack_from("<qq", message.encoded, 16)
             if session_id in open_sessions:
                 with suppress(struct.error):  # a message too short for a request: the service has failed, too
@@ -379,3 +384,9 @@ def fold_log(log: RecordingView, *, stop_position: int | None = None) -> AppendL
 def last_answers(log: RecordingView, session_id: int) -> list[Answer]:
     """What a log says about one session's requests."""
     return fold_log(log).answers.get(session_id, [])
+
+
+def last_ran(cluster: SystemCluster, session_id: int) -> list[Answer]:
+    """What the longest log says that one session's requests were answered. The cluster must be stopped."""
+    logs = [check_directory(cluster.directory_of(i), stopped=False).log for i in cluster.members]
+    return fold_log(max(logs, key=lambda log: log.end_position)).ran.get(session_id, [])

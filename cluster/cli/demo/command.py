@@ -81,6 +81,7 @@ class _Run:
     leaders: list[Leader] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     stream: RequestStream | None = None
+    resent_count: int = 0
 
     def on_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Note a leader: the first, or a new one that the session found."""
@@ -204,7 +205,7 @@ async def _run(options: DemoOptions) -> DemoReport:
 
 def _encoder() -> Any:  # the service's own class for a request, from a module that is loaded by name
     request: Any = importlib.import_module(SERVICE_MODULE).Request
-    return lambda sequence, host, time_s, url: request(sequence, host, time_s, url).encode()
+    return lambda host, time_s, url: request(host, time_s, url).encode()
 
 
 async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
@@ -233,6 +234,7 @@ async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
         try:
             async with client:
                 await stream.run(client, stall_timeout_s=STALL_TIMEOUT_S)
+                run.resent_count = client.resent_request_count
         finally:
             follower.cancel()
         await run.nodes.stop()
@@ -269,7 +271,7 @@ def _make_report(run: _Run, expected: Sequence[bytes], cluster_session_id: int) 
         leaders=run.leaders,
         recordings_identical=all(check.holds for check in checks if "recordings identical" in check.name),
         data_dir=run.directory,
-        resent=stream.resent_count,
+        resent=run.resent_count,
         member_count=options.member_count,
         file_sync_level=options.file_sync_level,
         checks=checks,

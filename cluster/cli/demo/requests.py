@@ -16,19 +16,17 @@ from service_api.errors import ConfigurationError
 COLUMNS: Final = ("host", "time", "url")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
-EncodeRequest = Callable[[int, str, int, str], bytes]
-"""(sequence, host, time_s, url) to a message of the service."""
+EncodeRequest = Callable[[str, int, str], bytes]
+"""(host, time_s, url) to a request to the service."""
 
 
 def load_messages(file: Path, encode: EncodeRequest) -> list[bytes]:
-    """Read every request and encode it, numbered from 1.
+    """Read every request and encode it.
 
     Raises:
         ConfigurationError: the user's: the file cannot be read, or a line is not of that form.
     """
-    messages = [
-        encode(sequence, host, time_s, url) for sequence, (host, time_s, url) in enumerate(_rows(file), start=1)
-    ]
+    messages = [encode(host, time_s, url) for host, time_s, url in _rows(file)]
     if not messages:
         raise ConfigurationError(f"requests file has no requests: file={file}")
     return messages

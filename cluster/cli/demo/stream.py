@@ -1,19 +1,16 @@
-"""Streams the requests through one client session and takes the replies, across a change of leader.
+"""Sends the requests through one client session and takes the replies, across a change of leader.
 
-Replies come in the order of requests, so what is unanswered is the tail of what was sent. When the path to a
-leader stands again, that tail is sent again, in order: the sender simply goes back to the first unanswered
-request. The service answers what it had applied from memory and ignores what is ahead of its next request, so
-that a request offered in the wrong moment does no harm.
+Up to a limit of them are under way at once, each as one call of `request`; that each runs once, and is answered,
+whichever leader there is, is the client's and the cluster's business. What is left here is to take the times.
 """
 
 from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
-from typing import Final, Protocol
+from typing import Protocol
 
 from client import ClusterClient
 from service_api.errors import ClusterError
@@ -21,27 +18,24 @@ from service_api.wire.session import EventCode
 
 from .errors import DemoFailedError
 
-RETRY_INTERVAL_S: Final = 0.02
-"""How long to wait for a reply or a leader before looking for room again."""
 
-
-class Offering(Protocol):
+class Requester(Protocol):
     """What the stream needs of a client."""
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the session has ended."""
+    def leadership_term_id(self) -> int:
+        """The term of the leader that requests go to."""
 
-    def try_offer(self, payload: bytes) -> bool:
-        """Offer if there is room and a leader."""
+    async def request(self, payload: bytes) -> bytes:
+        """Have a request run, and give its reply."""
 
 
 class RequestStream:
-    """The sender of all requests and the listener for all replies of one session.
+    """The sender of all requests of one session, and the listener that hears of new leaders.
 
-    At most `inflight_limit` requests are unanswered at a time. `on_half_way` is called once, when half of
-    them are answered. All times are nanoseconds of one monotonic clock; a latency counts from the first
-    sending of a request, so the wait for a new leader is in it.
+    At most `inflight_limit` requests are unanswered at a time. `on_half_way` is called once, when half of them are
+    answered. All times are nanoseconds of one monotonic clock; a latency counts from the call, so the wait for a new
+    leader is in it.
     """
 
     def __init__(
@@ -59,115 +53,92 @@ class RequestStream:
         self._on_half_way = on_half_way
         self._on_leader = on_leader
         self._clock_ns = clock_ns
-        self._room = asyncio.Event()
-        self._cursor = 0
+        self._ended = asyncio.Event()
+        self._failure: DemoFailedError | None = None
         self._last_term_id: int | None = None
         self._last_reply_ns = 0
+        self._begun_count = 0
         self.replies: list[bytes | None] = [None] * len(messages)
-        self.sent_ns = array("q", bytes(8 * len(messages)))
         self.latencies_ns = array("q", bytes(8 * len(messages)))
         self.answered_count = 0
-        self.first_unanswered = 0
-        self.repeated_count = 0
-        """Replies to requests that had one already: there must be none."""
-        self.foreign_count = 0
-        """Replies that answer no request: there must be none."""
-        self.resent_count = 0
         self.failover_ns: int | None = None
         """From the last reply of one leader to the first of the next."""
         self.elapsed_ns = 0
 
-    async def run(self, client: Offering, *, stall_timeout_s: float) -> None:
+    async def run(self, client: Requester, *, stall_timeout_s: float) -> None:
         """Send every request until every reply has come.
 
         Raises:
-            DemoFailedError: the session ended, or no reply came for `stall_timeout_s`.
+            DemoFailedError: a request failed, or no reply came for `stall_timeout_s`.
         """
-        start_ns = progress_ns = self._clock_ns()
-        while self.answered_count < len(self._messages):
-            answered_before = self.answered_count
-            try:
-                await self._turn(client)
-            except ClusterError as error:
-                raise DemoFailedError(f"the client's session failed: {error}") from error
-            if self.answered_count > answered_before:
-                progress_ns = self._clock_ns()
-            elif self._clock_ns() - progress_ns > stall_timeout_s * 1e9:
-                raise DemoFailedError(
-                    f"no reply for {stall_timeout_s:g} s: answered={self.answered_count} "
-                    f"of {len(self._messages)} sent={self._cursor}"
-                )
+        start_ns = self._clock_ns()
+        indices = iter(range(len(self._messages)))
+        async with asyncio.TaskGroup() as group:
+            senders = [group.create_task(self._send(client, indices)) for _ in range(self._inflight_limit)]
+            await self._wait_ended(stall_timeout_s)
+            for sender in senders:
+                sender.cancel()
+        if self._failure is not None:
+            raise self._failure
         self.elapsed_ns = self._last_reply_ns - start_ns
 
-    async def _turn(self, client: Offering) -> None:
-        """Send while there is room, then wait for a reply or a new leader.
+    async def _send(self, client: Requester, indices: Iterator[int]) -> None:
+        """Send one request after another, of those that nobody has sent."""
+        for index in indices:
+            self._begun_count += 1
+            begun_ns = self._clock_ns()
+            try:
+                reply = await client.request(self._messages[index])
+            except ClusterError as error:
+                self._fail(f"request {index + 1} failed: {error}")
+                return
+            self._on_reply(index, reply, begun_ns, client.leadership_term_id)
 
-        It does not wait inside an offer: while it waited, `on_new_leader` could move the cursor back, and the
-        request that waited would be sent ahead of those before it, and then again.
-        """
-        self._room.clear()
-        while self._may_send() and client.try_offer(self._messages[self._cursor]):
-            self._on_sent(self._cursor)
-        if client.is_closed:
-            raise DemoFailedError(f"the client's session ended: answered={self.answered_count}")
-        if self.answered_count < len(self._messages):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_INTERVAL_S):
-                    await self._room.wait()
+    async def _wait_ended(self, stall_timeout_s: float) -> None:
+        while not self._ended.is_set():
+            before = self.answered_count
+            try:
+                async with asyncio.timeout(stall_timeout_s):
+                    await self._ended.wait()
+            except TimeoutError:
+                if self.answered_count == before:
+                    answered = f"answered={before} of {len(self._messages)} sent={self._begun_count}"
+                    self._fail(f"no reply for {stall_timeout_s:g} s: {answered}")
 
-    def _may_send(self) -> bool:
-        return self._cursor < min(len(self._messages), self.first_unanswered + self._inflight_limit)
-
-    def _on_sent(self, index: int) -> None:
-        if self.sent_ns[index]:
-            self.resent_count += 1
-        else:
-            self.sent_ns[index] = self._clock_ns()
-        self._cursor = index + 1
-
-    @property
-    def inflight_count(self) -> int:
-        """Requests sent and not answered."""
-        return max(0, self._cursor - self.first_unanswered)
-
-    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
-        """Take one reply."""
+    def _on_reply(self, index: int, reply: bytes, begun_ns: int, leadership_term_id: int) -> None:
         now_ns = self._clock_ns()
-        reply = bytes(payload)
-        index = _sequence_of(reply) - 1
-        if not 0 <= index < len(self.replies):
-            self.foreign_count += 1
-            return
-        if self.replies[index] is not None:
-            self.repeated_count += 1
-            return
         if self._last_term_id not in (None, leadership_term_id):
             self.failover_ns = now_ns - self._last_reply_ns
         self._last_term_id, self._last_reply_ns = leadership_term_id, now_ns
         self.replies[index] = reply
-        self.latencies_ns[index] = now_ns - self.sent_ns[index]
+        self.latencies_ns[index] = now_ns - begun_ns
         self.answered_count += 1
-        while self.first_unanswered < len(self.replies) and self.replies[self.first_unanswered] is not None:
-            self.first_unanswered += 1
         if self.answered_count == self._half_way_count:
             self._on_half_way()
-        self._room.set()
+        if self.answered_count == len(self._messages):
+            self._ended.set()
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or DemoFailedError(reason)
+        self._ended.set()
+
+    @property
+    def inflight_count(self) -> int:
+        """Requests begun and not answered."""
+        return self._begun_count - self.answered_count
+
+    # --- EgressListener
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        """Fail: the service sends nothing but replies."""
+        self._fail(f"a message that is no reply: length={len(payload)}")
 
     def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
-        """Go back to the first unanswered request."""
-        self._cursor = self.first_unanswered
+        """Tell of the new leader."""
         self._on_leader(leadership_term_id, leader_member_id)
-        self._room.set()
 
     def on_session_event(self, code: EventCode, detail: str) -> None:
-        """Look at the session again: it may have been closed."""
-        self._room.set()
-
-
-def _sequence_of(reply: bytes) -> int:
-    """The number that a reply begins with; 0 if there is none."""
-    number = reply.partition(b"\t")[0]
-    return int(number) if number.isdigit() else 0
+        """Nothing: the requests of a session that ends say so."""
 
 
 async def connect(endpoints: Sequence[str], stream: RequestStream, *, timeout_s: float) -> ClusterClient:

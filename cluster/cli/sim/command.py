@@ -36,6 +36,7 @@ from .flags import (
     NoShrinkFlag,
     OnlyFlag,
     OperationsFlag,
+    RequestersFlag,
     SeedsFlag,
     ServiceDirFlag,
     ServiceFlag,
@@ -94,6 +95,7 @@ def sim(
     without: WithoutFlag = "",
     only: OnlyFlag = "",
     clients: ClientsFlag = DEFAULTS.client_count,
+    requesters: RequestersFlag = DEFAULTS.requester_count,
     length: LengthFlag = DEFAULTS.safety_timeouts,
     operations: OperationsFlag = None,
     service: ServiceFlag = None,
@@ -120,6 +122,7 @@ def sim(
     options = Options(
         member_count=members,
         client_count=clients,
+        requester_count=requesters,
         without=kinds_left_out(without, only),
         safety_timeouts=length,
         operation_limit=operations,

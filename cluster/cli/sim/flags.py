@@ -29,6 +29,7 @@ WithoutFlag = Annotated[
 ]
 OnlyFlag = Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave all other kinds out.", show_default=False)]
 ClientsFlag = Annotated[int, typer.Option(min=0, help="How many clients.")]
+RequestersFlag = Annotated[int, typer.Option(min=0, help="How many clients that ask with `request`, besides those.")]
 LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults strike, in heartbeat timeouts.")]
 OperationsFlag = Annotated[
     int | None, typer.Option(min=0, help="Most operations of a client. [default: no limit]", show_default=False)

@@ -149,3 +149,22 @@ def test_a_real_cluster_is_started_measured_and_ended(tmp_path: Path) -> None:
     assert report["environment"]["file_sync_level"] == 1
     assert report["environment"]["segment_length_bytes"] == 128 << 20
     assert (tmp_path / "data" / "member-0").is_dir()
+
+
+@pytest.mark.slow
+def test_requests_of_a_real_cluster_are_measured_and_each_ran_once(tmp_path: Path) -> None:
+    json_path = tmp_path / "report.json"
+    arguments = ("request", "--requests", "2000", "--warmup", "100", "--inflight", "64", "--members", "1")
+
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks", *arguments, "--dir", str(tmp_path / "data"), "--json", str(json_path)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    report = json.loads(json_path.read_text())
+    assert (report["requests"], report["ran_twice"], report["in_flight"], report["file_sync_level"]) == (2000, 0, 64, 1)
+    assert report["requests_per_s"] > 0
+    assert 0 < report["p50_us"] <= report["p99_us"]

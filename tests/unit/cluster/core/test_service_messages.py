@@ -274,6 +274,16 @@ def test_message_that_was_delivered_is_delivered_to_nobody_again() -> None:
     ]
 
 
+def test_service_that_always_differs_does_not_fill_the_log() -> None:
+    solo = Solo()
+
+    for number in range(1, 1001):
+        assert deliver(solo, number, b"not offered here") == 0
+
+    assert solo.module.service_messages.divergence_count == 1000
+    assert len(of(solo.take(), fx.ServiceDiverged)) == 10
+
+
 # --- snapshots
 
 

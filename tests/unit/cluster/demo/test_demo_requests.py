@@ -15,23 +15,23 @@ from service_api.errors import ConfigurationError
 TABLE = "host\tlogname\ttime\turl\na.example\t-\t807256800\t/x\nb.example\t-\t807256801\t/y\n"
 
 
-def encode(sequence: int, host: str, time_s: int, url: str) -> bytes:
-    return Request(sequence, host, time_s, url).encode()
+def encode(host: str, time_s: int, url: str) -> bytes:
+    return Request(host, time_s, url).encode()
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_requests_are_read_plain_or_gzipped_and_numbered(tmp_path: Path, compressed: bool) -> None:
+def test_requests_are_read_plain_or_gzipped(tmp_path: Path, compressed: bool) -> None:
     file = tmp_path / "requests"
     file.write_bytes(gzip.compress(TABLE.encode()) if compressed else TABLE.encode())
 
-    assert load_messages(file, encode) == [b"1\ta.example\t807256800\t/x", b"2\tb.example\t807256801\t/y"]
+    assert load_messages(file, encode) == [b"a.example\t807256800\t/x", b"b.example\t807256801\t/y"]
 
 
 def test_the_example_data_is_a_day_of_real_requests() -> None:
     messages = load_messages(examples_directory() / "data" / REQUESTS_FILE, encode)
 
     assert len(messages) == 30_969
-    assert messages[0] == b"1\tpppa006.compuserve.com\t807256800\t/images/launch-logo.gif"
+    assert messages[0] == b"pppa006.compuserve.com\t807256800\t/images/launch-logo.gif"
 
 
 @pytest.mark.parametrize(

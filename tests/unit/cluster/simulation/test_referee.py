@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from cluster.messages.consensus import AppendPosition, RequestVote, Vote
+from cluster.service.replies import SessionReplies
 from cluster.simulation.cluster import DIRECTORY, Member
 from cluster.simulation.kept_log import KeptLog
 from cluster.simulation.referee import Referee, RuleBroken, expect
 from cluster.simulation.relay import Relay
 from service_api import ClientSession
-from service_api.types import TermId
+from service_api.types import ClusterSessionId, TermId
 
 from .small_cluster import Counter, SmallCluster, running_cluster, small_cluster
 from .world import SECOND
@@ -28,6 +29,7 @@ def small() -> Iterator[SmallCluster]:
 
 
 MODULE_RULE = "every consensus module has the same sessions and timers at the same position"
+CONTAINER_RULE = "every container keeps the same replies at the same position"
 
 
 def claim(small: SmallCluster, member: Member, position: int, *, afresh: bool = False) -> None:
@@ -447,6 +449,20 @@ def test_a_module_with_another_timer_is_told(small: SmallCluster) -> None:
     small.referee._on_module(small.follower, position)
 
     with pytest.raises(RuleBroken, match=f"{MODULE_RULE}.*7, 70"):
+        look(small, small.follower)
+
+
+def test_a_container_that_keeps_another_reply_is_told(small: SmallCluster) -> None:
+    position = max(small.referee.delivered)
+    for member, reply in zip(small.cluster.running(), (b"one", b"one", b"another"), strict=True):
+        assert member.node is not None
+        replies = member.node.service_agent.requests.sessions[ClusterSessionId(9)] = SessionReplies()
+        replies.append(0, reply)
+        if reply == b"one":
+            small.referee._kept.pop(position, None)
+        small.referee._on_container(member, position)
+
+    with pytest.raises(RuleBroken, match=f"{CONTAINER_RULE}.*sessions=\\[9\\]"):
         look(small, small.follower)
 
 

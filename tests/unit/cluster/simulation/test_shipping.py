@@ -17,6 +17,7 @@ from cluster.simulation.cluster import Member
 from cluster.simulation.kept_log import complete_snapshot_positions, read_kept_log
 from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
+from tests.unit.cluster.simulation.test_snapshots import invalidate
 from tests.unit.cluster.simulation.world import SECOND
 
 SEGMENT = 64 << 10
@@ -128,6 +129,24 @@ def test_a_member_that_lacks_what_was_purged_is_given_a_snapshot(small: SmallClu
     small.referee.expect_equal([*small.cluster.members.values()])
     small.cluster.kill(follower.member_id)
     small.cluster.start(follower.member_id)
+    small.wait(lambda: is_back(small, follower))
+
+
+def test_a_purged_log_without_a_valid_snapshot_is_refused_and_the_leader_helps_an_empty_directory(
+    small: SmallCluster,
+) -> None:
+    purge(small)
+    follower = small.follower
+    small.cluster.kill(follower.member_id)
+    invalidate(follower)
+
+    small.cluster.start(follower.member_id)
+    small.wait(lambda: not follower.is_running)
+    assert "there is no valid snapshot to go on from" in str(follower.refusal)
+    small.referee.damaged[follower.member_id] = None
+    small.cluster.wipe(follower.member_id)
+    small.cluster.start(follower.member_id)
+
     small.wait(lambda: is_back(small, follower))
 
 

@@ -39,7 +39,12 @@ def test_everything_is_left_out_of_a_failure_that_needs_nothing() -> None:
     shrunk = shrink(run(Options()), run)
 
     assert shrunk.outcome.options == Options(
-        member_count=1, client_count=0, without=frozenset(KIND_NAMES), safety_timeouts=0.5, operation_limit=0
+        member_count=1,
+        client_count=0,
+        requester_count=0,
+        without=frozenset(KIND_NAMES),
+        safety_timeouts=0.5,
+        operation_limit=0,
     )
 
 

@@ -1,0 +1,128 @@
+"""Request: one client process has requests run, exactly once, by a service that counts them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from service_api.errors import ClusterTimeoutError, ConfigurationError
+
+from ..client_process import ClientParameters
+from ..coordination import ClientProcess
+from ..data_directory import data_directory
+from ..environment import describe, node_settings
+from ..histogram import Histogram
+from ..load import SEQUENCE
+from ..processes import ClusterProcesses, ProcessGroup
+from ..report import ProgressLine, Report, first_leaf, latency_figures, progress_line
+from .echo import run_phases, watch_members
+
+SERVICE: Final = "benchmarks.request_service:RequestService"
+
+_CONNECT_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RequestParameters:
+    """What one run does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    members: int = 3
+    payload: int = 32
+    inflight: int = 1024
+    """Callers, each with one request after another."""
+    requests: int = 300_000
+    warmup: int = 20_000
+    file_sync_level: int = 1
+    node_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings for `quorate node`, by name."""
+    time_limit_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("members", "inflight", "requests"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
+        if self.warmup < 0:
+            raise ConfigurationError(f"warmup={self.warmup} expected at least 0")
+        if self.payload < SEQUENCE.size:
+            raise ConfigurationError(f"payload={self.payload} expected at least {SEQUENCE.size} bytes")
+
+
+def run(parameters: RequestParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured, or a request did not run exactly once.
+    """
+    settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
+    with ExitStack() as stack:
+        data_dir = stack.enter_context(data_directory(directory, "request", keep=keep))
+        clients = stack.enter_context(ProcessGroup())
+        cluster = stack.enter_context(ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings))
+        progress = stack.enter_context(progress_line(parameters.requests))
+        try:
+            return asyncio.run(_measure(parameters, cluster, clients, progress, data_dir))
+        except BaseExceptionGroup as group:
+            raise first_leaf(group) from group
+
+
+async def _measure(
+    parameters: RequestParameters,
+    cluster: ClusterProcesses,
+    group: ProcessGroup,
+    progress: ProgressLine,
+    data_dir: Path,
+) -> Report:
+    environment = await asyncio.to_thread(describe, data_dir)
+    client: ClientProcess | None = None
+    try:
+        async with asyncio.timeout(parameters.time_limit_s), asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(watch_members(cluster))
+            client_parameters = _client_parameters(parameters, cluster.ingress_endpoints)
+            client = await ClientProcess.spawn(group, "client-0", client_parameters, log_path=data_dir / "client-0.log")
+            (result,), cpu_seconds = await run_phases([client], cluster, progress)
+            watch.cancel()
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
+    finally:
+        if client is not None:
+            client.close()
+    latencies = Histogram.from_json(result["latencies"])
+    duration_s = (result["ended_ns"] - result["started_ns"]) / 1e9
+    given = {"file_sync_level": parameters.file_sync_level, **parameters.node_settings}
+    names = ("file_sync_level", "checksums", "term_length_bytes", "segment_length_bytes", "mtu_length_bytes")
+    return {
+        "scenario": "request",
+        "requests_per_s": round(latencies.count / duration_s),
+        **latency_figures(latencies),
+        "requests": latencies.count,
+        "in_flight": parameters.inflight,
+        "file_sync_level": parameters.file_sync_level,
+        "ran_twice": result["ran_twice_count"],
+        "duration_s": round(duration_s, 3),
+        "cpu_seconds_per_100k": {
+            name: round(seconds * 100_000 / latencies.count, 3) for name, seconds in cpu_seconds.items()
+        },
+        "parameters": asdict(parameters),
+        "environment": {**environment, **await asyncio.to_thread(node_settings, names, given)},
+    }
+
+
+def _client_parameters(parameters: RequestParameters, endpoints: list[str]) -> ClientParameters:
+    return ClientParameters(
+        endpoints=endpoints,
+        payload_length=parameters.payload,
+        inflight=parameters.inflight,
+        warmup_count=parameters.warmup,
+        message_count=parameters.requests,
+        rate_per_s=None,
+        connect_timeout_s=_CONNECT_TIMEOUT_S,
+        uses_requests=True,
+    )

@@ -1,0 +1,148 @@
+"""Planted bugs in what makes a request run once, and in what its client is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from client.errors import RejectedError
+from client.requests import PendingRequest, RequestWindow
+from cluster.service.agent import ClusteredServiceAgent
+from cluster.service.replies import RequestRunner, SessionReplies
+from service_api.wire.message import Message
+
+from .plant import REQUEST_HUNT_OPTIONS, Plant, Planting
+
+
+def _forget(replies: SessionReplies, count: int) -> int:
+    """Drop the oldest replies; gives how many there were."""
+    dropped = min(count, len(replies.kept))
+    for _ in range(dropped):
+        replies.kept_bytes -= len(replies.kept.popleft()[1])
+    replies.first_sequence += dropped
+    return dropped
+
+
+def _drop_replies_with_the_leader(planting: Planting) -> None:
+    """Every member forgets the replies when a new leader begins."""
+    real = ClusteredServiceAgent.on_new_leadership_term_event
+
+    def on_new_leadership_term_event(self: ClusteredServiceAgent, event: Any) -> None:
+        for replies in self.requests.sessions.values():
+            if _forget(replies, len(replies.kept)):
+                planting.ran()
+        real(self, event)
+
+    planting.replace(ClusteredServiceAgent, "on_new_leadership_term_event", on_new_leadership_term_event)
+
+
+def _leave_replies_out_of_snapshots(planting: Planting) -> None:
+    def snapshot_messages(self: RequestRunner) -> Iterator[Message]:
+        if self.sessions:
+            planting.ran()
+        return iter(())
+
+    planting.replace(RequestRunner, "snapshot_messages", snapshot_messages)
+
+
+def _run_what_comes_again(planting: Planting) -> None:
+    """A request that was run before is run as if it were new; its reply takes the place of the old one."""
+    real = RequestRunner.on_request
+
+    def on_request(
+        self: RequestRunner, session: Any, timestamp: int, sequence: int, acknowledged: int, payload: memoryview
+    ) -> None:
+        replies = self.sessions.get(session.id)
+        if replies is not None and replies.first_sequence <= sequence < replies.next_sequence:
+            planting.ran()
+            answer = self._run(session, timestamp, payload)
+            replies.kept[sequence - replies.first_sequence] = answer
+            session.offer_reply(sequence, *answer)
+            return
+        real(self, session, timestamp, sequence, acknowledged, payload)
+
+    planting.replace(RequestRunner, "on_request", on_request)
+
+
+def _drop_replies_early(planting: Planting) -> None:
+    """What a client has acknowledged is dropped, and the reply after it."""
+    real = RequestRunner.on_request
+
+    def on_request(
+        self: RequestRunner, session: Any, timestamp: int, sequence: int, acknowledged: int, payload: memoryview
+    ) -> None:
+        real(self, session, timestamp, sequence, acknowledged, payload)
+        replies = self.sessions[session.id]
+        if len(replies.kept) > 1:
+            planting.ran()
+            _forget(replies, 1)
+
+    planting.replace(RequestRunner, "on_request", on_request)
+
+
+def _keep_replies_on_the_leader_only(planting: Planting) -> None:
+    """A follower takes note of a request, and not of what came of it."""
+    real = RequestRunner.on_request
+
+    def on_request(
+        self: RequestRunner, session: Any, timestamp: int, sequence: int, acknowledged: int, payload: memoryview
+    ) -> None:
+        real(self, session, timestamp, sequence, acknowledged, payload)
+        replies = self.sessions[session.id]
+        if session._outlet is None and _forget(replies, len(replies.kept)):
+            planting.ran()
+
+    planting.replace(RequestRunner, "on_request", on_request)
+
+
+def _call_the_unknown_rejected(planting: Planting) -> None:
+    """The client says of a request that it sent and had no reply to in time that it was never applied."""
+
+    def doubt(self: RequestWindow, request: PendingRequest) -> None:
+        request.deadline_ns = 1 << 63
+        if not request.future.done():
+            planting.ran()
+            request.future.set_exception(RejectedError("timed out"))
+
+    planting.replace(RequestWindow, "_doubt", doubt)
+
+
+def _number_what_comes_again_anew(planting: Planting) -> None:
+    """What is sent again to a new leader gets new numbers."""
+    real = RequestWindow._resend
+
+    def resend(self: RequestWindow, publisher: Any) -> None:
+        if self._sent:
+            planting.ran()
+            for request in self._sent:
+                request.sequence = self._next_sequence
+                self._next_sequence += 1
+        real(self, publisher)
+
+    planting.replace(RequestWindow, "_resend", resend)
+
+
+def _send_the_new_before_the_old(planting: Planting) -> None:
+    """To a new leader goes what is new; what the one before had is taken for done."""
+
+    def resend(self: RequestWindow, publisher: Any) -> None:
+        self._must_resend = False
+        if self._sent:
+            planting.ran()
+
+    planting.replace(RequestWindow, "_resend", resend)
+
+
+PLANTS = tuple(
+    Plant(name, class_number, rule, break_it, options=REQUEST_HUNT_OPTIONS)
+    for name, class_number, rule, break_it in (
+        ("replies-gone-with-leader", 23, "replies outlive the leader that gave them", _drop_replies_with_the_leader),
+        ("replies-not-replicated", 23, "every member keeps the replies", _keep_replies_on_the_leader_only),
+        ("request-runs-again", 22, "a request that comes again is not run again", _run_what_comes_again),
+        ("request-numbered-anew", 22, "what is sent again keeps its number", _number_what_comes_again_anew),
+        ("request-not-resent", 22, "what is unanswered is sent again", _send_the_new_before_the_old),
+        ("unknown-called-rejected", 22, "only what never ran is rejected", _call_the_unknown_rejected),
+        ("replies-dropped-early", 23, "a reply is kept until its client has it", _drop_replies_early),
+        ("replies-not-in-snapshot", 23, "replies are in snapshots", _leave_replies_out_of_snapshots),
+    )
+)

@@ -1,0 +1,78 @@
+"""The tables of docs/ that name tests, scenarios and commands do not rot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cluster.cli.app import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
+TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
+
+CLUSTER_TOOL = (
+    *("describe", "pid", "recovery-plan", "recording-log", "sort-recording-log", "seed-recording-log-from-snapshot"),
+    *("errors", "list-members", "backup-query", "invalidate-latest-snapshot", "is-leader", "snapshot", "suspend"),
+    *("resume", "shutdown", "abort", "describe-latest-cm-snapshot", "validate-recording-log", "standby-snapshot"),
+)
+ARCHIVE_TOOL = (
+    *("describe", "describe-all", "dump", "errors", "pid", "count-entries", "max-entries", "capacity", "verify"),
+    *("checksum", "compact", "delete-orphaned-segments", "migrate", "mark-invalid", "mark-valid"),
+)
+
+
+def rows() -> dict[str, str]:
+    """Scenario to what covers it."""
+    found = [line.strip("| ").split(" | ", 1) for line in SCENARIOS.splitlines() if re.match(r"\| \w+\.\w+ \|", line)]
+    assert len(found) == len({name for name, _ in found})
+    return {row[0]: row[1] for row in found}
+
+
+def test_no_scenario_is_missing_and_none_is_made_up() -> None:
+    """The list was taken from the sources of Aeron's own system tests."""
+    names = (ROOT / "tests" / "data" / "aeron" / "scenarios.txt").read_text().split()
+
+    assert sorted(rows()) == sorted(names)
+
+
+def test_every_scenario_is_covered_or_says_why_not() -> None:
+    for name, cell in rows().items():
+        is_said = cell.startswith(("`tests/", "does not apply: ", "differs on purpose, ", "**not covered yet**"))
+        assert is_said, name
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", SCENARIOS)
+
+    assert len(named) > 100
+    for path, test in named:
+        assert f"def {test}(" in (ROOT / path).read_text(), f"{path}::{test}"
+
+
+def test_the_counts_in_the_introduction_are_right() -> None:
+    cells = rows().values()
+    covered = sum(cell.startswith("`") for cell in cells)
+    different = sum(cell.startswith("differs") for cell in cells)
+    elsewhere = sum(cell.startswith("does not apply") for cell in cells)
+    missing = sum(cell.startswith("**") for cell in cells)
+
+    introduction = " ".join(SCENARIOS.split("\n## ")[0].split())
+    assert f"{covered} are covered, {different} differ on purpose, {elsewhere} do not apply" in introduction
+    assert f"{missing} are not covered yet" in introduction
+
+
+@pytest.mark.parametrize(("heading", "commands"), [("ClusterTool", CLUSTER_TOOL), ("ArchiveTool", ARCHIVE_TOOL)])
+def test_every_command_of_their_tools_has_a_row(heading: str, commands: tuple[str, ...]) -> None:
+    section = TOOLS.split(f"## {heading}\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([a-z-]+)", " ".join(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE)))
+
+    assert sorted(named) == sorted(commands)
+
+
+def test_every_command_of_ours_that_a_table_names_exists() -> None:
+    named = set(re.findall(r"`quorate ([a-z-]+)", TOOLS))
+
+    assert named - set(COMMANDS) == set()

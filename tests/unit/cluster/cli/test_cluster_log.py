@@ -1,0 +1,88 @@
+"""`quorate log tail --members`: what is committed, from the archive of the leader, also while the log grows."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from archive import Archive
+from cluster.cli.log.entry import LogEntry
+from cluster.cli.log.remote import ClusterLog
+from cluster.inspection import InspectionRequest
+from cluster.member_endpoints import MemberEndpoints
+from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
+from tests.unit.archive.test_server import append, serving, start
+from tests.unit.cluster.cli.test_inspect import members_that_answer, members_view
+
+LENGTHS = [100, 5_000, 33, 1_400, 9_000] * 9
+"""Some in one frame, some in fragments; more than one term buffer in all."""
+
+
+class Leader:
+    """A leader whose log is committed as far as the test says."""
+
+    def __init__(self, archive: Archive, commit_positions: list[int]) -> None:
+        self.archive = archive
+        self.commit_positions = commit_positions
+        """The answers to the next questions; the last one is given again and again."""
+
+    def answer(self, request: InspectionRequest) -> bytes:
+        position = self.commit_positions.pop(0) if len(self.commit_positions) > 1 else self.commit_positions[0]
+        return members_view(0).model_copy(update={"commit_position": position}).model_dump_json().encode()
+
+    async def batches(self, count: int, batch_count: int, *, is_followed: bool) -> list[list[LogEntry]]:
+        """Read the log as the command does: in a thread, which has no loop."""
+        async with serving(self.archive) as server, members_that_answer(m0=self.answer) as members:
+            _, ingress, consensus, log, catchup, _ = members.split(",")
+            endpoints = MemberEndpoints(
+                member_id=0,
+                ingress=ingress,
+                consensus=consensus,
+                log=log,
+                catchup=catchup,
+                archive=f"127.0.0.1:{server.port}",
+            )
+            found: Iterator[Iterable[LogEntry]] = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed)
+            return await asyncio.to_thread(lambda: [list(next(found)) for _ in range(batch_count)])
+
+
+async def written() -> tuple[Archive, list[int]]:
+    """An archive with a log, and where its messages end."""
+    archive, stream, ends = await launch(), StreamBuilder(), list[int]()
+    recording = await start(archive)
+    for length in LENGTHS:
+        append(recording, stream, [length])
+        ends.append(stream.position)
+    assert stream.position > 2 * TERM_LENGTH
+    return archive, ends
+
+
+@pytest.mark.parametrize("committed_count", [3, 20, len(LENGTHS)])
+async def test_the_last_committed_entries_are_given_whole(committed_count: int) -> None:
+    archive, ends = await written()
+
+    (last,) = await Leader(archive, [ends[committed_count - 1]]).batches(2, 1, is_followed=False)
+
+    assert [entry.end_position for entry in last] == ends[committed_count - 2 : committed_count]
+    assert [entry.payload_length for entry in last] == LENGTHS[committed_count - 2 : committed_count]
+    for entry in last:
+        assert entry.payload is not None
+        assert len(base64.b64decode(entry.payload)) == entry.payload_length
+
+
+async def test_what_is_committed_later_is_given_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.cli.log.remote.pause", lambda interval_s: None)
+    archive, ends = await written()
+
+    commits = [ends[9], ends[9], ends[11], ends[-1]]
+    batches = await Leader(archive, commits).batches(1, 4, is_followed=True)
+
+    assert [[entry.end_position for entry in batch] for batch in batches] == [
+        [ends[9]],
+        [],
+        ends[10:12],
+        ends[12:],
+    ]
