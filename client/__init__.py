@@ -4,7 +4,9 @@ cluster_client   ClusterClient, what applications use      egress       listener
 sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
 connection       asyncio shell: sockets, timer, writes     config       settings; errors: what only a client raises
 protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain, queries,
-                 requests (each run once), ingress_publisher (bytes out), egress_adapter (bytes in), effects
+                 session_identity, requests (each run once), ingress_publisher (bytes out),
+                 egress_adapter (bytes in), effects
+credentials      who the client is, to the cluster's authenticator
 """
 
 from service_api.wire.session import EventCode as EventCode
@@ -18,6 +20,8 @@ from .connection_events import LeaderLost as LeaderLost
 from .connection_events import NewLeader as NewLeader
 from .connection_events import SessionClosed as SessionClosed
 from .connection_events import SessionOpened as SessionOpened
+from .credentials import CredentialsSupplier as CredentialsSupplier
+from .credentials import PasswordCredentials as PasswordCredentials
 from .egress import EgressListener as EgressListener
 from .egress import EgressMessage as EgressMessage
 from .errors import ConnectRejectedError as ConnectRejectedError

@@ -14,6 +14,7 @@ from service_api.types import ClusterSessionId, MemberId, TermId
 
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
+from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
 from .protocol import ClientState
 from .queries import QueryResult, ask
@@ -53,7 +54,7 @@ class ClusterClient:
         egress_listener: EgressListener | None = None,
         connect_timeout_s: float = 5.0,
         new_leader_timeout_s: float | None = None,
-        credentials: bytes = b"",
+        credentials: bytes | CredentialsSupplier = b"",
         on_challenge: Callable[[bytes], bytes] | None = None,
         client_info: str = "",
         config: ClientConfig | None = None,

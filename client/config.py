@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -11,7 +12,14 @@ from service_api.types import MemberId
 from service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
+from .credentials import CredentialsSupplier
+
 MIB: Final = 1 << 20
+
+
+def fresh_secret() -> bytes:
+    """Draw a session's secret from the operating system: 32 bytes that nobody guesses."""
+    return secrets.token_bytes(32)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -79,18 +87,22 @@ class ClientConfig:
     max_message_length_bytes: int = 8 * MIB
     """The longest message with its session header: min(16 MiB, log term length / 8)."""
 
-    credentials: bytes = b""
-    """Handed to the cluster's authenticator with the connect request."""
+    credentials: bytes | CredentialsSupplier = b""
+    """Handed to the cluster's authenticator with the connect request, such as `PasswordCredentials("ops", secret)`."""
 
     on_challenge: Callable[[bytes], bytes] | None = None
-    """Answers the authenticator's challenge with new credentials; None: a challenge is a refusal."""
+    """Answers the authenticator's challenge with new credentials, where `credentials` are bytes; None: a challenge is
+    a refusal."""
+
+    make_secret: Callable[[], bytes] = fresh_secret
+    """Draws the secret that shows on every connection whose the session is; the cluster keeps its SHA-256 alone."""
 
     client_info: str = ""
     """A name that the cluster shows for this session."""
 
     random: Callable[[], float] | None = None
     """Uniform in [0, 1), for back-off and correlation ids; None: a generator of the client's own. A seeded one makes
-    everything the client does a function of what it receives and when."""
+    everything the client does a function of what it receives and when, if `make_secret` is seeded too."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -115,6 +127,8 @@ class ClientConfig:
             raise ConfigurationError(f"request_window_count={self.request_window_count} expected 1..{REQUEST_LIMIT}")
         _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
         _require("connection_event_limit", self.connection_event_limit, minimum=1)
+        if self.on_challenge is not None and not isinstance(self.credentials, bytes):
+            raise ConfigurationError("on_challenge is given, and credentials that answer challenges themselves")
         if not 128 <= self.mtu_length_bytes <= 65504 or self.mtu_length_bytes % 32:
             raise ConfigurationError(
                 f"mtu_length_bytes={self.mtu_length_bytes} expected a multiple of 32 from 128 to 65504"

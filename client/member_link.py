@@ -32,6 +32,9 @@ class MemberLink:
     adapter: EgressAdapter | None = None
     """Both are set exactly while the connection is up."""
 
+    is_proven: bool = False
+    """Whether the session's secret was sent on this connection."""
+
     failure_count: int = 0
     """Dials and connections lost since the last connection that carried something."""
 
@@ -51,6 +54,7 @@ class MemberLink:
         """Take the connection into use."""
         self.publisher = publisher
         self.adapter = adapter
+        self.is_proven = False
         before = f"; before that {self.outcome}" if self.failure_count else ""
         self.outcome = f"connected, no answer{before}"
 

@@ -43,7 +43,6 @@ from service_api.wire.message import peek_header
 from service_api.wire.queries import QueryResponse
 from service_api.wire.session import (
     Challenge,
-    ChallengeResponse,
     EventCode,
     NewLeaderEvent,
     SessionCloseRequest,
@@ -64,6 +63,7 @@ from .leader_search import LeaderSearch
 from .member_link import MemberLink, MemberLinks
 from .queries import QueryTracker
 from .requests import RequestWindow
+from .session_identity import SessionIdentity
 
 PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
 """Semantic version 0.1.0 of the session protocol; members refuse another major version."""
@@ -130,6 +130,7 @@ class ClientProtocol:
         self.events = self._links.events
         """What happened to the connections and the session."""
         self._offers = OfferTracker()
+        self._identity = SessionIdentity(config)
         self.queries = QueryTracker(config, self.session, self._links, leader_link=self._leader_link)
         self.requests = RequestWindow(config)
         self._search = LeaderSearch(config, self._links, random=random)
@@ -179,7 +180,7 @@ class ClientProtocol:
         elif self.state in _LIVE:
             # Even the known leader's member says first, in answer to this keep-alive, that it still leads: its
             # process may have been started again.
-            self._bind(publisher)
+            self._bind(link, publisher)
             self.queries.look(now_ns)
 
     def on_disconnected(self, connection_id: int, now_ns: int, reason: str) -> None:
@@ -374,8 +375,8 @@ class ClientProtocol:
             correlation_id=CorrelationId(correlation_id),
             response_stream_id=EGRESS_STREAM_ID,
             version=PROTOCOL_VERSION,
-            response_channel="",
-            encoded_credentials=self.config.credentials,
+            response_channel=self._identity.response_channel,
+            encoded_credentials=self._identity.encoded_credentials(),
             client_info=self.config.client_info,
         )
         link.publisher.publish(request.encode())
@@ -399,17 +400,14 @@ class ClientProtocol:
         if self.state is not ClientState.CONNECTING or event.correlation_id not in self._correlation_ids:
             self.session.foreign_egress_count += 1
             return
-        answer = self.config.on_challenge
-        if answer is None:
-            self._finish("challenged", ConnectRejectedError("CHALLENGE", "no on_challenge was given to answer it"))
+        try:
+            response = self._identity.answer(event)
+        except ConnectRejectedError as error:
+            self._finish("challenged", error)
             return
-        response = ChallengeResponse(
-            correlation_id=event.correlation_id,
-            cluster_session_id=event.cluster_session_id,
-            encoded_credentials=answer(event.encoded_challenge),
-        )
         if link.publisher is not None:
-            link.publisher.publish(response.encode())
+            link.publisher.publish(response)
+            self._search.on_asked(link, self._times.now_ns)
 
     def _open(self, link: MemberLink, event: SessionEvent) -> None:
         """Begin the session on the member that answered OK."""
@@ -423,7 +421,7 @@ class ClientProtocol:
         self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
             if other.publisher is not None:
-                self._bind(other.publisher)
+                self._bind(other, other.publisher)
         self._enter(ClientState.OPEN)
         self._send_through(link.publisher)
         opened = SessionOpened(event.cluster_session_id, event.leadership_term_id, event.leader_member_id)
@@ -483,7 +481,7 @@ class ClientProtocol:
             if is_answer and event.code is EventCode.OK and link.publisher is not None:
                 # A member that we stopped waiting for opened a session too: it is nobody's.
                 link.publisher.publish(self._close_request(event.cluster_session_id))
-        elif event.code is EventCode.CLOSED:
+        elif event.code is EventCode.CLOSED or event.code is EventCode.AUTHENTICATION_REJECTED:
             # A follower that lags, or a deposed leader, may not know what the cluster keeps: only the
             # leader's word counts.
             is_newer = event.leadership_term_id > self.session.leadership_term_id
@@ -491,6 +489,8 @@ class ClientProtocol:
                 self.session.stale_egress_count += 1
             elif self.state is ClientState.CLOSING:
                 self._finish(CLOSED_BY_CLIENT, is_confirmed=True)
+            elif event.code is EventCode.AUTHENTICATION_REJECTED:
+                self._finish(event.detail, SessionClosedError(event.detail))
             else:
                 self._finish(event.detail or "closed by the cluster", is_confirmed=True)
         elif event.code is not None and not is_answer:
@@ -516,7 +516,7 @@ class ClientProtocol:
         leader = self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
             if other.publisher is not None:
-                self._bind(other.publisher)
+                self._bind(other, other.publisher)
         if leader.publisher is None:
             self._await_leader(
                 ClientState.AWAIT_NEW_LEADER_CONNECTION,
@@ -545,9 +545,12 @@ class ClientProtocol:
         assert leader is not None
         return leader
 
-    def _bind(self, publisher: IngressPublisher) -> None:
-        """Make a connection known to its member as one of this session."""
+    def _bind(self, link: MemberLink, publisher: IngressPublisher) -> None:
+        """Make a connection known to its member as one of this session, and show that it is."""
         session = self.session
+        if not link.is_proven:
+            link.is_proven = True
+            publisher.publish(self._identity.proof(session.cluster_session_id))
         publisher.bind(leadership_term_id=session.leadership_term_id, cluster_session_id=session.cluster_session_id)
         publisher.publish(self._keep_alive())
 

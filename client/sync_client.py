@@ -22,6 +22,7 @@ from service_api.types import ClusterSessionId, MemberId, TermId
 from .cluster_client import ClusterClient
 from .config import ClientConfig, client_config
 from .connection_events import ConnectionEvent
+from .credentials import CredentialsSupplier
 from .egress import EgressMessage
 from .errors import RequestIndeterminateError
 from .loop_thread import LoopThread
@@ -56,7 +57,7 @@ class SyncClusterClient:
         *,
         connect_timeout_s: float = 5.0,
         new_leader_timeout_s: float | None = None,
-        credentials: bytes = b"",
+        credentials: bytes | CredentialsSupplier = b"",
         on_challenge: Callable[[bytes], bytes] | None = None,
         client_info: str = "",
         config: ClientConfig | None = None,

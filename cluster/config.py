@@ -65,6 +65,12 @@ class NodeConfig(BaseSettings):
         1 << 8
     )
 
+    authenticator: Annotated[
+        Text, Field(description="who may open sessions: accept-all, password (see secrets_file), or module:Class")
+    ] = "accept-all"
+    secrets_file: Annotated[Text, Field(description="of the password authenticator; made by `quorate secrets add`")] = (
+        ""
+    )
     authorisation: Annotated[
         Text, Field(description="who may make requests: default (no admin requests), allow-all, deny-all, module:Class")
     ] = "default"
@@ -147,6 +153,11 @@ class NodeConfig(BaseSettings):
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         problems = [*_member_problems(self), *_length_problems(self), *_timeout_problems(self)]
+        if (self.authenticator == "password") != bool(self.secrets_file):
+            problems.append(
+                f"authenticator={self.authenticator} and secrets_file={self.secrets_file!r}: "
+                "expected both authenticator=password and a file, or neither"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self

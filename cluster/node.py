@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -44,10 +45,11 @@ from .core.recording_log import RecordingLog
 from .core.retention import RetentionPolicy, needed_log_position
 from .core.service_messages import SERVICE_LIMIT
 from .operations import Operation, OperationProgress, OperationRequest, Step
-from .plugin_loading import load_authorisation
+from .plugin_loading import load_authenticator, load_authorisation
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
 from .runtime.answering import answering_once
+from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
@@ -615,6 +617,14 @@ def _make_context(
         log_recording_id=RecordingId(recording.recording_id),
         log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
         members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
+        authenticator=GuardedAuthenticator(
+            load_authenticator(
+                config.authenticator,
+                config.service_dir,
+                secrets_file=Path(config.secrets_file),
+                random=host.random,
+            )
+        ),
         authorisation=GuardedAuthorisation(load_authorisation(config.authorisation, config.service_dir)),
         append_position=recording.append_position,
         log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),

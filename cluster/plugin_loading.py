@@ -8,10 +8,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from service_api.authenticator import AcceptAll, Authenticator
 from service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, AuthorisationService
 from service_api.errors import ConfigurationError
 
+from .password_authenticator import PasswordAuthenticator
+from .secrets_file import SecretsFile
+
 _AUTHORISATION_METHODS: Final = ("is_authorised",)
+_AUTHENTICATOR_METHODS: Final = (
+    "on_connect_request",
+    "on_connected_session",
+    "on_challenge_response",
+    "on_challenged_session",
+)
 
 
 def load_named(what: str, name: str, directory: Path, *, is_offered: Callable[[Any], bool]) -> Any:  # Any: user's
@@ -56,6 +66,34 @@ def load_authorisation(name: str, service_dir: Path) -> AuthorisationService:
     """
     loaded: AuthorisationService = load_instance(
         "authorisation", name, service_dir, built_in=BUILT_IN_AUTHORISATION_SERVICES, methods=_AUTHORISATION_METHODS
+    )
+    return loaded
+
+
+def load_authenticator(
+    name: str, service_dir: Path, *, secrets_file: Path, random: Callable[[], float]
+) -> Authenticator:
+    """Make the authenticator that the setting names: built in, or the user's.
+
+    `random` is what the nonces of `password` are made of, uniform in [0, 1).
+
+    Raises:
+        ConfigurationError: the user's: as `load_named`, the class is none of an authenticator, or the secrets file
+            cannot be used.
+    """
+
+    def random_bytes(length: int) -> bytes:
+        return bytes(int(random() * 256) for _ in range(length))
+
+    loaded: Authenticator = load_instance(
+        "authenticator",
+        name,
+        service_dir,
+        built_in={
+            "accept-all": AcceptAll,
+            "password": lambda: PasswordAuthenticator(SecretsFile.load(secrets_file), random_bytes),
+        },
+        methods=_AUTHENTICATOR_METHODS,
     )
     return loaded
 

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "sessions": ("cluster.cli.inspect:sessions", "Show the client sessions that are open."),
     "timers": ("cluster.cli.inspect:timers", "Show the timers that are set."),
     "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
+    "secrets": ("cluster.cli.secrets:app", "Say who may open sessions: add, remove and list principals."),
     "log": ("cluster.cli.log:app", "Read the log: its last entries as they come, or all of it."),
     "errors": ("cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
     "recording-log": (
@@ -38,7 +39,7 @@ COMMANDS: Final = {
 """Command to the function or group of commands behind it, and its line in the list of commands."""
 
 PANELS: Final = {
-    "Run": ("up", "node", "config"),
+    "Run": ("up", "node", "config", "secrets"),
     "Watch a cluster": ("status", "health", "members", "sessions", "timers"),
     "Act on a cluster": ("snapshot", "suspend", "resume", "shutdown", "abort"),
     "Look into a member's directory, running or dead": ("log", "errors", "recording-log", "recovery-plan", "archive"),
@@ -50,6 +51,7 @@ EXAMPLES: Final = {
     "up": "quorate up --members 5 --service counter:Counter --dir /tmp/counters",
     "node": "quorate node --config /etc/quorate/node.toml --member-id 2",
     "config": "quorate config show --config node.toml -o json",
+    "secrets": "quorate secrets add /etc/quorate/secrets ops; quorate secrets list /etc/quorate/secrets",
     "status": "quorate status --config quorate-data/cluster.toml --watch 1",
     "health": "quorate health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
     "members": "quorate members --config quorate-data/cluster.toml -o jsonl",

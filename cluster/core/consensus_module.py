@@ -109,6 +109,7 @@ class ConsensusModule:
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
             ev.ClientConnect: self._on_client_connect,
+            ev.ClientChallengeResponse: self._on_client_challenge_response,
             ev.ClientKeepAlive: self._on_client_keep_alive,
             ev.ClientClose: self._on_client_close,
             ev.ClientStray: self._on_client_stray,
@@ -413,13 +414,19 @@ class ConsensusModule:
         if self.leader is not None:
             self.leader.on_client_connect(event)
         else:
-            self.sessions.on_redirect(event.connection_id, event.request)
+            self.sessions.on_redirect(event.connection_id, event.request.correlation_id)
+
+    def _on_client_challenge_response(self, event: ev.ClientChallengeResponse) -> None:
+        if event.session_id >= 0:
+            self.sessions.claims.add(event.connection_id, event.session_id, event.encoded_credentials)
+        elif self.leader is None or not self.leader.on_client_challenge_response(event):
+            self.sessions.on_redirect(event.connection_id, event.correlation_id)
 
     def _on_client_keep_alive(self, event: ev.ClientKeepAlive) -> None:
         if self.leader is not None:
             self.leader.on_client_keep_alive(event)
         else:
-            self.sessions.bind(event.connection_id, event.cluster_session_id)
+            self.sessions.on_follower_keep_alive(event.connection_id, event.cluster_session_id)
 
     def _on_client_close(self, event: ev.ClientClose) -> None:
         if self.leader is not None:

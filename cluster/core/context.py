@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from service_api import Role
+from service_api.authenticator import AcceptAll, Authenticator
 from service_api.authorisation import AuthorisationService, DefaultAuthorisation
 from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, RecordingId, TermId, TimeUnit
 from service_api.wire.message import Message
@@ -65,6 +66,8 @@ class ConsensusContext:
     log_recording_id: RecordingId
     log_buffer: LogBuffer
     members: dict[MemberId, ClusterMember]
+    authenticator: Authenticator = field(default_factory=AcceptAll)
+    """Who may open a session; it never raises."""
     authorisation: AuthorisationService = field(default_factory=DefaultAuthorisation)
     """Who may make requests; it never raises. Members may answer differently: what comes of it needs a log entry."""
 

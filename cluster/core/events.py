@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service_api.types import ClusterSessionId, MemberId
+from service_api.types import ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.session import SessionConnectRequest
 
 
@@ -152,6 +152,16 @@ class ClientConnect:
 
     connection_id: int
     request: SessionConnectRequest
+
+
+@dataclass(slots=True)
+class ClientChallengeResponse:
+    """A client shows something: the answer to a challenge (negative session id), or its session's secret."""
+
+    connection_id: int
+    correlation_id: CorrelationId
+    session_id: ClusterSessionId
+    encoded_credentials: bytes
 
 
 @dataclass(slots=True)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service_api import CloseReason
-from service_api.types import ClusterSessionId, CorrelationId, MemberId
+from service_api.types import CorrelationId, MemberId
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
 from ..messages.log import NewLeadershipTermEvent, TimerEvent
 from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
-from .events import ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
+from .events import ClientChallengeResponse, ClientClose, ClientConnect, ClientKeepAlive, ClientStray, LiveJoined
 from .leadership_probe import LeaderReads
 from .log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
@@ -210,6 +209,12 @@ class LeaderTerm:
         """A client asks for a session."""
         self._sessions.on_connect(event.connection_id, event.request, self.publisher)
 
+    def on_client_challenge_response(self, event: ClientChallengeResponse) -> bool:
+        """A client answers a challenge. False if it was not asked."""
+        return self._sessions.pending.on_challenge_response(
+            event.connection_id, event.session_id, event.encoded_credentials, self.publisher
+        )
+
     def on_client_keep_alive(self, event: ClientKeepAlive) -> None:
         """A client is alive."""
         self._sessions.on_keep_alive(event.connection_id, event.cluster_session_id, event.leadership_term_id)
@@ -220,11 +225,9 @@ class LeaderTerm:
 
     def on_client_close(self, event: ClientClose) -> None:
         """A client asks for its session to be closed."""
-        session = self._sessions.sessions.get(ClusterSessionId(event.cluster_session_id))
-        if session is None or event.leadership_term_id != self._ctx.leadership_term_id:
-            self._sessions.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
-        elif not session.is_close_appended:
-            self._sessions.close(session, CloseReason.CLIENT_ACTION, self.publisher, "CLIENT_ACTION")
+        self._sessions.on_close_request(
+            event.connection_id, event.cluster_session_id, event.leadership_term_id, self.publisher
+        )
 
     # --- entries of the leader's own
 

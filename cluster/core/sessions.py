@@ -6,7 +6,9 @@ its place: an open that may never commit is forgotten, a close that may never co
 again from the last committed one (aeron.md §3.12, §10 hazard 13).
 
 A session outlives its connection. Clients keep a connection to every member and say on each, with keep-alives, which
-session is theirs; so whoever leads next knows at once where each client is.
+session is theirs; so whoever leads next knows at once where each client is. A connection is believed only if it opened
+the session itself, or has shown its secret (`session_claims`): whoever merely names a session is told so, and nothing
+changes for the one who holds it.
 
 Source: seed 004; aeron.md §3.5.
 """
@@ -14,29 +16,21 @@ Source: seed 004; aeron.md §3.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 
 from service_api import CloseReason
-from service_api.types import NULL_SESSION_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId
-from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
+from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest
+from service_api.wire.session_token import channel_digest
 
 from ..messages.log import SessionCloseEvent, SessionOpenEvent
 from . import effects as fx
 from .context import ConsensusContext
 from .log_publisher import LogPublisher
-
-PROTOCOL_MAJOR_VERSION = 0
-"""The client protocol's major version; others are refused. Source: aeron.md §3.5."""
-
-PROTOCOL_VERSION = (PROTOCOL_MAJOR_VERSION << 16) | (1 << 8)
-
-
-class SessionState(Enum):
-    """Where a session stands. Source: aeron.md §3.5; the states of authentication come with authenticators."""
-
-    OPEN = "open"
-    CLOSING = "closing"
+from .pending_sessions import PendingSession, PendingSessions
+from .session_answers import answer, redirect
+from .session_claims import SessionClaims
+from .session_state import SessionState, enter
 
 
 @dataclass(slots=True)
@@ -50,10 +44,15 @@ class ClusterSession:
     response_channel: str
     encoded_principal: bytes
     time_of_last_activity_ns: int
-    state: SessionState = SessionState.OPEN
+    state: SessionState = SessionState.INIT
     close_reason: CloseReason | None = None
     is_close_appended: bool = False
     """Leader: its SessionCloseEvent is in the log, and not delivered yet."""
+    token_digest: bytes | None = field(init=False)
+    """Of the secret that shows who may take the session over; None: nobody may."""
+
+    def __post_init__(self) -> None:
+        self.token_digest = channel_digest(self.response_channel)
 
 
 class SessionManager:
@@ -66,6 +65,8 @@ class SessionManager:
         self._sessions_by_connection: dict[int, ClusterSessionId] = {}
         self._awaiting_open: dict[ClusterSessionId, int] = {}
         """Leader: the connections of clients whose SessionOpenEvent is appended and not delivered yet."""
+        self.claims = SessionClaims()
+        self.pending = PendingSessions(ctx, self._open)
         self._next_session_id = 1
         self._next_committed_session_id = 1
 
@@ -84,12 +85,16 @@ class SessionManager:
         connection_id = self._awaiting_open.pop(session_id, None)
         if connection_id is not None:
             detail = self._ctx.config.ingress_endpoints
-            self._answer(connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
+            answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
             self._open_ingress(connection_id, session_id)
+        for waiting_id in self.claims.take_awaiting(session_id):
+            self.on_follower_keep_alive(waiting_id, session_id)
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A SessionCloseEvent is delivered: the session is gone on this member."""
-        self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
+        session = self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
+        if session is not None:
+            enter(session, SessionState.CLOSED)
         connection_id = self._connections.pop(ClusterSessionId(event.cluster_session_id), None)
         if connection_id is not None:
             self._sessions_by_connection.pop(connection_id, None)
@@ -100,23 +105,23 @@ class SessionManager:
         session = self.sessions.get(session_id)
         if session is not None:
             # Also when a close for another reason is appended: that one may never commit, this is settled.
-            session.state = SessionState.CLOSING
+            enter(session, SessionState.CLOSING)
             session.close_reason = CloseReason.SERVICE_ACTION
 
     def roll_back(self) -> None:
         """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
         commit_position = self._ctx.commit_position
         for session_id, connection_id in self._awaiting_open.items():
-            correlation_id = self.sessions[session_id].correlation_id
-            self._answer(connection_id, correlation_id, EventCode.REDIRECT, detail=self._ctx.config.ingress_endpoints)
+            redirect(self._ctx, connection_id, self.sessions[session_id].correlation_id)
         self._awaiting_open.clear()
+        self.pending.roll_back()
         for session in [*self.sessions.values()]:
             if session.opened_log_position > commit_position:
-                del self.sessions[session.cluster_session_id]
+                enter(self.sessions.pop(session.cluster_session_id), SessionState.CLOSED)
                 continue
             session.is_close_appended = False
-            if session.close_reason is not CloseReason.SERVICE_ACTION:
-                session.state = SessionState.OPEN
+            if session.state is SessionState.CLOSING and session.close_reason is not CloseReason.SERVICE_ACTION:
+                enter(session, SessionState.OPEN)
                 session.close_reason = None
         self._next_session_id = self._next_committed_session_id
 
@@ -136,17 +141,22 @@ class SessionManager:
 
     # --- connections, on every member
 
-    def on_redirect(self, connection_id: int, request: SessionConnectRequest) -> None:
+    def on_redirect(self, connection_id: int, correlation_id: CorrelationId) -> None:
         """Not the leader: tell the client who is, or that nobody is yet (leader_member_id -1)."""
-        self._answer(
-            connection_id,
-            request.correlation_id,
-            EventCode.REDIRECT,
-            detail=self._ctx.config.ingress_endpoints,
-        )
+        redirect(self._ctx, connection_id, correlation_id)
+
+    def on_follower_keep_alive(self, connection_id: int, session_id: ClusterSessionId) -> None:
+        """A client says, not to a leader, which session is its: to be known should this member lead next."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            self.claims.await_open(connection_id, session_id)
+        elif self._is_held_by(connection_id, session):
+            self.bind(connection_id, session_id)
+        else:
+            self._count_refusal(connection_id, session)
 
     def bind(self, connection_id: int, session_id: ClusterSessionId) -> None:
-        """Remember that a client holds this session on this connection."""
+        """Remember that a client holds this session on this connection, which has shown that it does."""
         previous = self._connections.get(session_id)
         if previous is not None and previous != connection_id:
             self._sessions_by_connection.pop(previous, None)
@@ -167,6 +177,8 @@ class SessionManager:
 
     def on_disconnected(self, connection_id: int) -> None:
         """A connection is gone; its session waits for the client until it times out."""
+        self.claims.forget(connection_id)
+        self.pending.on_disconnected(connection_id)
         session_id = self._sessions_by_connection.pop(connection_id, None)
         if session_id is not None:
             del self._connections[session_id]
@@ -176,21 +188,16 @@ class SessionManager:
     # --- the leader
 
     def on_connect(self, connection_id: int, request: SessionConnectRequest, publisher: LogPublisher) -> None:
-        """Open a session, or say why not. The answer goes out when the open is delivered.
+        """A client wants a session."""
+        self.pending.on_connect(connection_id, request, publisher, open_count=len(self.sessions))
+
+    def _open(self, pending: PendingSession, publisher: LogPublisher) -> None:
+        """Append the opening of a session. The client is answered when it is delivered.
 
         Not when it is appended: an open that never commits gives its id back, and the client that was told of it would
         take the session of the client that gets the id next.
         """
-        ctx = self._ctx
-        major = request.version >> 16
-        if major != PROTOCOL_MAJOR_VERSION:
-            detail = f"invalid client version: major={major} expected={PROTOCOL_MAJOR_VERSION}"
-            self._answer(connection_id, request.correlation_id, EventCode.ERROR, detail=detail, close_after=True)
-            return
-        if len(self.sessions) >= ctx.config.session_limit:
-            detail = f"concurrent session limit: sessions={len(self.sessions)} limit={ctx.config.session_limit}"
-            self._answer(connection_id, request.correlation_id, EventCode.ERROR, detail=detail, close_after=True)
-            return
+        ctx, request = self._ctx, pending.request
         session_id = ClusterSessionId(self._next_session_id)
         self._next_session_id += 1
         event = SessionOpenEvent(
@@ -200,10 +207,11 @@ class SessionManager:
             timestamp=ctx.stamp(),
             response_stream_id=request.response_stream_id,
             response_channel=request.response_channel,
-            encoded_principal=b"",
+            encoded_principal=pending.encoded_principal,
         )
         self._add(event, publisher.append_message(event.encode()))
-        self._awaiting_open[session_id] = connection_id
+        enter(pending, SessionState.OPEN)
+        self._awaiting_open[session_id] = pending.connection_id
         ctx.emit(fx.SessionChanged("session.opened", session_id, request.client_info or "client connected"))
 
     def on_keep_alive(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
@@ -217,6 +225,9 @@ class SessionManager:
         if session is None or session.state is not SessionState.OPEN:
             self.on_stray(connection_id, session_id, leadership_term_id)
             return
+        if not self._is_held_by(connection_id, session):
+            self._refuse(connection_id, session)
+            return
         session.time_of_last_activity_ns = self._ctx.now_ns
         if self._connections.get(session_id) != connection_id or leadership_term_id < self._ctx.leadership_term_id:
             self._welcome(connection_id, session_id)
@@ -229,17 +240,26 @@ class SessionManager:
         if leadership_term_id > self._ctx.leadership_term_id:
             return
         session = self.sessions.get(session_id)
-        if session is not None and session.state is SessionState.OPEN:
-            if leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
-                self._welcome(connection_id, session_id)
-            return
-        self._answer(
-            connection_id,
-            CorrelationId(NULL_VALUE),
-            EventCode.CLOSED,
-            session_id=session_id,
-            detail=f"unknown session: cluster_session_id={session_id}" if session is None else "session is closing",
-        )
+        if session is None:
+            self._tell_closed(connection_id, session_id, f"unknown session: cluster_session_id={session_id}")
+        elif not self._is_held_by(connection_id, session):
+            self._refuse(connection_id, session)
+        elif session.state is not SessionState.OPEN:
+            self._tell_closed(connection_id, session_id, "session is closing")
+        elif leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
+            self._welcome(connection_id, session_id)
+
+    def on_close_request(
+        self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int, publisher: LogPublisher
+    ) -> None:
+        """A client asks for its session to be closed."""
+        session = self.sessions.get(session_id)
+        if session is None or leadership_term_id != self._ctx.leadership_term_id:
+            self.on_stray(connection_id, session_id, leadership_term_id)
+        elif not self._is_held_by(connection_id, session):
+            self._refuse(connection_id, session)
+        elif not session.is_close_appended:
+            self.close(session, CloseReason.CLIENT_ACTION, publisher, "CLIENT_ACTION")
 
     def on_lead(self) -> None:
         """This member leads now: give every session its time again, and tell every client that is connected."""
@@ -252,7 +272,7 @@ class SessionManager:
     def close(self, session: ClusterSession, reason: CloseReason, publisher: LogPublisher, detail: str) -> None:
         """Append the close of a session and tell its client."""
         ctx = self._ctx
-        session.state = SessionState.CLOSING
+        enter(session, SessionState.CLOSING)
         session.close_reason = reason
         session.is_close_appended = True
         event = SessionCloseEvent(
@@ -266,7 +286,8 @@ class SessionManager:
         connection_id = self._connections.get(session.cluster_session_id)
         if connection_id is not None:
             ctx.emit(fx.UnbindIngress(connection_id))
-            self._answer(
+            answer(
+                ctx,
                 connection_id,
                 session.correlation_id,
                 EventCode.CLOSED,
@@ -277,10 +298,13 @@ class SessionManager:
     def poll(self, publisher: LogPublisher, last_activity_ns: Callable[[int], int | None]) -> None:
         """Close sessions that the service wants closed, and those silent for longer than the session timeout.
 
+        And ask about those that are pending.
+
         `last_activity_ns` tells when a connection last brought a session message: the hot path keeps that per
         connection.
         """
         ctx = self._ctx
+        self.pending.poll(publisher)
         for session in [*self.sessions.values()]:
             if session.is_close_appended:
                 continue
@@ -316,7 +340,7 @@ class SessionManager:
 
     def _add(self, event: SessionOpenEvent, end_position: int) -> None:
         session_id = ClusterSessionId(event.cluster_session_id)
-        self.sessions[session_id] = ClusterSession(
+        session = self.sessions[session_id] = ClusterSession(
             cluster_session_id=session_id,
             correlation_id=event.correlation_id,
             opened_log_position=end_position,
@@ -325,27 +349,38 @@ class SessionManager:
             encoded_principal=event.encoded_principal,
             time_of_last_activity_ns=self._ctx.now_ns,
         )
+        enter(session, SessionState.OPEN)
 
-    def _answer(
-        self,
-        connection_id: int,
-        correlation_id: CorrelationId,
-        code: EventCode,
-        *,
-        session_id: ClusterSessionId = NULL_SESSION_ID,
-        detail: str,
-        close_after: bool = False,
-    ) -> None:
-        ctx = self._ctx
-        leader = MemberId(NULL_VALUE) if ctx.leader_member_id is None else ctx.leader_member_id
-        event = SessionEvent(
-            cluster_session_id=session_id,
-            correlation_id=correlation_id,
-            leadership_term_id=ctx.leadership_term_id,
-            leader_member_id=leader,
-            code=code,
-            version=PROTOCOL_VERSION,
-            leader_heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
+    def _is_held_by(self, connection_id: int, session: ClusterSession) -> bool:
+        """Whether this connection has opened the session here, or has shown its secret."""
+        session_id = session.cluster_session_id
+        return self._connections.get(session_id) == connection_id or self.claims.fits(
+            connection_id, session_id, session.token_digest
+        )
+
+    def _refuse(self, connection_id: int, session: ClusterSession) -> None:
+        """Tell whoever names a session and cannot show its secret; nothing changes for the one who holds it."""
+        self._count_refusal(connection_id, session)
+        answer(
+            self._ctx,
+            connection_id,
+            CorrelationId(NULL_VALUE),
+            EventCode.AUTHENTICATION_REJECTED,
+            session_id=session.cluster_session_id,
+            detail=f"session token does not fit: cluster_session_id={session.cluster_session_id}",
+        )
+
+    def _count_refusal(self, connection_id: int, session: ClusterSession) -> None:
+        if self.claims.refuse(connection_id):
+            detail = f"the token shown does not fit: connection_id={connection_id}"
+            self._ctx.emit(fx.SessionChanged("session.token_refused", session.cluster_session_id, detail))
+
+    def _tell_closed(self, connection_id: int, session_id: ClusterSessionId, detail: str) -> None:
+        answer(
+            self._ctx,
+            connection_id,
+            CorrelationId(NULL_VALUE),
+            EventCode.CLOSED,
+            session_id=session_id,
             detail=detail,
         )
-        ctx.emit(fx.SendToClient(connection_id, event, close_after))

@@ -29,7 +29,8 @@ from .log_publisher import LogPublisher
 from .recording_log import CONSENSUS_MODULE_SERVICE_ID
 from .retention import drop_old_snapshots, needed_log_position
 from .service_messages import ServiceMessages, TrackerState, read_trackers
-from .sessions import ClusterSession, SessionManager, SessionState
+from .session_state import SessionState
+from .sessions import ClusterSession, SessionManager
 from .timers import TimerService
 
 _REQUEST_LIMIT: Final = 64

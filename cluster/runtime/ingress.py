@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from service_api import ClusterError, LocalProtocolError, RemoteProtocolError
+from service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
 from service_api.wire.frame import (
     FRAME_HEADER,
@@ -35,6 +36,7 @@ from service_api.wire.request import REQUEST_BLOCK_LENGTH
 from service_api.wire.session import (
     INGRESS_MESSAGES,
     SESSION_HEADER_LENGTH,
+    ChallengeResponse,
     SessionCloseRequest,
     SessionConnectRequest,
     SessionKeepAlive,
@@ -364,8 +366,20 @@ class IngressConnection(asyncio.BufferedProtocol):
             post(ev.ClientConnect(connection_id, message))
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
+        elif isinstance(message, ChallengeResponse):
+            self._on_challenge_response(message)
         else:
             raise RemoteProtocolError(f"ingress message {type(message).__name__} is not one that clients send here")
+
+    def _on_challenge_response(self, message: ChallengeResponse) -> None:
+        length = len(message.encoded_credentials)
+        if length > CREDENTIALS_LIMIT_BYTES:
+            raise RemoteProtocolError(f"credentials too long: length={length} limit={CREDENTIALS_LIMIT_BYTES}")
+        self._ingress.owner.post(
+            ev.ClientChallengeResponse(
+                self.connection_id, message.correlation_id, message.cluster_session_id, message.encoded_credentials
+            )
+        )
 
     def _on_keep_alive(self, message: SessionKeepAlive) -> None:
         self._ingress.owner.post(

@@ -144,6 +144,7 @@ class Scene:
             new_leader_timeout_s=10.0,
             keep_alive_interval_s=0.5,
             reconnect_max_s=0.5,
+            make_secret=lambda: b"the only client's",
         )
 
     def isolate(self, member: Member) -> None:

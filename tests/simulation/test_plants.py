@@ -19,7 +19,7 @@ from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
     "follow-older": 35,
-    "torn-frame-believed": 110,
+    "torn-frame-believed": 148,
     "relay-not-sent-again": 30,
     "any-log-wins": 17,
     "copy-not-durable": 7,

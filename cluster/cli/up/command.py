@@ -1,7 +1,7 @@
 """`quorate up`: start a cluster on this machine, show how it is, end it with Ctrl-C.
 
-Exit status: 0 ended by Ctrl-C or SIGTERM, or with --once when there was a leader; 1 the members could not go on; 2
-wrong usage; 11 no leader in time. No process is left behind, however the command ends.
+Exit status: 0 ended by Ctrl-C, SIGTERM or `quorate shutdown`, or with --once when there was a leader; 1 the members
+could not go on; 2 wrong usage; 11 no leader in time. No process is left behind, however the command ends.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ async def _run(place: Place, settings: Mapping[str, str], view: UpView, *, is_on
         if not ended.done():
             ended.set_result(has_led)
 
+    async def supervise() -> None:
+        await supervisor.run()
+        end(True)
+
     async def watch() -> None:
         end(await _watch(place, view, is_once=is_once, timeout_s=timeout_s))
 
@@ -107,7 +111,7 @@ async def _run(place: Place, settings: Mapping[str, str], view: UpView, *, is_on
     try:
         await supervisor.start()
         async with ActivityScope() as tasks:
-            tasks.create_task(supervisor.run(), name="supervisor")
+            tasks.create_task(supervise(), name="supervisor")
             tasks.create_task(watch(), name="watch")
             return await ended
     finally:

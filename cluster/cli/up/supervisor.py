@@ -1,7 +1,8 @@
 """Keeps the members of a development cluster running, and tells what happens to them.
 
-A member that somebody kills, to see what happens, is started again after a moment. One that ends by itself has a reason
-that a restart would only repeat: it stays down, and its last words are shown. When none is left, there is no cluster.
+A member that somebody kills, to see what happens, is started again after a moment. One that was told to stop stays
+stopped; so `quorate shutdown` ends all of them. One that fails has a reason that a restart would only repeat: it stays
+down, and its last words are shown.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class Supervisor:
             self._tell_start(node)
 
     async def run(self) -> None:
-        """Keep them running.
+        """Keep them running, until every one was told to stop.
 
         Raises:
-            LocalNodesError: no member is left.
+            LocalNodesError: no member is left, and one has failed.
         """
         async with asyncio.TaskGroup() as group:
             for node in self._nodes.nodes:
                 group.create_task(self._keep_running(node), name=f"member-{node.member_id}")
-        raise LocalNodesError("no member is left running")
+        if any(node.process.returncode for node in self._nodes.nodes):
+            raise LocalNodesError("no member is left running")
 
     async def stop(self) -> None:
         """End every member in order; what does not end is killed."""
@@ -52,11 +54,12 @@ class Supervisor:
             await self._nodes.close()
 
     async def _keep_running(self, node: Node) -> None:
-        """Return when the member has ended by itself."""
+        """Return when the member has ended and nobody killed it."""
         while True:
             status = await node.process.wait()
             if status >= 0:
-                self._say("down", describe_end(node))
+                word, text = ("down", describe_end(node)) if status else ("stopped", f"member {node.member_id}")
+                self._say(word, text)
                 return
             self._say("killed", f"member {node.member_id} by signal {-status}; starts again in a moment")
             await asyncio.sleep(self._restart_delay_s)

@@ -1,7 +1,8 @@
 """Shows a development cluster: a table that is drawn anew in a terminal, a line for each change elsewhere.
 
-As JSON it is an object a line: `event` says what it is about, `started`, `member`, `down`, `killed`, `state` or
-`stopping`; a `state` holds a report as `quorate status` prints it, one for each change of who leads and who is there.
+As JSON it is an object a line: `event` says what it is about, `started`, `member`, `down`, `killed`, `stopped`,
+`state` or `stopping`; a `state` holds a report as `quorate status` prints it, one for each change of who leads and who
+is there.
 """
 
 from __future__ import annotations

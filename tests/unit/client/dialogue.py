@@ -8,7 +8,7 @@ from client.protocol import ClientProtocol
 from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from service_api.wire.frame import SetupFrame, encode_message
 from service_api.wire.message import Message, decode_message
-from service_api.wire.session import EventCode, SessionConnectRequest, SessionMessageHeader
+from service_api.wire.session import ChallengeResponse, EventCode, SessionConnectRequest, SessionMessageHeader
 from service_api.wire.stream import FrameParser, MessageAssembler
 from tests.unit.client.fake_member import egress_frames, session_event
 
@@ -51,6 +51,8 @@ class Dialogue:
         """By endpoint: the connection last dialled."""
         self.disconnected: list[int] = []
         self.setups: dict[int, SetupFrame] = {}
+        self.proofs: list[tuple[int, ChallengeResponse]] = []
+        """What showed members that the session is the client's, by member; `sent` leaves these out."""
         self._parsers: dict[int, FrameParser] = {}
         self.protocol.start(self.now_ns)
         self._take_effects()
@@ -107,6 +109,9 @@ class Dialogue:
             encoded = assembler.append(frame)
             if encoded is not None:
                 message = decode_message(encoded)
+                if isinstance(message, ChallengeResponse) and message.correlation_id < 0:
+                    self.proofs.append((member_id, message))
+                    continue
                 messages.append(encoded[32:] if isinstance(message, SessionMessageHeader) else message)
         return messages
 

@@ -7,6 +7,7 @@ import inspect
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import pytest
@@ -452,7 +453,10 @@ async def test_two_clients_with_one_seed_send_the_same_bytes() -> None:
     requests = []
     for _ in range(2):
         async with fake_cluster() as cluster:
-            config = ClientConfig(endpoints=tuple(cluster.endpoints), random=Random(7).random)
+            chance = Random(7)
+            config = ClientConfig(
+                endpoints=tuple(cluster.endpoints), random=chance.random, make_secret=partial(chance.randbytes, 32)
+            )
             async with ClusterClient.connect(config=config):
                 pass
             requests += [each for member in cluster.members for each in member.messages if is_connect(each)]

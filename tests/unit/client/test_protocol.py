@@ -24,6 +24,7 @@ from service_api.wire.session import (
     SessionConnectRequest,
     SessionKeepAlive,
 )
+from service_api.wire.session_token import token_channel
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue, foreign_frame
 from tests.unit.client.fake_member import egress_frames, new_leader_event, session_event, session_message
 
@@ -52,7 +53,7 @@ class TestConnecting:
         assert (setup.stream_id, setup.session_id, setup.position) == (101, 0, 0)
 
     def test_only_the_first_member_that_is_up_is_asked(self) -> None:
-        dialogue = Dialogue()
+        dialogue = Dialogue(config=ClientConfig(endpoints=tuple(ENDPOINTS.values()), make_secret=lambda: b"secret"))
 
         dialogue.up(2, 0)
 
@@ -61,7 +62,7 @@ class TestConnecting:
                 correlation_id=CorrelationId(0),
                 response_stream_id=102,
                 version=0x000100,
-                response_channel="",
+                response_channel=token_channel(b"secret"),
                 encoded_credentials=b"",
                 client_info="",
             )

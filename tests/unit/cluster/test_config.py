@@ -244,3 +244,9 @@ def test_a_shown_value_reads_back_as_itself() -> None:
     for name in NodeConfig.model_fields:
         kind, value = setting_kind(name), getattr(config, name)
         assert kind.parse(kind.show(value)) == value
+
+
+@pytest.mark.parametrize("settings", [{"authenticator": "password"}, {"secrets_file": "/etc/quorate/secrets"}])
+def test_a_secrets_file_and_the_authenticator_that_reads_it_come_together(settings: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="expected both authenticator=password and a file, or neither"):
+        make(**settings)

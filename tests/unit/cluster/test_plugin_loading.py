@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.plugin_loading import load_authorisation
+from cluster.plugin_loading import load_authenticator, load_authorisation
 from cluster.runtime.authorisation import GuardedAuthorisation
+from cluster.secrets_file import SecretsFile
 from service_api.authorisation import AllowAll
 from service_api.errors import ConfigurationError
 
@@ -82,3 +83,27 @@ def test_an_authorisation_service_that_raises_or_is_vague_has_said_no(service_di
     guarded = GuardedAuthorisation(load_authorisation(f"some_plugins:{name}", service_dir))
 
     assert not guarded.is_authorised(111, 26, 0, b"ops")
+
+
+def test_authenticators_are_found_by_name_or_made_of_the_secrets_file(service_dir: Path) -> None:
+    (service_dir / "doormen.py").write_text(
+        "from service_api.authenticator import AcceptAll\n"
+        "class Doorman(AcceptAll): pass\n"
+        "class Half:\n    def on_connect_request(self, *_): pass\n"
+    )
+    file = service_dir / "secrets"
+    SecretsFile.empty(lambda length: bytes(length)).save(file)
+
+    def load(name: str) -> object:
+        return load_authenticator(name, service_dir, secrets_file=file, random=lambda: 0.5)
+
+    assert [type(load(name)).__name__ for name in ("accept-all", "password", "doormen:Doorman")] == [
+        "AcceptAll",
+        "PasswordAuthenticator",
+        "Doorman",
+    ]
+    with pytest.raises(ConfigurationError, match="expected a class with on_connect_request, on_connected_session"):
+        load("doormen:Half")
+    file.write_text("nonsense\n")
+    with pytest.raises(ConfigurationError, match="line=1 begins with 'nonsense'"):
+        load("password")

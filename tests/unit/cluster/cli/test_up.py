@@ -147,6 +147,20 @@ async def test_a_member_that_fails_stays_down_and_its_last_words_are_shown(tmp_p
     assert "  no such service" in said.lines[1][1]
 
 
+async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tmp_path: Path) -> None:
+    """As `quorate shutdown` does."""
+    said, nodes = Said(), Processes(tmp_path, "raise SystemExit(0)")
+    supervisor = Supervisor(nodes, said, restart_delay_s=0)
+    await supervisor.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await supervisor.run()
+    finally:
+        await supervisor.stop()
+
+    assert said.words == ["member", "stopped"]
+
+
 def shown(capsys: pytest.CaptureFixture[str], output: OutputFormat) -> str:
     """What is printed of a cluster that forms, commits, and loses a member."""
     leader = answered(member_status(1, state="LEADER"))

@@ -13,11 +13,12 @@ from random import Random
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
-from cluster.core.sessions import SessionState
+from cluster.core.session_state import SessionState
 from service_api import ClusterError, Role
 from service_api.types import ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.message import Message
 from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.wire.session_token import token_channel
 from tests.unit.cluster.core.checks import Referee, expect
 from tests.unit.cluster.core.node import MS, Disk, Node
 from tests.unit.cluster.core.service import CLOSE, OFFER, TIMER
@@ -33,6 +34,7 @@ class Client:
         self._cluster, self.client_id = cluster, client_id
         self.session_id: int | None = None
         self.term_id = -1
+        self._secret = f"secret of {client_id}".encode()
         self._sent_count = 0
 
     def connection_id(self, node: Node) -> int:
@@ -51,7 +53,10 @@ class Client:
         connection_id = self.connection_id(leader)
         if self.session_id is None:
             request = SessionConnectRequest(
-                correlation_id=CorrelationId(self.client_id), response_stream_id=102, version=256, response_channel=""
+                correlation_id=CorrelationId(self.client_id),
+                response_stream_id=102,
+                version=256,
+                response_channel=token_channel(self._secret),
             )
             leader.post(ev.ClientConnect(connection_id, request))
         elif random.random() < 0.02:
@@ -81,8 +86,9 @@ class Client:
         self._cluster.after(30 * MS, self.keep_alive)
         if self.session_id is not None:
             for node in self._cluster.nodes.values():
-                connection_id = self.connection_id(node)
-                node.post(ev.ClientKeepAlive(connection_id, self.term_id, ClusterSessionId(self.session_id)))
+                connection_id, session_id = self.connection_id(node), ClusterSessionId(self.session_id)
+                node.post(ev.ClientChallengeResponse(connection_id, CorrelationId(-1), session_id, self._secret))
+                node.post(ev.ClientKeepAlive(connection_id, self.term_id, session_id))
 
     def on_message(self, message: Message) -> None:
         """A member answers."""

@@ -18,6 +18,7 @@ from cluster.core.election_state import ElectionState
 from cluster.core.members import ClusterMember
 from cluster.core.reason import Reason, ReasonKind
 from cluster.core.recording_log import RecordingLog
+from cluster.core.session_answers import answer
 from cluster.core.sessions import SessionManager
 from cluster.core.timers import TimerService
 from cluster.messages.consensus import NewLeadershipTerm
@@ -177,7 +178,8 @@ def _answer_before_the_open_commits(patch: pytest.MonkeyPatch) -> None:
         for session_id in {*self._awaiting_open} - known:
             session = self.sessions[session_id]
             del self._awaiting_open[session_id]
-            self._answer(
+            answer(
+                self._ctx,
                 connection_id,
                 session.correlation_id,
                 EventCode.OK,
@@ -277,7 +279,7 @@ PLANTS: tuple[Plant, ...] = (
         "figure-8",
         "a quorum is in the term before the leader's log commits",
         _lead_without_a_quorum_of_marks,
-        first_seed=55,
+        first_seed=0,
     ),
     Plant(
         "mark-truncated",

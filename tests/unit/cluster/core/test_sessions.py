@@ -8,22 +8,28 @@ from hypothesis import strategies as st
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
-from cluster.core.sessions import ClusterSession, SessionManager, SessionState
+from cluster.core.session_state import SessionState
+from cluster.core.sessions import ClusterSession, SessionManager
 from cluster.messages.log import LOG_MESSAGES, SessionCloseEvent, SessionOpenEvent
 from service_api import CloseReason
 from service_api.types import ClusterSessionId, CorrelationId, TermId
 from service_api.wire.frame import HEADER_LENGTH
 from service_api.wire.message import Message, decode_message, peek_header
 from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.wire.session_token import token_channel
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
 
+SECRET = b"only its client knows it"
 ENDPOINTS = "0=host0:9000,1=host1:9000,2=host2:9000"
 
 
 def connect(connection_id: int = 7, *, correlation_id: int = 70, version: int = 256) -> ev.ClientConnect:
     request = SessionConnectRequest(
-        correlation_id=CorrelationId(correlation_id), response_stream_id=102, version=version, response_channel=""
+        correlation_id=CorrelationId(correlation_id),
+        response_stream_id=102,
+        version=version,
+        response_channel=token_channel(SECRET),
     )
     return ev.ClientConnect(connection_id, request)
 
@@ -72,6 +78,11 @@ def opened(solo: Solo, connection_id: int = 7) -> ClusterSession:
 
 def keep_alive(session_id: int, *, connection_id: int = 7, term_id: int = 0) -> ev.ClientKeepAlive:
     return ev.ClientKeepAlive(connection_id, TermId(term_id), session_id_of(session_id))
+
+
+def show(session_id: int, *, connection_id: int = 7, secret: bytes = SECRET) -> ev.ClientChallengeResponse:
+    """A client shows the secret of its session on a connection."""
+    return ev.ClientChallengeResponse(connection_id, CorrelationId(-1), session_id_of(session_id), secret)
 
 
 def lose_leadership(solo: Solo) -> list[fx.Effect]:
@@ -292,6 +303,7 @@ def open_event(session_id: int) -> SessionOpenEvent:
         cluster_session_id=session_id_of(session_id),
         timestamp=0,
         response_stream_id=102,
+        response_channel=token_channel(SECRET),
     )
 
 
@@ -345,7 +357,7 @@ def test_new_leader_welcomes_the_clients_that_hold_a_connection() -> None:
     """Source: seed 004: a client keeps a connection to every member and says on each which session is its."""
     solo = Solo()
     solo.module.on_replay_session_open(open_event(3), 0)
-    solo.feed(keep_alive(3, connection_id=9, term_id=-1))
+    solo.feed(show(3, connection_id=9), keep_alive(3, connection_id=9, term_id=-1))
 
     solo.lead()
 
@@ -378,6 +390,7 @@ def test_client_that_comes_back_on_another_connection_takes_its_session_along() 
     solo = Solo().lead()
     session = opened(solo)
 
+    solo.feed(show(session.cluster_session_id, connection_id=8))
     effects = solo.feed(keep_alive(session.cluster_session_id, connection_id=8))
 
     assert of(effects, fx.UnbindIngress) == [fx.UnbindIngress(7)]
@@ -414,6 +427,7 @@ def test_stray_message_of_an_open_session_is_answered_with_the_term() -> None:
     session = opened(solo)
 
     older = solo.feed(ev.ClientStray(7, TermId(3), session.cluster_session_id))
+    solo.feed(show(session.cluster_session_id, connection_id=8))
     elsewhere = solo.feed(ev.ClientStray(8, TermId(4), session.cluster_session_id))
 
     assert [type(message) for _, message in answers(older)] == [NewLeaderEvent]

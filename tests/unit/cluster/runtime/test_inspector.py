@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from cluster.core.session_state import SessionState
 from cluster.core.sessions import ClusterSession
 from cluster.inspection import (
     INT64_MIN,
@@ -59,6 +60,7 @@ def add_session(solo: Solo, session_id: int, principal: bytes = b"alice", connec
         response_channel="quorate:tcp",
         encoded_principal=principal,
         time_of_last_activity_ns=solo.now_ns,
+        state=SessionState.OPEN,
     )
     if connection_id is not None:
         solo.module.sessions.bind(connection_id, key)

@@ -1,0 +1,72 @@
+"""`quorate secrets`: who may open sessions with a cluster whose authenticator is `password`.
+
+A secret is asked for where somebody types, and read from the first line of standard input otherwise. It is never an
+argument: arguments are seen by everybody on the machine, and kept in the shell's history.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from cluster.cli.output import EXIT_FAILED, OutputFormat, OutputOption, fail, make_console, new_table, print_rows
+from cluster.secrets_file import SECRET_LIMIT, SecretsFile
+from service_api import ConfigurationError
+from service_api.password_proof import encode_principal
+
+app = typer.Typer(no_args_is_help=True)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The secrets file; `add` makes it.")]
+PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A name without blanks.")]
+
+_NEXT: Final = "give every member this file; it counts from the member's next start on"
+
+
+@app.command()
+def add(file: FileArgument, principal: PrincipalArgument) -> None:
+    """Let a principal in, with a secret that is asked for, or read from standard input; also to change it."""
+    encode_principal(principal)
+    contents = SecretsFile.load(file) if file.exists() else SecretsFile.empty(secrets.token_bytes)
+    is_known = principal.encode() in contents.verifiers
+    contents.add(principal, _read_secret(principal), secrets.token_bytes)
+    contents.save(file)
+    typer.echo(f"{'changed' if is_known else 'added'} {principal}: {_NEXT}")
+
+
+@app.command()
+def remove(file: FileArgument, principal: PrincipalArgument) -> None:
+    """Let a principal in no more. Sessions that are open stay open."""
+    contents = SecretsFile.load(file)
+    if contents.verifiers.pop(principal.encode("utf-8", "replace"), None) is None:
+        fail(EXIT_FAILED, f"principal not found: principal={principal!r} file={file}")
+    contents.save(file)
+    typer.echo(f"removed {principal}: {_NEXT}")
+
+
+@app.command(name="list")
+def list_principals(file: FileArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show who may come in."""
+    names = [principal.decode() for principal in SecretsFile.load(file).verifiers]
+    if output is not OutputFormat.TABLE:
+        print_rows(({"principal": name} for name in names), output)
+        return
+    table = new_table("principal")
+    for name in names:
+        table.add_row(Text(name))
+    make_console().print(table)
+
+
+def _read_secret(principal: str) -> str:
+    if sys.stdin.isatty():
+        typed: str = typer.prompt(f"Secret of {principal}", hide_input=True, confirmation_prompt=True)
+        return typed
+    line = sys.stdin.readline(SECRET_LIMIT + 2)
+    secret = line.removesuffix("\n")
+    if not secret:
+        raise ConfigurationError("no secret on standard input: expected it on the first line")
+    return secret

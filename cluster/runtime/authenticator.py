@@ -1,0 +1,67 @@
+"""Asks the user's authenticator, whatever it does."""
+
+from __future__ import annotations
+
+import structlog
+
+from service_api.authenticator import Authenticator, SessionProxy
+
+logger = structlog.get_logger()
+
+
+class GuardedAuthenticator:
+    """An authenticator that never raises: one that does has rejected the session it was asked about, and is logged."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+        self._failed_session_id: int | None = None
+        """The session that failed when it was told about: the core asks about the same one next."""
+
+    def __repr__(self) -> str:
+        return f"<GuardedAuthenticator {type(self._authenticator).__name__}>"
+
+    def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        """Tell of a client."""
+        try:
+            self._authenticator.on_connect_request(session_id, encoded_credentials, now_ms)
+        except Exception:
+            self._note("on_connect_request", session_id)
+
+    def on_connected_session(self, proxy: SessionProxy, now_ms: int) -> None:
+        """Ask about a client."""
+        if self._has_failed(proxy):
+            return
+        try:
+            self._authenticator.on_connected_session(proxy, now_ms)
+        except Exception:
+            self._note("on_connected_session", proxy.session_id)
+            self._has_failed(proxy)
+
+    def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        """Tell of an answer."""
+        try:
+            self._authenticator.on_challenge_response(session_id, encoded_credentials, now_ms)
+        except Exception:
+            self._note("on_challenge_response", session_id)
+
+    def on_challenged_session(self, proxy: SessionProxy, now_ms: int) -> None:
+        """Ask about a client that was challenged."""
+        if self._has_failed(proxy):
+            return
+        try:
+            self._authenticator.on_challenged_session(proxy, now_ms)
+        except Exception:
+            self._note("on_challenged_session", proxy.session_id)
+            self._has_failed(proxy)
+
+    def _note(self, callback: str, session_id: int) -> None:
+        self._failed_session_id = session_id
+        logger.exception("authenticator.failed", callback=callback, session_id=session_id)
+
+    def _has_failed(self, proxy: SessionProxy) -> bool:
+        """Reject a session about which the authenticator has raised."""
+        if self._failed_session_id != proxy.session_id:
+            return False
+        self._failed_session_id = None
+        proxy.reject()
+        return True

@@ -1,0 +1,44 @@
+"""The token of a client session: what shows that a connection is the session's own client's.
+
+    client    draws a secret when it begins to connect, and keeps it to itself
+    connect   SessionConnectRequest.response_channel = quorate:tcp?token-sha256=<the secret's SHA-256 in hex>
+    log       SessionOpenEvent.response_channel says the same, and so do snapshots: the secret is in neither
+    later     on every new connection ChallengeResponse(cluster_session_id, secret), and then a keep-alive
+
+So whoever reads a log or a snapshot cannot take a session over, and whoever knows its id cannot either. The secret
+crosses the links as it is: where those can be read by others, so can all messages. A session whose channel holds no
+token, as in the logs of a real Aeron Cluster, can be taken over by nobody: it is used on the connection that opened it,
+and ends by timeout once that is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Final
+
+TOKEN_PARAMETER: Final = "token-sha256"
+_CHANNEL: Final = f"quorate:tcp?{TOKEN_PARAMETER}="
+_TOKEN: Final = re.compile(rf"\?(?:.*[|&])?{TOKEN_PARAMETER}=([0-9a-f]{{64}})(?:[|&]|$)")
+
+
+def token_digest(secret: bytes) -> bytes:
+    """Give what the cluster keeps of a secret: 32 bytes."""
+    return sha256(secret).digest()
+
+
+def token_channel(secret: bytes) -> str:
+    """Give the response channel of a session that whoever knows `secret` may take over."""
+    return _CHANNEL + token_digest(secret).hex()
+
+
+def channel_digest(response_channel: str) -> bytes | None:
+    """Read the digest out of a session's response channel; None where there is none, or none that is well formed."""
+    found = _TOKEN.search(response_channel)
+    return None if found is None else bytes.fromhex(found[1])
+
+
+def is_digest_of(expected: bytes | None, actual: bytes) -> bool:
+    """Compare two digests, in a time that does not tell how much of them is equal; nothing fits no digest."""
+    return expected is not None and compare_digest(expected, actual)
