@@ -62,15 +62,15 @@ class ObservedService(ClusteredService):
         return self.service.takes_requests
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
-        """Hand on, and tell."""
+        """Hand on, and tell. An error is an answer like any other, unless it says that something cannot be."""
         data = bytes(payload)
         try:
-            reply = self.service.on_request(session, timestamp, payload)
-        except Exception as error:
+            return self.service.on_request(session, timestamp, payload)
+        except AssertionError as error:
             self._raised(error)
             raise
-        self._tell(timestamp, "request", session.id, data)
-        return reply
+        finally:
+            self._tell(timestamp, "request", session.id, data)
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Hand on, and tell."""

@@ -1,8 +1,9 @@
 """Client applications for a service of the user's own: they send what the service says its clients send.
 
 A service says so with a function `simulation_request`, a static method of its class; without one, clients send random
-bytes. Nothing is known about answers, so they are only counted, and nothing is sent twice: what holds for a service of
-any kind is checked by the referee, on the members.
+bytes. A service that takes requests gets them with `request`, another as messages. Nothing is known about answers, so
+they are only counted, and no application sends twice: what holds for a service of any kind is checked by the referee,
+on the members.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from dataclasses import replace
 from random import Random
 from typing import Final, Protocol
 
-from client import ClientConfig, ClusterClient, ConnectRejectedError
+from client import (
+    ClientConfig,
+    ClusterClient,
+    ConnectRejectedError,
+    RejectedError,
+    RequestFailedError,
+    RequestIndeterminateError,
+)
 from service_api import ClusteredService, ClusterTimeoutError, SessionClosedError
 from service_api.wire.session import EventCode
 
@@ -66,6 +74,11 @@ def draw_request_of(service_class: type[ClusteredService]) -> DrawRequest:
     return draw_request
 
 
+def takes_requests(service_class: type[ClusteredService]) -> bool:
+    """Whether a service has an `on_request`."""
+    return service_class.on_request is not ClusteredService.on_request
+
+
 def random_request(random: Random, number: int) -> bytes:
     """Draw up to 200 bytes, at least one."""
     return random.randbytes(random.randint(1, _RANDOM_REQUEST_LIMIT))
@@ -84,12 +97,14 @@ class ServiceWorkload:
         now_ns: Callable[[], int],
         settings: WorkloadSettings,
         draw_request: DrawRequest = random_request,
+        uses_requests: bool = False,
     ) -> None:
         self.number = number
         self.sent_count = 0
         self.session_count = 0
         self._config, self._settings, self._random = config, settings, random
-        self._history, self._draw_request = history, draw_request
+        self._history, self._draw_request, self._uses_requests = history, draw_request, uses_requests
+        self._asking_count = 0
         self._stopped = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -117,26 +132,50 @@ class ServiceWorkload:
                 pause_s = min(2 * pause_s, _RETRY_MAX_S)
 
     async def _use(self, client: ClusterClient) -> None:
-        """Send requests until the session is lost, or ends as sessions do."""
+        """Send requests until the session is lost, or ends as sessions do; then wait for what is under way."""
         chance, settings = self._random, self._settings
         number = 0
-        while not (client.is_closed or self._stopped.is_set()):
-            if self.sent_count == settings.operation_limit:
-                await self._stopped.wait()
-                return
-            request = bytes(self._draw_request(chance, number))
-            while not client.try_offer(request):
-                await self._pause(_FULL_PAUSE_S)
-                if self._stopped.is_set():
+        async with asyncio.TaskGroup() as tasks:
+            while not (client.is_closed or self._stopped.is_set()):
+                if self.sent_count == settings.operation_limit:
+                    await self._stopped.wait()
                     return
-            number += 1
-            self.sent_count += 1
-            if chance.random() < settings.close_rate:
-                return
-            is_idle = chance.random() < settings.idle_rate
-            await self._pause(
-                chance.random() * settings.idle_max_s if is_idle else chance.expovariate(1 / settings.think_mean_s)
-            )
+                request = bytes(self._draw_request(chance, number))
+                if not await self._send(client, request, tasks):
+                    return
+                number += 1
+                self.sent_count += 1
+                if chance.random() < settings.close_rate:
+                    return
+                is_idle = chance.random() < settings.idle_rate
+                await self._pause(
+                    chance.random() * settings.idle_max_s if is_idle else chance.expovariate(1 / settings.think_mean_s)
+                )
+
+    async def _send(self, client: ClusterClient, request: bytes, tasks: asyncio.TaskGroup) -> bool:
+        """Send one request once there is room; False if it is time to stop."""
+        while not self._stopped.is_set():
+            if not self._uses_requests:
+                if client.try_offer(request):
+                    return True
+            elif self._asking_count < self._settings.in_flight_limit:
+                self._asking_count += 1
+                tasks.create_task(self._ask(client, request))
+                return True
+            await self._pause(_FULL_PAUSE_S)
+        return False
+
+    async def _ask(self, client: ClusterClient, request: bytes) -> None:
+        """Have a request run; whatever it comes to is an answer, save that the session ended."""
+        try:
+            await client.request(request)
+            self._history.acknowledged_count += 1
+        except RequestFailedError:
+            self._history.acknowledged_count += 1
+        except (RejectedError, RequestIndeterminateError, SessionClosedError):
+            return
+        finally:
+            self._asking_count -= 1
 
     async def _pause(self, duration_s: float) -> None:
         """Let time pass; stopping ends it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster.service_loading import load_service_class
 from cluster.simulation.campaign import check_determinism
 from cluster.simulation.run import Options, Outcome, simulate
-from cluster.simulation.service_workload import ServiceWorkload, draw_request_of
+from cluster.simulation.service_workload import ServiceWorkload, draw_request_of, takes_requests
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,7 +33,9 @@ class SeedJob:
         if self.service is None:
             return simulate(seed, options, write_line=write_line)
         service_class = load_service_class(self.service, self.service_dir)
-        make_workload = partial(ServiceWorkload, draw_request=draw_request_of(service_class))
+        make_workload = partial(
+            ServiceWorkload, draw_request=draw_request_of(service_class), uses_requests=takes_requests(service_class)
+        )
         return simulate(seed, options, make_service=service_class, make_workload=make_workload, write_line=write_line)
 
     def arguments(self, *, is_run_twice: bool) -> list[str]:

@@ -7,7 +7,7 @@ from random import Random
 
 from cluster.simulation.faults import KIND_NAMES
 from cluster.simulation.run import Options, Outcome, simulate
-from cluster.simulation.service_workload import ServiceWorkload, draw_request_of, random_request
+from cluster.simulation.service_workload import ServiceWorkload, draw_request_of, random_request, takes_requests
 from service_api import ClientSession, ClusteredService
 
 CALM = Options(member_count=3, without=frozenset(KIND_NAMES), safety_timeouts=3)
@@ -36,7 +36,12 @@ class Numbered(ClusteredService):
 
 def run(service: type[ClusteredService], options: Options = CALM) -> Outcome:
     return simulate(
-        5, options, make_service=service, make_workload=partial(ServiceWorkload, draw_request=draw_request_of(service))
+        5,
+        options,
+        make_service=service,
+        make_workload=partial(
+            ServiceWorkload, draw_request=draw_request_of(service), uses_requests=takes_requests(service)
+        ),
     )
 
 
@@ -49,6 +54,38 @@ def test_requests_are_drawn_by_the_service_and_numbered_in_each_session() -> Non
     assert outcome.failure is None
     assert outcome.acknowledged_count > 0
     assert {b"request 0", b"request 1"} <= set(Seen.seen)
+
+
+class Asked(Numbered):
+    """Is asked the same with `request`; every other answer is an error."""
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> memoryview:
+        self.seen.append(bytes(payload))
+        if payload[-1] % 2:
+            raise ValueError("odd")
+        return payload
+
+
+def test_a_service_that_takes_requests_is_asked_and_may_answer_with_errors() -> None:
+    class Seen(Asked):
+        seen: list[bytes] = []  # noqa: RUF012  # shared on purpose
+
+    outcome = run(Seen)
+
+    assert outcome.failure is None
+    assert outcome.acknowledged_count > 0
+    assert {b"request 0", b"request 1"} <= set(Seen.seen)
+
+
+def test_an_assertion_that_fails_in_a_request_fails_the_seed() -> None:
+    class Wrong(Asked):
+        def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> memoryview:
+            raise AssertionError("cannot be")
+
+    outcome = run(Wrong)
+
+    assert outcome.failure is not None
+    assert outcome.failure.rule == "no callback of a service raises"
 
 
 def test_a_service_that_answers_nothing_is_served_all_the_same() -> None:
