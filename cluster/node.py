@@ -441,6 +441,7 @@ class Node:
             agent=self.agent,
             ingress=self._ingress,
             service=self.service_agent,
+            queries=self.queries,
             stalls=self.stalls,
             errors=self.errors,
             disk=timed_disk,

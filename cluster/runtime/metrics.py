@@ -339,6 +339,25 @@ METRICS: Final = (
         "replies that clients have not taken yet",
         lambda v: v.ingress.egress_waiting_bytes,
     ),
+    # --- queries
+    MetricRow(
+        "quorate_queries_answered_total",
+        "counter",
+        "queries that the service has answered here",
+        lambda v: v.queries.answered_count,
+    ),
+    MetricRow(
+        "quorate_queries_refused_total",
+        "counter",
+        "queries without an answer from here: no leader, no session, too stale, too many, or an error of the service",
+        lambda v: v.queries.refused_count,
+    ),
+    MetricRow(
+        "quorate_queries_waiting",
+        "gauge",
+        "queries that wait for a majority to confirm the leader, or for delivery",
+        lambda v: v.queries.waiting_count,
+    ),
     # --- the service and the loop
     MetricRow("quorate_timers", "gauge", "timers of the service that are set", lambda v: len(v.module.timers)),
     MetricRow(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .agent import ConsensusModuleAgent
     from .error_log import ErrorLog
     from .ingress import Ingress
+    from .queries import QueryDesk
     from .stall_tracker import StallTracker
     from .sync_timer import TimedFileSystem
 
@@ -82,6 +83,7 @@ class Vitals:
     agent: ConsensusModuleAgent
     ingress: Ingress
     service: ClusteredServiceAgent
+    queries: QueryDesk
     stalls: StallTracker
     errors: ErrorLog
     disk: TimedFileSystem | None

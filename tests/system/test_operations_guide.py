@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
-DEADLINE_S = 400
+DEADLINE_S = 150
 MARK = "@@@@"
 
 EXPECTED_STATUSES = {

@@ -15,6 +15,7 @@ from cluster.runtime.ingress import Ingress, IngressConnection
 from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
 from service_api.wire.message import Message
+from service_api.wire.queries import QueryRequest
 from service_api.wire.session import (
     EventCode,
     SessionCloseRequest,
@@ -401,3 +402,27 @@ def test_end_of_a_connection_is_told_once(owner: FakeIngressOwner, ingress: Ingr
 
     assert owner.posted == [ev.ClientDisconnected(client.connection.connection_id)]
     assert ingress.last_activity_ns(client.connection.connection_id) is None
+
+
+@pytest.mark.parametrize("length", [0, 32, 200_000])
+def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, length: int) -> None:
+    """Also those in fragments, and on a member that does not lead."""
+    client = Client(Ingress(owner))
+    query = QueryRequest(
+        correlation_id=CorrelationId(5),
+        cluster_session_id=ClusterSessionId(SESSION),
+        leadership_term_id=TermId(TERM),
+        service_id=-1,
+        max_staleness_ns=None,
+        min_log_position=0,
+        timeout_ns=1,
+        payload=bytes(length),
+    )
+
+    client.send(encode_message(query.encode(), stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU))
+    owner.publisher = None
+    client.send(encode_message(query.encode(), stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU))
+
+    assert owner.queries == [(client.connection.connection_id, query)] * 2
+    assert owner.log_buffer.append_position == 0
+    assert owner.posted == []
