@@ -6,7 +6,6 @@ from cluster.core.actions import ActionControl
 from cluster.core.log_publisher import LogPublisher
 from cluster.core.module_state import ModuleState
 from cluster.core.termination import TerminationControl
-from cluster.messages.consensus import TerminationPosition
 
 from .plant import ACTION_HUNT_OPTIONS, Plant, Planting
 
@@ -48,19 +47,6 @@ def _forget_the_suspension(planting: Planting) -> None:
     planting.replace(ActionControl, "on_lead", on_lead)
 
 
-def _stop_where_the_own_log_ends(planting: Planting) -> None:
-    """A follower stops without having been given all of the log."""
-    real = TerminationControl.on_position
-
-    def on_position(self: TerminationControl, message: TerminationPosition) -> None:
-        real(self, message)
-        if self.position is not None and not self.is_delivered:
-            planting.ran()
-            self.is_delivered = True
-
-    planting.replace(TerminationControl, "on_position", on_position)
-
-
 PLANTS = (
     *(
         Plant(name, class_number, rule, break_it, scenario)
@@ -92,7 +78,6 @@ PLANTS = (
         Plant(name, class_number, rule, break_it, options=ACTION_HUNT_OPTIONS)
         for name, class_number, rule, break_it in (
             ("suspension-lost", 31, "a suspension outlives its leader, in any run", _forget_the_suspension),
-            ("stops-too-early", 12, "a member stops once all of the log is delivered", _stop_where_the_own_log_ends),
         )
     ),
 )
