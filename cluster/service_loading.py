@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from service_api import ClusteredService
 from service_api.errors import ConfigurationError
 
 from .plugin_loading import load_named
+
+_INPUTS: Final = ("on_request", "on_session_message", "on_service_message")
+"""What a service may live on."""
 
 
 def load_service_class(service: str, service_dir: Path) -> type[ClusteredService]:
@@ -24,6 +27,8 @@ def load_service_class(service: str, service_dir: Path) -> type[ClusteredService
     missing: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
     if missing:
         raise ConfigurationError(f"service is not complete: service={service} missing={sorted(missing)}")
+    if all(getattr(found, name) is getattr(ClusteredService, name) for name in _INPUTS):
+        raise ConfigurationError(f"service is not complete: service={service} expected one of {', '.join(_INPUTS)}")
     return found
 
 

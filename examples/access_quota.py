@@ -48,10 +48,6 @@ class AccessQuota(ClusteredService):
         request = Request.decode(payload)
         return self.decide(request.host, request.time_s).encode()
 
-    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
-        """Decide on a message, too; its reply may be lost with a leader."""
-        session.offer(self.on_request(session, timestamp, payload))
-
     def decide(self, host: str, time_s: int) -> str:
         """Apply the rule. Only what is allowed is remembered, and only what is allowed counts."""
         times = self.allowed_times.setdefault(host, [])

@@ -39,9 +39,6 @@ class BoxOffice(ClusteredService):
         """Write the seats; the timers are in the cluster's own snapshot."""
         await snapshot.offer(json.dumps([self.held, sorted(self.sold)]).encode())
 
-    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
-        """Nothing is sold by messages that nobody answers."""
-
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
         """Hold a seat, or sell it to who holds it."""
         match bytes(payload).decode().split():
@@ -84,9 +81,6 @@ class Ledger(ClusteredService):
     async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
         """Write the books."""
         await snapshot.offer(json.dumps([self.takings, self.lapsed_count]).encode())
-
-    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
-        """Clients have nothing to say here."""
 
     def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
         """Take what the box office says into the books."""

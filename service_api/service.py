@@ -9,7 +9,6 @@ message.
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -33,11 +32,12 @@ PLAIN_CALLBACKS: Final = (
 """The callbacks that must be plain functions."""
 
 
-class ClusteredService(ABC):
+class ClusteredService:
     """A deterministic state machine that every member of the cluster runs from the same log.
 
-    Only `on_session_message` must be written. State may depend on nothing but the callbacks' arguments and what
-    `Cluster` offers: no wall clock, no random, no files, no iteration order of sets of strings.
+    Write `on_request` for clients that want an answer to each request, `on_session_message` for messages, or both.
+    State may depend on nothing but the callbacks' arguments and what `Cluster` offers: no wall clock, no random, no
+    files, no iteration order of sets of strings.
 
     Source: Aeron `ClusteredService`.
     """
@@ -58,12 +58,13 @@ class ClusteredService(ABC):
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """A client session was opened at this log position. `timestamp` is cluster time."""
 
-    @abstractmethod
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """A committed message of a client session.
 
-        `payload` is a read-only view of the log itself: copy what outlives the call. `timestamp` is cluster time.
+        `payload` is a read-only view of the log itself: copy what outlives the call. `timestamp` is cluster time. A
+        service without this method takes no messages: each is logged as an error, and the client is told nothing.
         """
+        raise LocalProtocolError(f"service takes no messages, only requests: service={type(self).__qualname__}")
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
         """A committed request of a client session; the return value is the reply.

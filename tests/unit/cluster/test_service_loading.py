@@ -57,7 +57,7 @@ def test_a_service_is_found_beside_its_config(service_dir: Path) -> None:
         ("absent:Echo", "service module not found: module=absent"),
         ("good_service:Absent", "service class not found: service=good_service:Absent expected one of"),
         ("good_service:Other", "expected a subclass of ClusteredService"),
-        ("good_service:Half", "is not complete: service=good_service:Half missing=['on_session_message']"),
+        ("good_service:Half", "is not complete: service=good_service:Half expected one of on_request, on_sess"),
         ("needs_more:Echo", "reason=No module named 'not_installed_anywhere'"),
         ("fails:Echo", "reason=ZeroDivisionError: division by zero"),
         ("waits:Waits", "callback must be a plain function"),

@@ -117,14 +117,6 @@ def test_a_malformed_request_raises_and_changes_nothing(payload: bytes) -> None:
     assert service.allowed_times == {}
 
 
-def test_a_message_is_answered_too() -> None:
-    service, client = AccessQuota(), session()
-
-    service.on_session_message(client, 0, memoryview(Request("h", 0, "/").encode()))
-
-    assert client.replies == [b"allowed\t9"]
-
-
 async def test_a_snapshot_carries_on_where_the_service_was() -> None:
     service, client, snapshot = AccessQuota(), session(), InMemorySnapshot()
     send(service, client, *requests([("h", 0)] * 9 + [("other", 5)]))
