@@ -85,7 +85,10 @@ def ended_by_reader() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        sys.stderr.close()
+        # What is still in the buffer goes nowhere: at its end the interpreter would try to write it again, and fail.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         raise typer.Exit from None
 
 

@@ -188,6 +188,9 @@ async def _open_subject(
             await subject.settle(logs)
             yield subject
             traffic.cancel()
+        # The end of the session is the last entry: every member has it before the links between them go.
+        await client.aclose()
+        await subject.wait_for_equal_logs()
 
 
 class _Subject:
@@ -241,6 +244,14 @@ class _Subject:
         what = "all members in one term with equal logs"
         return await _within_limit(lambda: self._poll_settled(logs), what)
 
+    async def wait_for_equal_logs(self) -> None:
+        """Wait until the logs of all members end at one position.
+
+        Raises:
+            ClusterTimeoutError, ProcessError: as for `measure`.
+        """
+        await _within_limit(self._poll_equal, "equal logs")
+
     def check_recordings(self) -> None:
         """Hold the recordings of the stopped members against each other.
 
@@ -287,13 +298,23 @@ class _Subject:
             self._processes.check_running()
             views = {log.leadership() for log in logs.values()}
             leadership = views.pop() if len(views) == 1 else None
-            if leadership is not None and self._client.leadership_term_id == leadership.leadership_term_id:
-                directories = [self._processes.directory_of(i) for i in logs]
-                ends = {log_end_position(directory, floor=self._common_position) for directory in directories}
-                if len(ends) == 1 and self._client.has_leader:
-                    self._common_position = ends.pop()
-                    return leadership
+            is_known = leadership is not None and self._client.leadership_term_id == leadership.leadership_term_id
+            if leadership is not None and is_known and self._are_equal() and self._client.has_leader:
+                return leadership
             await asyncio.sleep(_POLL_INTERVAL_S)
+
+    async def _poll_equal(self) -> None:
+        while not self._are_equal():
+            self._processes.check_running()
+            await asyncio.sleep(_POLL_INTERVAL_S)
+
+    def _are_equal(self) -> bool:
+        """Whether all logs end at one position, which is remembered."""
+        directories = [self._processes.directory_of(i) for i in self._processes.members]
+        ends = {log_end_position(directory, floor=self._common_position) for directory in directories}
+        if len(ends) == 1:
+            (self._common_position,) = ends
+        return len(ends) == 1
 
 
 async def _within_limit(wait: Callable[[], Awaitable[T]], what: str) -> T:

@@ -20,7 +20,7 @@ from tests.simulation.scenarios import SCENARIOS, run_scenario
 HARDEST: Final = {
     "follow-older": 35,
     "torn-frame-believed": 148,
-    "relay-not-sent-again": 0,
+    "relay-not-sent-again": 66,
     "any-log-wins": 17,
     "copy-not-durable": 7,
     "truncation-lowers-term": 7,
