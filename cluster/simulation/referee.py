@@ -477,11 +477,15 @@ class Referee:
         if member.node is None:
             return
         module = member.node.module
-        opened = [s for s in module.sessions.sessions.values() if s.opened_log_position <= position]
-        sessions = frozenset(session.cluster_session_id for session in opened)
+        sessions = frozenset(
+            [s.cluster_session_id for s in module.sessions.sessions.values() if s.opened_log_position <= position]
+        )
         timers = frozenset(module.timers._deadlines.items())
-        pending = tuple(tracker.state() for tracker in module.service_messages.trackers)
-        first = self._modules.setdefault(position, (sessions, timers, pending))
+        pending = tuple([tracker.state() for tracker in module.service_messages.trackers])
+        now = (sessions, timers, pending)
+        first = self._modules.setdefault(position, now)
+        if first == now:
+            return
         try:
             expect(
                 first[2] == pending,
