@@ -131,6 +131,19 @@ class Archive:
         """
         return self._catalog.get(recording_id)
 
+    def present_descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """Return the descriptor of a recording whose files are here: of one that was purged, their lack is no damage.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, also when it was purged.
+        """
+        descriptor = self._catalog.get(recording_id)
+        if descriptor.state is RecordingState.DELETED:
+            raise ArchiveError(
+                "recording was purged", code=ArchiveErrorCode.UNKNOWN_RECORDING, recording_id=recording_id
+            )
+        return descriptor
+
     def descriptors(self) -> list[RecordingDescriptor]:
         """Return every descriptor, in order of recording id."""
         return self._catalog.descriptors()
@@ -294,7 +307,7 @@ class Archive:
                 a wrong one are returned.
             ArchiveError: STORAGE_FAILED, the disk refused.
         """
-        descriptor = self.descriptor(recording_id)
+        descriptor = self.present_descriptor(recording_id)
         active = self._active.get(recording_id)
         end_position = self.recorded_position(recording_id)
         if 0 <= position < descriptor.start_position:
@@ -566,6 +579,7 @@ class Archive:
             try:
                 handle = self._file_system.open_file(path, writable=False)
             except FileNotFoundError as error:
+                self.present_descriptor(descriptor.recording_id)
                 self._refuse_if_below_oldest(descriptor, position)
                 raise CorruptionError(
                     f"segment file missing: expected={path.name}",

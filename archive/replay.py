@@ -46,7 +46,7 @@ class ReplaySession:
         sink: ReplaySink,
         limit: Callable[[], int] | None = None,
     ) -> None:
-        descriptor = archive.descriptor(recording_id)
+        descriptor = archive.present_descriptor(recording_id)
         end_position = archive.recorded_position(recording_id)
         beyond_end = position > end_position and archive.active_recording(recording_id) is None
         if position < descriptor.start_position:

@@ -484,27 +484,15 @@ class Referee:
         pending = tuple([tracker.state() for tracker in module.service_messages.trackers])
         now = (sessions, timers, pending)
         first = self._modules.setdefault(position, now)
-        if first == now:
+        if first == now or self._broken is not None:
             return
-        try:
-            expect(
-                first[2] == pending,
-                "every consensus module has the same messages of services at the same position",
-                member=member.member_id,
-                position=position,
-                expected=first[2],
-                actual=pending,
-            )
-            expect(
-                first[:2] == (sessions, timers),
-                "every consensus module has the same sessions and timers at the same position",
-                member=member.member_id,
-                position=position,
-                sessions=sorted(first[0] ^ sessions),
-                timers=sorted(first[1] ^ timers),
-            )
-        except RuleBroken as broken:
-            self._broken = self._broken or broken
+        if first[2] != pending:
+            rule = "every consensus module has the same messages of services at the same position"
+            facts: dict[str, object] = {"expected": first[2], "actual": pending}
+        else:
+            rule = "every consensus module has the same sessions and timers at the same position"
+            facts = {"sessions": sorted(first[0] ^ sessions), "timers": sorted(first[1] ^ timers)}
+        self._broken = RuleBroken(rule, member=member.member_id, position=position, **facts)
 
     def _on_container(self, member: Member, position: int) -> None:
         """What containers keep of requests: the same on all, whether from the log or from a snapshot."""

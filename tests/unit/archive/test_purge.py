@@ -174,3 +174,22 @@ async def test_a_crash_at_any_operation_of_a_purge_leaves_the_old_start_or_the_n
     recording = await archive.extend_recording(0, session_id=2, preallocate=False)
     assert recording.append_position == END
     await archive.aclose()
+
+
+async def test_a_replay_of_a_recording_that_is_purged_is_refused_and_no_corruption() -> None:
+    archive, _ = await record(MemoryFileSystem())
+    active = archive.active_recording(0)
+    assert active is not None
+    await active.stop()
+    told: list[BaseException] = []
+    archive.on_corruption = told.append
+    replay = ReplaySession(archive, 0, position=0, stop_position=None, sink=BlockedSink())
+    await archive.purge_recording(0)
+
+    with pytest.raises(ArchiveError) as late:
+        await replay.run()
+    with pytest.raises(ArchiveError) as anew:
+        ReplaySession(archive, 0, position=0, stop_position=None, sink=BlockedSink())
+
+    assert (late.value.code, anew.value.code) == (ArchiveErrorCode.UNKNOWN_RECORDING,) * 2
+    assert told == []
