@@ -190,7 +190,7 @@ async def _open_subject(
             traffic.cancel()
         # The end of the session is the last entry: every member has it before the links between them go.
         await client.aclose()
-        await subject.wait_for_equal_logs()
+        await subject.wait_for_longer_logs()
 
 
 class _Subject:
@@ -244,13 +244,13 @@ class _Subject:
         what = "all members in one term with equal logs"
         return await _within_limit(lambda: self._poll_settled(logs), what)
 
-    async def wait_for_equal_logs(self) -> None:
-        """Wait until the logs of all members end at one position.
+    async def wait_for_longer_logs(self) -> None:
+        """Wait until the logs of all members end at one position again, beyond the last one.
 
         Raises:
             ClusterTimeoutError, ProcessError: as for `measure`.
         """
-        await _within_limit(self._poll_equal, "equal logs")
+        await _within_limit(self._poll_longer, "equal logs, longer than before")
 
     def check_recordings(self) -> None:
         """Hold the recordings of the stopped members against each other.
@@ -303,8 +303,9 @@ class _Subject:
                 return leadership
             await asyncio.sleep(_POLL_INTERVAL_S)
 
-    async def _poll_equal(self) -> None:
-        while not self._are_equal():
+    async def _poll_longer(self) -> None:
+        before = self._common_position
+        while not (self._are_equal() and self._common_position > before):
             self._processes.check_running()
             await asyncio.sleep(_POLL_INTERVAL_S)
 
