@@ -28,15 +28,7 @@ from service_api.wire.frame import (
     encode_message,
 )
 from service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
-
-SESSION_MESSAGE: Final = (
-    24,
-    SessionMessageHeader.TEMPLATE_ID,
-    SessionMessageHeader.SCHEMA_ID,
-    SessionMessageHeader.SCHEMA_VERSION,
-)
-"""The SBE message header of an application message: block length, template, schema, version."""
+from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 """Where the payload begins in the frame of an unfragmented application message."""

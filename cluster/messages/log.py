@@ -24,7 +24,7 @@ from service_api.wire.fields import (
     WireTermId,
 )
 from service_api.wire.message import ClusterMessage, Registry, registry_of
-from service_api.wire.session import SESSION_MESSAGE_HEADER, SessionMessageHeader
+from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, SessionMessageHeader
 
 CLUSTER_ACTION_FLAGS_DEFAULT: Final = 0
 CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT: Final = 1
@@ -119,16 +119,7 @@ class MembershipChangeEvent(ClusterMessage):
 
 def encode_session_message(leadership_term_id: int, session_id: int, timestamp: int, payload: bytes) -> bytes:
     """Lay out an application message, as a service offers it."""
-    header = SESSION_MESSAGE_HEADER.pack(
-        SessionMessageHeader.LAYOUT.block_length,
-        SessionMessageHeader.TEMPLATE_ID,
-        SessionMessageHeader.SCHEMA_ID,
-        SessionMessageHeader.SCHEMA_VERSION,
-        leadership_term_id,
-        session_id,
-        timestamp,
-    )
-    return header + payload
+    return SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, leadership_term_id, session_id, timestamp) + payload
 
 
 LOG_MESSAGES: Final[Registry] = registry_of(

@@ -36,6 +36,7 @@ from service_api.wire.request import REQUEST_BLOCK_LENGTH
 from service_api.wire.session import (
     INGRESS_MESSAGES,
     SESSION_HEADER_LENGTH,
+    SESSION_MESSAGE,
     AdminRequest,
     ChallengeResponse,
     SessionCloseRequest,
@@ -243,14 +244,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     def bind(self, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """Let messages of this session and term through."""
         self.session_id = session_id
-        self._prefix = _PREFIX.pack(
-            SessionMessageHeader.LAYOUT.block_length,
-            SessionMessageHeader.TEMPLATE_ID,
-            SessionMessageHeader.SCHEMA_ID,
-            SessionMessageHeader.SCHEMA_VERSION,
-            leadership_term_id,
-            session_id,
-        )
+        self._prefix = _PREFIX.pack(*SESSION_MESSAGE, leadership_term_id, session_id)
 
     def unbind(self) -> None:
         """Stop taking session messages."""

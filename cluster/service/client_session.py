@@ -14,7 +14,7 @@ from service_api import LocalProtocolError
 from service_api.types import EGRESS_STREAM_ID, ClusterSessionId
 from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_message
 from service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from service_api.wire.session import SESSION_MESSAGE_HEADER, SessionMessageHeader
+from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 MTU_LENGTH_BYTES: Final = 65504
 _OVERHEAD: Final = HEADER_LENGTH + SESSION_MESSAGE_HEADER.size
@@ -88,15 +88,7 @@ class ContainerClientSession:
         self._outlet = outlet
         self._out = bytearray()
         frame = FRAME_HEADER.pack(0, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, EGRESS_STREAM_ID, 0, 0)
-        header = SESSION_MESSAGE_HEADER.pack(
-            SessionMessageHeader.LAYOUT.block_length,
-            SessionMessageHeader.TEMPLATE_ID,
-            SessionMessageHeader.SCHEMA_ID,
-            SessionMessageHeader.SCHEMA_VERSION,
-            leadership_term_id,
-            self.id,
-            0,
-        )
+        header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, leadership_term_id, self.id, 0)
         self._constant = frame[4:] + header[:24]
         self._reply_constant = (
             frame[4:] + SESSION_MESSAGE_HEADER.pack(*REQUEST_MESSAGE, leadership_term_id, self.id, 0)[:24]

@@ -71,6 +71,15 @@ class SessionMessageHeader(ClusterMessage):
     timestamp: Timestamp
 
 
+SESSION_MESSAGE: Final = (
+    SessionMessageHeader.LAYOUT.block_length,
+    SessionMessageHeader.TEMPLATE_ID,
+    SessionMessageHeader.SCHEMA_ID,
+    SessionMessageHeader.SCHEMA_VERSION,
+)
+"""The SBE message header of an application message: block length, template, schema, version."""
+
+
 class SessionEvent(ClusterMessage):
     """Answers a connect request, or tells a client that its session has ended.
 
