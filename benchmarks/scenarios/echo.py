@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -104,29 +104,53 @@ async def _measure(
 ) -> Report:
     environment = await asyncio.to_thread(describe, data_dir if cluster is not None else None)
     endpoints = list(parameters.endpoints) if cluster is None else cluster.ingress_endpoints
-    clients: list[ClientProcess] = []
-    try:
-        async with asyncio.timeout(parameters.time_limit_s), asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(watch_members(cluster))
-            for index in range(parameters.clients):
-                client_parameters = _client_parameters(parameters, index, endpoints)
-                name = f"client-{index}"
-                log_path = data_dir / f"{name}.log"
-                clients.append(await ClientProcess.spawn(group, name, client_parameters, log_path=log_path))
-            results, cpu_seconds = await run_phases(clients, cluster, progress)
-            watch.cancel()
-    except TimeoutError as error:
-        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
-    finally:
-        for client in clients:
-            client.close()
+    results, cpu_seconds = await run_clients(
+        [_client_parameters(parameters, index, endpoints) for index in range(parameters.clients)],
+        cluster,
+        group,
+        progress,
+        data_dir=data_dir,
+        time_limit_s=parameters.time_limit_s,
+    )
     report = _report(parameters, results, cpu_seconds)
     settings = await asyncio.to_thread(_node_settings, parameters)
     report["environment"] = {**environment, **settings}
     return report
 
 
-async def run_phases(
+async def run_clients(
+    parameters: Sequence[ClientParameters],
+    cluster: ClusterProcesses | None,
+    group: ProcessGroup,
+    progress: ProgressLine,
+    *,
+    data_dir: Path,
+    time_limit_s: float,
+) -> tuple[list[Event], dict[str, float]]:
+    """Start a client process for each of the parameters; give their results and all CPU times.
+
+    Raises:
+        ClusterTimeoutError: it took longer than the time limit. The errors of processes come in a group.
+    """
+    clients: list[ClientProcess] = []
+    try:
+        async with asyncio.timeout(time_limit_s), asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(_watch_members(cluster))
+            for index, client_parameters in enumerate(parameters):
+                name = f"client-{index}"
+                log_path = data_dir / f"{name}.log"
+                clients.append(await ClientProcess.spawn(group, name, client_parameters, log_path=log_path))
+            measured = await _run_phases(clients, cluster, progress)
+            watch.cancel()
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={time_limit_s:g}") from error
+    finally:
+        for client in clients:
+            client.close()
+    return measured
+
+
+async def _run_phases(
     clients: list[ClientProcess], cluster: ClusterProcesses | None, progress: ProgressLine
 ) -> tuple[list[Event], dict[str, float]]:
     """Lead the clients through connect, warm-up and measurement; give their results and all CPU times."""
@@ -153,7 +177,7 @@ async def run_phases(
     return results, cpu_seconds
 
 
-async def watch_members(cluster: ClusterProcesses | None) -> None:
+async def _watch_members(cluster: ClusterProcesses | None) -> None:
     """End the run as soon as a member ends."""
     while cluster is not None:
         cluster.check_running()

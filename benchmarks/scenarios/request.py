@@ -9,17 +9,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterTimeoutError, ConfigurationError
+from service_api.errors import ConfigurationError
 
 from ..client_process import ClientParameters
-from ..coordination import ClientProcess
 from ..data_directory import data_directory
 from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..load import SEQUENCE
 from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, latency_figures, progress_line
-from .echo import run_phases, watch_members
+from .echo import run_clients
 
 SERVICE: Final = "benchmarks.request_service:RequestService"
 
@@ -81,19 +80,14 @@ async def _measure(
     data_dir: Path,
 ) -> Report:
     environment = await asyncio.to_thread(describe, data_dir)
-    client: ClientProcess | None = None
-    try:
-        async with asyncio.timeout(parameters.time_limit_s), asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(watch_members(cluster))
-            client_parameters = _client_parameters(parameters, cluster.ingress_endpoints)
-            client = await ClientProcess.spawn(group, "client-0", client_parameters, log_path=data_dir / "client-0.log")
-            (result,), cpu_seconds = await run_phases([client], cluster, progress)
-            watch.cancel()
-    except TimeoutError as error:
-        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
-    finally:
-        if client is not None:
-            client.close()
+    (result,), cpu_seconds = await run_clients(
+        [_client_parameters(parameters, cluster.ingress_endpoints)],
+        cluster,
+        group,
+        progress,
+        data_dir=data_dir,
+        time_limit_s=parameters.time_limit_s,
+    )
     latencies = Histogram.from_json(result["latencies"])
     duration_s = (result["ended_ns"] - result["started_ns"]) / 1e9
     given = {"file_sync_level": parameters.file_sync_level, **parameters.node_settings}
