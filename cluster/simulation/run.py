@@ -361,41 +361,28 @@ class _Run:
             timer_delay_max_ms=int(2_000 * unit_s),
             operation_limit=self._options.operation_limit,
         )
-        workload: ClientApplication
         if self._has_queries and make_workload is not RequestWorkload:
-            workload = self._make_querying_workload(config, number, random, settings)
-        else:
-            workload = make_workload(
-                config,
-                number,
-                history=self._history,
-                random=random,
-                now_ns=lambda: self._cluster.now_ns,
-                settings=settings,
-            )
-        name = f"client-{number}"
-        self._workloads[name] = workload
-        self._live[name] = None
-        self._cluster.add_client(name, lambda: self._drive(name, workload))
-
-    def _make_querying_workload(
-        self, config: ClientConfig, number: int, random: Random, settings: WorkloadSettings
-    ) -> Workload:
-        queries = QueryMix(
-            self._history,
-            Random(f"{self._seed} queries {number}"),
-            lambda: self._cluster.now_ns,
-            key_count=settings.key_count + settings.timer_key_count,
-            unit_s=self._unit_ns / 1e9,
-        )
-        return Workload(
+            make_workload = partial(Workload, queries=self._make_query_mix(number, settings))
+        workload = make_workload(
             config,
             number,
             history=self._history,
             random=random,
             now_ns=lambda: self._cluster.now_ns,
             settings=settings,
-            queries=queries,
+        )
+        name = f"client-{number}"
+        self._workloads[name] = workload
+        self._live[name] = None
+        self._cluster.add_client(name, lambda: self._drive(name, workload))
+
+    def _make_query_mix(self, number: int, settings: WorkloadSettings) -> QueryMix:
+        return QueryMix(
+            self._history,
+            Random(f"{self._seed} queries {number}"),
+            lambda: self._cluster.now_ns,
+            key_count=settings.key_count + settings.timer_key_count,
+            unit_s=self._unit_ns / 1e9,
         )
 
     async def _drive(self, name: str, workload: ClientApplication) -> None:
