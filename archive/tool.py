@@ -8,12 +8,10 @@ that the program has imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -21,14 +19,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from service_api.wire.message import MESSAGES, Registry
 
-from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
-from .descriptor import RecordingDescriptor
-from .errors import ArchiveError
+from .catalog import CatalogEntry
+from .dump import build_dump
 from .file_system import OsFileSystem
 from .layout import parse_segment_file_name
-from .message_view import APPLICATION, OPAQUE, find_message, view_message
-from .output import EXIT_UNHEALTHY, EXIT_USAGE, OutputFormat, OutputOption, print_rows
-from .reader import Frame, FrameReader, MessageReader
+from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
+from .selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 from .verify import RecordingVerdict, verify_recording
 
 
@@ -40,14 +36,7 @@ class ChecksumMode(StrEnum):
     OFF = "off"
 
 
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory.")]
-RecordingOption = Annotated[int | None, typer.Option("--recording-id", min=0, help="Only this recording.")]
 ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
-FromOption = Annotated[
-    int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
-]
-LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many a recording.")]
-MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
 
 
 def build_app(registry: Registry) -> typer.Typer:
@@ -60,26 +49,7 @@ def build_app(registry: Registry) -> typer.Typer:
     )
     group.command()(describe)
     group.command()(verify)
-
-    @group.command()
-    def dump(
-        directory: DirectoryArgument,
-        recording_id: RecordingOption = None,
-        messages: MessagesOption = False,
-        from_position: FromOption = None,
-        limit: LimitOption = None,
-        output: OutputOption = OutputFormat.JSONL,
-    ) -> None:
-        """Print the frames or messages of recordings."""
-        rows = _dump_rows(
-            directory,
-            recording_id=recording_id,
-            registry=registry if messages else None,
-            from_position=from_position,
-            limit=limit,
-        )
-        print_rows(rows, output, title="messages" if messages else "frames")
-
+    group.command()(build_dump(registry))
     return group
 
 
@@ -89,8 +59,8 @@ def describe(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print what the catalog says about each recording."""
-    content = _load(directory)
-    entries = _select(content, recording_id)
+    content = load_catalog(directory)
+    entries = select_entries(content, recording_id)
     segments = _segment_counts(directory)
     rows = [_describe_row(entry, segments) for entry in entries]
     columns = {
@@ -113,7 +83,7 @@ def verify(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Check every frame of every recording; exit status 10 when something is wrong."""
-    entries = _select(_load(directory), recording_id)
+    entries = select_entries(load_catalog(directory), recording_id)
     checksums = None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON
     with Progress(
         TextColumn("recording {task.fields[recording_id]}"),
@@ -141,34 +111,6 @@ def verify(
 
 app: Final = build_app(MESSAGES)
 """The command group, decoding every message class that the program has imported."""
-
-
-def _load(directory: Path) -> CatalogContent:
-    """Read the catalog, or end with one clear line."""
-    try:
-        if not directory.is_dir():
-            _refuse(f"not a directory: {directory}")
-        return read_catalog(OsFileSystem(), directory)
-    except FileNotFoundError:
-        _refuse(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
-    except (OSError, ArchiveError) as error:
-        _refuse(f"archive not readable: {error}")
-
-
-def _select(content: CatalogContent, recording_id: int | None) -> list[CatalogEntry]:
-    """Pick the entries asked for."""
-    if recording_id is None:
-        return list(content.entries)
-    found = [e for e in content.entries if e.descriptor is not None and e.descriptor.recording_id == recording_id]
-    if not found:
-        known = [e.descriptor.recording_id for e in content.entries if e.descriptor is not None]
-        _refuse(f"no such recording: recording_id={recording_id} known={known}")
-    return found
-
-
-def _refuse(reason: str) -> NoReturn:
-    typer.echo(f"error: {reason}", err=True)
-    raise typer.Exit(EXIT_USAGE)
 
 
 def _segment_counts(directory: Path) -> dict[int, int]:
@@ -226,54 +168,3 @@ def _verdict_row(verdict: RecordingVerdict) -> dict[str, Any]:
         "warnings": verdict.warnings,
         "remarks": "; ".join([*verdict.problems, *verdict.warnings]),
     }
-
-
-def _dump_rows(
-    directory: Path,
-    *,
-    recording_id: int | None,
-    registry: Registry | None,
-    from_position: int | None,
-    limit: int | None,
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each frame, or with a registry for each message; then say on stderr what ended early."""
-    entries = _select(_load(directory), recording_id)
-    if from_position is not None and recording_id is None and len(entries) > 1:
-        _refuse("--from-position needs --recording-id: positions are those of one recording")
-    for entry in entries:
-        if entry.descriptor is None:
-            typer.echo(f"catalog entry at offset={entry.offset}: {entry.problem}", err=True)
-            continue
-        try:
-            reader = FrameReader(directory, entry.descriptor, start_position=from_position)
-        except ArchiveError as error:
-            _refuse(str(error))
-        rows = (
-            map(_frame_row, reader)
-            if registry is None
-            else _message_rows(directory, entry.descriptor, reader, registry)
-        )
-        for row in islice(rows, limit):
-            yield {"recording_id": entry.descriptor.recording_id} | row
-        if reader.stop_reason is not None and reader.stop_reason.name in ("BAD_FRAME", "FILE_CUT"):
-            typer.echo(
-                f"recording_id={entry.descriptor.recording_id} position={reader.position}: "
-                f"{reader.stop_reason.value}: {reader.detail}",
-                err=True,
-            )
-
-
-def _frame_row(frame: Frame) -> dict[str, Any]:
-    row = frame._asdict()
-    del row["payload"]
-    return row
-
-
-def _message_rows(
-    directory: Path, descriptor: RecordingDescriptor, reader: FrameReader, registry: Registry
-) -> Iterator[dict[str, Any]]:
-    first = next(iter(MessageReader(FrameReader(directory, descriptor))), None)
-    is_known = first is not None and find_message(first.payload, registry) is not None
-    unknown_name = APPLICATION if is_known else OPAQUE
-    for message in MessageReader(reader):
-        yield view_message(message, registry, unknown_name=unknown_name)
