@@ -31,6 +31,7 @@ from service_api.types import (
     MemberId,
     RecordingId,
     TermId,
+    TimeUnit,
 )
 
 from .config import MemberEndpoints, NodeConfig
@@ -64,7 +65,7 @@ from .runtime.node_state_file import NodeStateFile
 from .runtime.operation_desk import OperationDesk
 from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
-from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
+from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
 from .runtime.snapshot_shipping import SnapshotFetcher, SnapshotOffice
 from .runtime.snapshot_taker import SnapshotTaker
@@ -174,7 +175,8 @@ class Node:
             [with_stop_watches(service, self.stalls) for service in services],
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
-            time_unit=ctx.config.time_unit,
+            time_unit=ctx.time_unit,
+            shared_timer_ids=config.shared_timer_ids,
             max_payload_length=min(16 << 20, ctx.config.term_length_bytes // 8) - 32,
         )
         self._adapter = BoundedLogAdapter(
@@ -241,7 +243,9 @@ class Node:
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
-                yield cls(config, services, archive, recording, files, host, recovered)
+                node = cls(config, services, archive, recording, files, host, recovered)
+                node.adopt_time_unit(find_time_unit(archive, files.recording_log.recording_log, recording))
+                yield node
             finally:
                 await archive.aclose()
 
@@ -277,6 +281,12 @@ class Node:
                 await log.aclose()
         logger.info("node.stopped")
         return NodeEnd.SNAPSHOT_INSTALLED if self.agent.is_to_begin_anew else NodeEnd.STOPPED
+
+    def adopt_time_unit(self, time_unit: TimeUnit | None) -> None:
+        """Count cluster time in the unit of the log, before the services start; None leaves it as it is."""
+        if time_unit is None:
+            time_unit = self.module.ctx.time_unit
+        self.module.ctx.time_unit = self.service_agent.time_unit = time_unit
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -602,6 +612,7 @@ def _make_context(
             session_limit=config.session_limit,
             service_count=service_count,
             service_queue_limit_bytes=config.service_queue_limit_bytes,
+            shared_timer_ids=config.shared_timer_ids,
             initial_term_id=recording.descriptor.initial_term_id,
             term_length_bytes=recording.descriptor.term_buffer_length,
             mtu_length_bytes=recording.descriptor.mtu_length,
