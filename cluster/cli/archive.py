@@ -8,8 +8,10 @@ from archive.tool import build_app
 from service_api.wire.message import MESSAGES
 
 from .. import messages
+from .import_directory import import_directories
 
 app: Final = build_app(MESSAGES)
+app.command("import")(import_directories)
 
 KNOWN_MESSAGES: Final = (*messages.LOG_MESSAGES.values(), *messages.CONSENSUS_MODULE_SNAPSHOT_MESSAGES.values())
 """What a log and a snapshot hold: imported for their entry in the registry."""

@@ -164,6 +164,22 @@ class NodeStateFile:
         self._file_system.close_file(self._handle)
 
 
+def read_candidate_term(path: Path) -> CandidateTerm:
+    """Read the candidate term from a file of ours or of Aeron's, without changing it.
+
+    Raises:
+        ClusterError: the file is of another major version, or damaged; what is wrong is named.
+        OSError: the disk refused.
+    """
+    try:
+        data = path.read_bytes()
+        candidate, _, length = _parse(data)
+        _check(data, length)
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged node state: path={path}: {error}") from error
+    return candidate
+
+
 def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
     """Make a file without a candidate term."""
     candidate = CandidateTerm(candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION)
