@@ -272,6 +272,12 @@ class MemoryFileSystem:
             self._used_bytes -= len(file.data)
             self._change(path.parent, _DirectoryChange(path, None, file))
 
+    def free_bytes(self, path: Path) -> int:
+        """Return how much more all files together may hold."""
+        if self.capacity_bytes is None:
+            return 1 << 62
+        return max(0, self.capacity_bytes - self._used_bytes)
+
     def crash(self, keep: Callable[[], bool] = lambda: False) -> None:
         """Lose power: every handle is gone, and of what was not synced only what `keep` says survives."""
         with self._lock:
