@@ -1,8 +1,8 @@
 """`quorate archive describe|verify|dump DIR`: look into an archive directory without changing it.
 
 Exit status: 0 fine, 10 `verify` found something wrong, 2 the directory or an option cannot be used.
-`build_app` takes the registry of messages that `dump --messages` decodes; `app` knows every message class
-that the program has imported.
+`build_app` takes the messages that `dump --messages` decodes; `app` knows every message class that the program
+has imported.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from service_api.wire.message import MESSAGES, Registry
+from service_api.wire.message import MESSAGES
 
 from .catalog import CatalogEntry
 from .dump import build_dump
 from .file_system import OsFileSystem
 from .layout import parse_segment_file_name
+from .message_view import Vocabulary
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from .selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 from .verify import RecordingVerdict, verify_recording
@@ -39,8 +40,8 @@ class ChecksumMode(StrEnum):
 ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
 
 
-def build_app(registry: Registry) -> typer.Typer:
-    """Make the command group; `registry` holds the messages that `dump --messages` decodes."""
+def build_app(vocabulary: Vocabulary) -> typer.Typer:
+    """Make the command group; `vocabulary` holds the messages that `dump --messages` decodes."""
     group = typer.Typer(
         help="Look into recordings: describe, verify, dump.",
         no_args_is_help=True,
@@ -49,7 +50,7 @@ def build_app(registry: Registry) -> typer.Typer:
     )
     group.command()(describe)
     group.command()(verify)
-    group.command()(build_dump(registry))
+    group.command()(build_dump(vocabulary))
     return group
 
 
@@ -109,7 +110,7 @@ def verify(
         raise typer.Exit(EXIT_UNHEALTHY)
 
 
-app: Final = build_app(MESSAGES)
+app: Final = build_app(Vocabulary(MESSAGES, {}))
 """The command group, decoding every message class that the program has imported."""
 
 
