@@ -1,6 +1,7 @@
 """What every command on an archive directory begins with: its arguments, its catalog, the entries asked for.
 
-What cannot be used ends the command with one clear line and the status for wrong usage, or for damage.
+A directory is the archive's own or that of a member, with `archive` in it. What cannot be used ends the command with
+one clear line and the status for wrong usage, or for damage where that is the reason.
 """
 
 from __future__ import annotations
@@ -15,8 +16,20 @@ from .errors import CorruptionError
 from .file_system import OsFileSystem
 from .output import EXIT_UNHEALTHY, EXIT_USAGE
 
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory.")]
-RecordingOption = Annotated[int | None, typer.Option("--recording-id", min=0, help="Only this recording.")]
+
+def find_archive(directory: Path) -> Path:
+    """Find the archive directory: the one given, or `archive` in it where that alone has a catalog."""
+    inner = directory / "archive"
+    is_member = (inner / CATALOG_FILE_NAME).is_file() and not (directory / CATALOG_FILE_NAME).is_file()
+    return inner if is_member else directory
+
+
+DirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The archive directory, or a member's.", callback=find_archive)
+]
+RecordingOption = Annotated[
+    int | None, typer.Option("--recording-id", min=0, help="Only this recording.", show_default=False)
+]
 
 
 def load_catalog(directory: Path) -> CatalogContent:
