@@ -1,6 +1,7 @@
 """What every command on an archive directory begins with: its arguments, its catalog, the entries asked for.
 
-What cannot be used ends the command with one clear line and the status for wrong usage.
+A directory is the archive's own or that of a member, with `archive` in it. What cannot be used ends the command with
+one clear line and the status for wrong usage, or for damage where that is the reason.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ from typing import Annotated, NoReturn
 import typer
 
 from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
-from .errors import ArchiveError
+from .errors import CorruptionError
 from .file_system import OsFileSystem
-from .output import EXIT_USAGE
+from .output import EXIT_UNHEALTHY, EXIT_USAGE
 
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory.")]
-RecordingOption = Annotated[int | None, typer.Option("--recording-id", min=0, help="Only this recording.")]
+
+def find_archive(directory: Path) -> Path:
+    """Find the archive directory: the one given, or `archive` in it where that alone has a catalog."""
+    inner = directory / "archive"
+    is_member = (inner / CATALOG_FILE_NAME).is_file() and not (directory / CATALOG_FILE_NAME).is_file()
+    return inner if is_member else directory
+
+
+DirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The archive directory, or a member's.", callback=find_archive)
+]
+RecordingOption = Annotated[
+    int | None, typer.Option("--recording-id", min=0, help="Only this recording.", show_default=False)
+]
 
 
 def load_catalog(directory: Path) -> CatalogContent:
@@ -27,7 +40,9 @@ def load_catalog(directory: Path) -> CatalogContent:
         return read_catalog(OsFileSystem(), directory)
     except FileNotFoundError:
         refuse(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
-    except (OSError, ArchiveError) as error:
+    except CorruptionError as error:
+        refuse(f"{directory / CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
+    except OSError as error:
         refuse(f"archive not readable: {error}")
 
 
@@ -42,7 +57,7 @@ def select_entries(content: CatalogContent, recording_id: int | None) -> list[Ca
     return found
 
 
-def refuse(reason: str) -> NoReturn:
-    """End the command with the status for wrong usage."""
+def refuse(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:
+    """End the command with one line on standard error and a status, that of wrong usage unless another is given."""
     typer.echo(f"error: {reason}", err=True)
-    raise typer.Exit(EXIT_USAGE)
+    raise typer.Exit(exit_status)
