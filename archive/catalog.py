@@ -440,11 +440,11 @@ def _parse_body(body: bytes, state: int) -> tuple[RecordingDescriptor | None, st
         source_identity=texts[2],
         state=RecordingState(state),
     )
-    return descriptor, _find_impossible(descriptor)
+    return descriptor, find_impossible(descriptor)
 
 
-def _find_impossible(descriptor: RecordingDescriptor) -> str | None:
-    """Say what cannot be true of a descriptor, or None."""
+def find_impossible(descriptor: RecordingDescriptor) -> str | None:
+    """Say what cannot be true of a descriptor, or None; of one that is impossible no frame can be found."""
     term, segment, mtu = descriptor.term_buffer_length, descriptor.segment_file_length, descriptor.mtu_length
     if term < 64 or term & (term - 1):
         return f"term length impossible: term_buffer_length={term} expected a power of two"
