@@ -305,11 +305,16 @@ class MemoryFileSystem:
         with self._lock:
             return bytes(self._existing(path).data)
 
-    def visible_read(self, path: Path, length: int, offset: int) -> bytes:
-        """Return what a read of the file sees; nothing where there is no such file."""
+    def durable_as_visible(self, path: Path, length: int, offset: int) -> bytes:
+        """Return what a read of the file sees if a power loss would leave just that; b"" otherwise."""
         with self._lock:
             file = self._files.get(path)
-            return b"" if file is None else bytes(memoryview(file.data)[offset : offset + length])
+            if file is None or self._durable_files.get(path) is not file:
+                return b""
+            seen = bytes(memoryview(file.data)[offset : offset + length])
+            if not file.undo and offset + length <= file.durable_length:
+                return seen
+            return seen if seen == file.durable_read(length, offset) else b""
 
     def durable_read(self, path: Path, length: int, offset: int) -> bytes:
         """Return what would survive a power loss now, up to `length` bytes at `offset`; b"" where no name would."""

@@ -262,9 +262,10 @@ class Node:
                 tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
-                logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
-                self.agent.start()
                 assert self.agent.terminated is not None
+                if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
+                    logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
+                    self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
             finally:
