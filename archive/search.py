@@ -15,11 +15,11 @@ from typing import NamedTuple
 from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, Registry, peek_header, registry_key
 from service_api.wire.session import SessionMessageHeader
 
-from .message_view import APPLICATION, OPAQUE, find_message
+from .message_view import APPLICATION, OPAQUE, UNREADABLE, find_message
 from .reader import RecordedMessage
 
-UNKNOWN_NAMES = frozenset({APPLICATION, OPAQUE})
-"""What a message is called that no registry knows; as a type to look for both mean the same."""
+UNKNOWN_NAMES = frozenset({APPLICATION, OPAQUE, UNREADABLE})
+"""What a message is called that no registry knows; as types to look for they mean the same."""
 
 
 class Hit(NamedTuple):

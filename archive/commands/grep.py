@@ -20,8 +20,9 @@ import typer
 from service_api.wire.message import Registry
 
 from ..descriptor import RecordingDescriptor, RecordingState
+from ..message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows, print_stream
-from ..reader import FrameReader, MessageReader, RecordedMessage, StopReason
+from ..reader import FrameReader, MessageReader, RecordedMessage
 from ..search import UNKNOWN_NAMES, MessageQuery, find_hits
 from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog, refuse
 from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
@@ -84,6 +85,7 @@ class _Search:
     """One search through an archive, and what came of it."""
 
     directory: Path
+    vocabulary: Vocabulary
     query: MessageQuery
     context: int
     from_position: int | None
@@ -92,7 +94,7 @@ class _Search:
 
     def rows(self, descriptor: RecordingDescriptor, advance: Advance) -> Iterator[dict[str, Any]]:
         """Yield what is found in one recording."""
-        rows = MessageRows(self.directory, descriptor, self.query.registry)
+        rows = MessageRows(self.directory, descriptor, self.vocabulary)
         for hit in find_hits(self._messages(descriptor, advance), self.query, context=self.context):
             yield rows.hit_row(hit) | {"match": hit.is_match}
 
@@ -109,19 +111,14 @@ class _Search:
             if not number % INTERVAL_MESSAGES:
                 advance(message.position - start)
             yield message
-        is_stopped = descriptor.stop_position is not None
-        if reader.stop_reason in (StopReason.BAD_FRAME, StopReason.FILE_CUT) or (
-            is_stopped and reader.stop_reason is not StopReason.STOP_POSITION
-        ):
-            assert reader.stop_reason is not None
-            self.damages.append(
-                f"recording_id={descriptor.recording_id} position={reader.position}: "
-                f"{reader.stop_reason.value}: {reader.detail}; what follows was not searched"
-            )
+        damage = reader.find_damage()
+        if damage is not None:
+            place = f"recording_id={descriptor.recording_id} position={reader.position}"
+            self.damages.append(f"{place}: {damage}; what follows was not searched")
 
 
-def build_grep(registry: Registry) -> Callable[..., None]:
-    """Make the command; `registry` holds the messages whose types, sessions and times it knows."""
+def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
+    """Make the command; `vocabulary` holds the messages whose types, sessions and times it knows."""
 
     def grep(
         directory: DirectoryArgument,
@@ -149,14 +146,14 @@ def build_grep(registry: Registry) -> Callable[..., None]:
         if recording_id is None and (from_position is not None or to_position is not None):
             refuse("--from-position and --to-position need --recording-id: positions are those of one recording")
         query = MessageQuery(
-            registry=registry,
-            type_names=_type_names(type_name or [], registry),
+            registry=vocabulary.registry,
+            type_names=_type_names(type_name or [], vocabulary.registry),
             session_id=session,
             since=_parse_time("--since", since, time_unit),
             until=_parse_time("--until", until, time_unit),
             pattern=_compile(pattern, hex_bytes, is_fixed=fixed, ignores_case=ignore_case),
         )
-        search = _Search(directory, query, context, from_position, to_position)
+        search = _Search(directory, vocabulary, query, context, from_position, to_position)
         descriptors = _searchable(directory, recording_id)
         if from_position is not None and (from_position % 32 or from_position < descriptors[0].start_position):
             expected = f"a multiple of 32, at least {descriptors[0].start_position}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from service_api.wire.message import Registry
-
 from ..descriptor import RecordingDescriptor
-from ..message_view import APPLICATION, OPAQUE, find_message, view_message
+from ..message_view import MessageViewer, Vocabulary
 from ..output import ABSENT
 from ..reader import FrameReader, MessageReader, RecordedMessage
 from ..search import Hit, payload_start
@@ -18,18 +17,20 @@ from ..search import Hit, payload_start
 EXCERPT_BYTES: Final = 64
 """How much of a payload a row shows as text."""
 
+BEGINNING_MESSAGES: Final = 16
+"""So many messages are looked at to tell whose recording it is."""
+
 HEADING: Final = f"{'rec':>5}  {'position':>14}  {'type':<22}  {'session':>20}  {'time':<24}  payload"
 
 
 class MessageRows:
     """Makes the rows of one recording."""
 
-    def __init__(self, directory: Path, descriptor: RecordingDescriptor, registry: Registry) -> None:
-        first = next(iter(MessageReader(FrameReader(directory, descriptor))), None)
-        is_known = first is not None and find_message(first.payload, registry) is not None
+    def __init__(self, directory: Path, descriptor: RecordingDescriptor, vocabulary: Vocabulary) -> None:
+        beginning = islice(MessageReader(FrameReader(directory, descriptor)), BEGINNING_MESSAGES)
+        self._viewer = MessageViewer.of(vocabulary, descriptor.stream_id, beginning, is_whole=False)
         self._recording_id = int(descriptor.recording_id)
-        self._registry = registry
-        self._unknown_name = APPLICATION if is_known else OPAQUE
+        self._registry = vocabulary.registry
 
     def row(self, message: RecordedMessage) -> dict[str, Any]:
         """Make the object that stands for a message: as `dump --messages`, with the beginning of its payload."""
@@ -38,7 +39,7 @@ class MessageRows:
     def hit_row(self, hit: Hit) -> dict[str, Any]:
         """Make the object that stands for what was found, with the part of its payload around that."""
         message = hit.message
-        view = view_message(message, self._registry, unknown_name=self._unknown_name)
+        view = self._viewer.view(message)
         start = payload_start(message.payload, self._registry)
         near = 0 if hit.match_start is None else max(0, hit.match_start - EXCERPT_BYTES // 4)
         excerpt = message.payload[start + near : start + near + EXCERPT_BYTES]

@@ -14,12 +14,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from service_api.wire.message import Registry
-
 from ..catalog import CatalogContent
 from ..descriptor import RecordingDescriptor
 from ..errors import ArchiveError
 from ..following import RecordingFollower
+from ..message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_stream
 from ..selection import (
     DirectoryArgument,
@@ -40,8 +39,8 @@ CountOption = Annotated[int, typer.Option("-n", min=0, max=10_000, help="Begin w
 FollowOption = Annotated[bool, typer.Option("-f", "--follow", help="Go on with new messages as they come.")]
 
 
-def build_tail(registry: Registry) -> Callable[..., None]:
-    """Make the command; `registry` holds the messages that it decodes."""
+def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
+    """Make the command; `vocabulary` holds the messages that it decodes."""
 
     def tail(
         directory: DirectoryArgument,
@@ -58,7 +57,7 @@ def build_tail(registry: Registry) -> Callable[..., None]:
         if follow and output is OutputFormat.JSON:
             refuse("what goes on is no single document: -f with -o json; use -o jsonl")
         descriptor = choose_recording(load_catalog(directory), recording_id)
-        rows = MessageRows(directory, descriptor, registry)
+        rows = MessageRows(directory, descriptor, vocabulary)
         follower = RecordingFollower(directory, descriptor)
         messages = follow_rows(follower, rows, count, wait=threading.Event().wait, is_followed=follow)
         try:

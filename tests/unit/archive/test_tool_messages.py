@@ -21,8 +21,7 @@ from archive.commands.rows import MessageRows
 from archive.commands.tail import FIRST_PAUSE_S, LONGEST_PAUSE_S, follow_rows
 from archive.following import RecordingFollower
 from archive.selection import expect_descriptor, load_catalog
-from cluster.cli.archive import app
-from service_api.wire.message import MESSAGES
+from cluster.cli.archive import VOCABULARY, app
 from tests.unit.archive.streams import extract_sample, load_truth
 
 Message = dict[str, Any]
@@ -240,7 +239,7 @@ def test_following_looks_more_seldom_while_nothing_comes(samples: Path) -> None:
         if len(pauses) == 10:
             raise KeyboardInterrupt
 
-    rows = MessageRows(directory, descriptor, MESSAGES)
+    rows = MessageRows(directory, descriptor, VOCABULARY)
     with pytest.raises(KeyboardInterrupt):
         list(follow_rows(RecordingFollower(directory, descriptor), rows, 0, wait=wait, is_followed=True))
 
