@@ -281,6 +281,12 @@ class SessionManager:
         for session in self.sessions.values():
             session.time_of_last_activity_ns = self._ctx.now_ns
 
+    def excuse(self, duration_ns: int) -> None:
+        """This member stood still for so long, and heard nobody: that was no silence of its clients."""
+        for session in self.sessions.values():
+            session.time_of_last_activity_ns += duration_ns
+        self.pending.excuse(duration_ns)
+
     def session_on(self, connection_id: int) -> ClusterSession | None:
         """The open session whose client has shown to hold it on this connection."""
         session_id = self._sessions_by_connection.get(connection_id)

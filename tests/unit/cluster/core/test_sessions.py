@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
-from cluster.core.session_state import SessionState
+from cluster.core.session_state import SessionState, enter
 from cluster.core.sessions import ClusterSession, SessionManager
 from cluster.messages.log import LOG_MESSAGES, SessionCloseEvent, SessionOpenEvent
 from service_api import CloseReason
@@ -290,6 +290,51 @@ def test_new_leader_gives_every_session_its_time_again() -> None:
 
     solo.lead()
     solo.wait(900 * MS)
+
+    assert appended(solo) == []
+    solo.wait(300 * MS)
+    assert [type(event) for event in appended(solo)] == [SessionCloseEvent]
+
+
+def test_sessions_of_a_snapshot_have_their_time_again_when_its_member_leads() -> None:
+    """Source: aeron.md §3.5, after a snapshot: nobody could speak while the member loaded it and elected."""
+    solo = Solo(terms=[(0, 0, 1024)], is_started=False, leader_heartbeat_timeout_ns=60_000 * MS)
+    solo.ctx.commit_position = 1024
+    solo.module.sessions.restore([restored(3), restored(4)], next_session_id=5)
+    solo.now_ns += 5_000 * MS
+    solo.start()
+
+    solo.lead()
+    solo.wait(900 * MS)
+
+    assert appended(solo) == []
+    solo.wait(300 * MS)
+    assert [type(event) for event in appended(solo)] == [SessionCloseEvent] * 2
+
+
+def restored(session_id: int) -> ClusterSession:
+    session = ClusterSession(
+        cluster_session_id=session_id_of(session_id),
+        correlation_id=CorrelationId(session_id * 10),
+        opened_log_position=512,
+        response_stream_id=102,
+        response_channel=token_channel(SECRET),
+        encoded_principal=b"",
+        time_of_last_activity_ns=0,
+    )
+    enter(session, SessionState.OPEN)
+    return session
+
+
+def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
+    """A member that stood still, for a snapshot or because it was stopped, looks at its clock before its sockets."""
+    solo = Solo(leader_heartbeat_timeout_ns=60_000 * MS).lead()
+    opened(solo)
+    solo.wait(500 * MS)
+
+    solo.now_ns += 5_000 * MS
+    solo.module.poll(now_ns=solo.now_ns, timestamp=solo.timestamp)
+    solo.wait(400 * MS)
 
     assert appended(solo) == []
     solo.wait(300 * MS)

@@ -12,6 +12,7 @@ import uvloop
 from cluster.core import events as ev
 from cluster.runtime.dialling import Endpoint
 from cluster.runtime.ingress import Ingress, IngressConnection
+from service_api import LocalProtocolError
 from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
 from service_api.wire.message import Message
@@ -221,6 +222,42 @@ async def test_full_window_pauses_every_connection_and_those_that_come_later(
     assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [False] * 3
     ingress.resume()
     assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [True] * 3
+
+
+def test_full_window_leaves_nothing_half_done(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """What came with the message that filled it is taken whole, what is cut waits; every message is there once.
+
+    Source: aeron.md §3.5, an append that is refused: the fragment is polled again.
+    """
+    client = Client(ingress)
+    owner.window_bytes = 96
+    messages = [b"message %d" % number for number in range(40)]
+    data = b"".join(map(session_message, messages))
+    start = 0
+
+    while start < len(data):
+        assert client.transport.is_reading()
+        client.send(data[start : start + 150])
+        start += 150
+        if not client.transport.is_reading():
+            owner.window_bytes = owner.log_buffer.append_position + 96  # it is delivered up to here
+            ingress.resume()
+
+    assert payloads(owner) == messages
+    assert not client.transport.is_closed
+
+
+def test_message_that_the_log_cannot_hold_leaves_the_log_as_it_was(owner: FakeIngressOwner) -> None:
+    """Not even the padding that would have to come before it."""
+    assert owner.publisher is not None
+    owner.publisher.append_message(b"x" * 8000)
+    owner.log_buffer.take_pending()
+    position = owner.log_buffer.append_position
+
+    with pytest.raises(LocalProtocolError, match=f"limit={owner.publisher.max_message_length}"):
+        owner.publisher.append_message(b"x" * (owner.publisher.max_message_length + 1))
+
+    assert (owner.log_buffer.append_position, owner.log_buffer.take_pending()) == (position, [])
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
