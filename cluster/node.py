@@ -40,6 +40,7 @@ from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
+from .core.member_settings import settings_of
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
 from .core.retention import RetentionPolicy, needed_log_position
@@ -304,7 +305,7 @@ class Node:
             last_activity_ns=self._ingress.last_activity_ns,
         )
         self._links = MemberLinks(
-            MemberId(config.member_id),
+            settings_of(self.module.ctx),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
