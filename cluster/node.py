@@ -32,6 +32,7 @@ from service_api.types import (
     RecordingId,
     TermId,
 )
+from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .config import MemberEndpoints, NodeConfig
 from .core import effects as fx
@@ -40,6 +41,7 @@ from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
+from .core.log_publisher import max_message_length
 from .core.member_settings import settings_of
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
@@ -176,7 +178,7 @@ class Node:
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
             time_unit=ctx.config.time_unit,
-            max_payload_length=min(16 << 20, ctx.config.term_length_bytes // 8) - 32,
+            max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         self._adapter = BoundedLogAdapter(
             ctx.log_buffer,

@@ -15,7 +15,7 @@ from service_api import CloseReason
 from service_api.types import ClusterSessionId, CorrelationId, TermId
 from service_api.wire.frame import HEADER_LENGTH
 from service_api.wire.message import Message, decode_message, peek_header
-from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent, SessionLimits
 from service_api.wire.session_token import token_channel
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
@@ -103,7 +103,8 @@ def test_leader_appends_the_open_first_and_answers_when_it_is_delivered() -> Non
     assert isinstance(event, SessionOpenEvent)
     assert (event.cluster_session_id, event.correlation_id, event.leadership_term_id) == (1, 70, 0)
     assert (answers(at_once), of(at_once, fx.BindIngress)) == ([], [])
-    ((connection_id, answer),) = answers(later)
+    limits, (connection_id, answer) = answers(later)
+    assert limits == (7, SessionLimits(max_message_length=solo.ctx.config.term_length_bytes // 8))
     assert isinstance(answer, SessionEvent)
     assert (connection_id, answer.code, answer.cluster_session_id, answer.correlation_id) == (7, EventCode.OK, 1, 70)
     assert (answer.leader_member_id, answer.leadership_term_id, answer.detail) == (0, 0, ENDPOINTS)

@@ -281,7 +281,7 @@ async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() ->
     ],
 )
 async def test_member_whose_settings_differ_is_not_heard_and_both_values_are_named_once(
-    setting: str, value: object, said: str
+    setting: str, value: int, said: str
 ) -> None:
     """Or the services of one cluster would go different ways, and nobody would notice."""
     mine = Links()
