@@ -36,7 +36,7 @@ COMMANDS: Final = {
         "Show a member's terms and snapshots, as on its disk.",
     ),
     "recovery-plan": ("cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
-    "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
+    "archive": ("cluster.cli.archive:app", "Look into recordings, and look after them."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
 }
