@@ -81,7 +81,7 @@ from .service_loading import load_service_class
 
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
-_MARK_INTERVAL_S: Final = 1.0
+_LOOK_INTERVAL_S: Final = 1.0
 
 logger = structlog.get_logger()
 
@@ -260,7 +260,7 @@ class Node:
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
-                tasks.create_task(self._update_mark(), name="mark-file")
+                tasks.create_task(self._look_every_second(), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
@@ -495,11 +495,12 @@ class Node:
         )
         logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
 
-    async def _update_mark(self) -> None:
-        """Show once a second, in the mark file, that this process is alive."""
+    async def _look_every_second(self) -> None:
+        """Show in the mark file that this process is alive, and look for clients that left without a word."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
-            await asyncio.sleep(_MARK_INTERVAL_S)
+            self._ingress.drop_gone()
+            await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
 class _Files:

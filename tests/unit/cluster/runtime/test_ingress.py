@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -290,6 +291,58 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
     run(connect())
 
     assert posted_while_paused == []
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_are_not(
+    owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
+
+    async def until(is_true: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+                await asyncio.sleep(0.001)
+
+    def is_set_up(connection_id: int) -> bool:
+        return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up
+
+    async def connect() -> None:
+        await ingress.start(Endpoint("127.0.0.1", 0))
+        assert ingress._server is not None
+        writers = []
+        for number in range(1, 5):
+            _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+            writer.write(setup())
+            writers.append(writer)
+            await until(partial(is_set_up, number))
+            if number <= 3:
+                ingress.connections[number].bind(ClusterSessionId(SESSION), TERM)
+        ingress.drop_gone()
+        ingress.pause()
+        alive, unread, idle, unbound = writers
+        unread.write(session_message(b"said before it left"))
+        unbound.write(control(keep_alive()))
+        for writer in (unread, idle, unbound):
+            writer.close()
+            await writer.wait_closed()
+
+        def is_dropped() -> bool:
+            ingress.drop_gone()
+            return {3, 4}.isdisjoint(ingress.connections)
+
+        await until(is_dropped)
+        assert [*ingress.connections] == [1, 2]
+        ingress.resume()
+        await until(lambda: [*ingress.connections] == [1])
+        alive.close()
+        await until(lambda: not ingress.connections)
+        ingress.close()
+
+    run(connect())
+
+    assert payloads(owner) == [b"said before it left"]
+    assert [event for event in owner.posted if isinstance(event, ev.ClientKeepAlive)] == []
 
 
 def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:
