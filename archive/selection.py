@@ -1,7 +1,7 @@
 """What every command on an archive directory begins with: its arguments, its catalog, the entries asked for.
 
 A directory is the archive's own or that of a member, with `archive` in it. What cannot be used ends the command with
-one clear line and the status for wrong usage.
+one clear line and the status for wrong usage, or for damage where that is the reason.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
-from .errors import ArchiveError
+from .errors import CorruptionError
 from .file_system import OsFileSystem
-from .output import EXIT_USAGE
+from .output import EXIT_UNHEALTHY, EXIT_USAGE
 
 
 def find_archive(directory: Path) -> Path:
@@ -40,7 +40,9 @@ def load_catalog(directory: Path) -> CatalogContent:
         return read_catalog(OsFileSystem(), directory)
     except FileNotFoundError:
         refuse(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
-    except (OSError, ArchiveError) as error:
+    except CorruptionError as error:
+        refuse(f"{directory / CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
+    except OSError as error:
         refuse(f"archive not readable: {error}")
 
 
