@@ -241,7 +241,7 @@ def _find_stray_bytes(
             continue
         base_position = parsed[1]
         if base_position + descriptor.segment_file_length <= descriptor.start_position:
-            verdict.warnings.append(f"purged, to be removed at the next start: file={name}")
+            verdict.warnings.append(f"detached: file={name}")
             continue
         handle = file_system.open_file(directory / name, writable=False)
         try:

@@ -229,6 +229,7 @@ class Node:
                     mtu_length_bytes=config.mtu_length_bytes,
                     file_sync_level=config.file_sync_level,
                     checksums=config.checksums,
+                    spares_readers=False,  # who is spared, and for how long, `retention` decides
                 ),
                 clock_ms=host.clock.epoch_time,
                 file_system=host.file_system if files.timed_disk is None else files.timed_disk,
@@ -261,9 +262,10 @@ class Node:
                 tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
-                logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
-                self.agent.start()
                 assert self.agent.terminated is not None
+                if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
+                    logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
+                    self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
             finally:

@@ -356,7 +356,7 @@ class _Run:
             make_secret=partial(Random(f"{self._seed} secrets of client {number}").randbytes, 32),
         )
         settings = WorkloadSettings(
-            think_mean_s=unit_s * random.choice((0.02, 0.05, 0.2)),
+            think_mean_s=unit_s * random.choice((0.03, 0.08, 0.3)),
             idle_max_s=unit_s,
             timer_delay_max_ms=int(2_000 * unit_s),
             operation_limit=self._options.operation_limit,

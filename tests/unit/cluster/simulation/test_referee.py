@@ -174,10 +174,10 @@ def test_what_is_written_and_not_synced_counts_for_nothing(small: SmallCluster) 
         assert member.node is not None
         disk = member.machine.disk
         path = DIRECTORY / "archive" / f"{member.node.module.ctx.log_recording_id}-0.rec"
-        written = disk.visible_read(path, 64, begin)
+        written = disk.content(path)[begin : begin + 64]
         damage(member, begin, length=64)
         disk.pwrite(disk.open_file(path), written, begin)
-        assert disk.visible_read(path, 64, begin) == written
+        assert disk.content(path)[begin : begin + 64] == written
 
     with pytest.raises(RuleBroken, match="what is committed is durable on a majority"):
         claim(small, small.leader, begin + 64)
