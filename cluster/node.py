@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,6 +32,7 @@ from service_api.types import (
     TermId,
     TimeUnit,
 )
+from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .config import MemberEndpoints, NodeConfig
 from .core import effects as fx
@@ -41,6 +41,8 @@ from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
+from .core.log_publisher import max_message_length
+from .core.member_settings import settings_of
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
 from .core.retention import RetentionPolicy, needed_log_position
@@ -53,6 +55,7 @@ from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
+from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
 from .runtime.ingress import Ingress
 from .runtime.inspector import Inspector
@@ -79,7 +82,7 @@ from .service_loading import load_service_class
 
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
-_MARK_INTERVAL_S: Final = 1.0
+_LOOK_INTERVAL_S: Final = 1.0
 
 logger = structlog.get_logger()
 
@@ -103,7 +106,7 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
 
 async def _run_until_end(node: Node, stop: _StopRequest, log_tap: LogTap | None) -> NodeEnd:
     """Run a node that was opened, with everything that goes with a process."""
-    _settle_garbage_collector()
+    settle_garbage_collector()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_unhandled)
     stop.node = node
@@ -177,7 +180,7 @@ class Node:
             member_id=MemberId(config.member_id),
             time_unit=ctx.time_unit,
             shared_timer_ids=config.shared_timer_ids,
-            max_payload_length=min(16 << 20, ctx.config.term_length_bytes // 8) - 32,
+            max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         self._adapter = BoundedLogAdapter(
             ctx.log_buffer,
@@ -231,6 +234,7 @@ class Node:
                     mtu_length_bytes=config.mtu_length_bytes,
                     file_sync_level=config.file_sync_level,
                     checksums=config.checksums,
+                    spares_readers=False,  # who is spared, and for how long, `retention` decides
                 ),
                 clock_ms=host.clock.epoch_time,
                 file_system=host.file_system if files.timed_disk is None else files.timed_disk,
@@ -261,13 +265,14 @@ class Node:
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
-                tasks.create_task(self._update_mark(), name="mark-file")
+                tasks.create_task(self._look_every_second(), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
-                logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
-                self.agent.start()
                 assert self.agent.terminated is not None
+                if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
+                    logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
+                    self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
             finally:
@@ -314,7 +319,7 @@ class Node:
             last_activity_ns=self._ingress.last_activity_ns,
         )
         self._links = MemberLinks(
-            MemberId(config.member_id),
+            settings_of(self.module.ctx),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
@@ -502,11 +507,12 @@ class Node:
         )
         logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
 
-    async def _update_mark(self) -> None:
-        """Show once a second, in the mark file, that this process is alive."""
+    async def _look_every_second(self) -> None:
+        """Show in the mark file that this process is alive, and look for clients that left without a word."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
-            await asyncio.sleep(_MARK_INTERVAL_S)
+            self._ingress.drop_gone()
+            await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
 class _Files:
@@ -688,13 +694,3 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what no callback of the loop caught: a bug, and one to be found in the error log."""
     logger.error("loop.exception", message=context.get("message"), exc_info=context.get("exception"))
-
-
-def _settle_garbage_collector() -> None:
-    """Keep what start-up made out of every later collection, and collect the young less often.
-
-    The hot path makes no cycles; a full collection of a started node costs 20 ms, which would be seen as a pause.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)

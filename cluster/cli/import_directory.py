@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..importing import copying
 from ..importing.agreement import find_disagreement
 from ..importing.source import Source, read_source
 from ..importing.survey import Survey, survey_source
+from ..runtime.system_clock import SystemClock
 from ..setting_kinds import format_app_version
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, make_console, new_table, print_rows
 
@@ -69,7 +69,7 @@ def import_directories(
         )
     if len({target.absolute() for target in targets}) != len(targets):
         raise ConfigurationError("a target is named twice")
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = SystemClock().epoch_time()
     found = [read_source(name, now_ms=now_ms) for name in sources]
     for target in targets:
         copying.expect_free(target)

@@ -17,12 +17,12 @@ from typing import Final
 from archive import ArchiveError, RecordingDescriptor, RecordingState
 from archive.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
 from archive.file_system import OsFileSystem
-from service_api import ClusterError, ConfigurationError
+from service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from service_api.types import NULL_VALUE
 
 from ..core.recording_log import RecordingLog, RecordingLogEntry
 from ..runtime.mark_file import MARK_FILE_NAME
-from ..runtime.node_state_file import NODE_STATE_FILE_NAME, read_candidate_term
+from ..runtime.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, read_recording_log
 
 ARCHIVE_MARK_FILE_NAME: Final = "archive-mark.dat"
@@ -91,8 +91,7 @@ def read_source(name: str, *, now_ms: int) -> Source:
     try:
         recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME)
         content = read_catalog(OsFileSystem(), archive)
-        path = cluster / NODE_STATE_FILE_NAME
-        candidate_term_id = read_candidate_term(path).candidate_term_id if path.is_file() else NULL_VALUE
+        candidate_term_id = _candidate_term_id(cluster / NODE_STATE_FILE_NAME)
     except OSError as error:
         raise ConfigurationError(f"directory cannot be read: {error}") from error
     return Source(
@@ -105,6 +104,20 @@ def read_source(name: str, *, now_ms: int) -> Source:
         candidate_term_id=candidate_term_id,
         terms=_terms_of(recording_log, cluster / RECORDING_LOG_FILE_NAME),
     )
+
+
+def _candidate_term_id(path: Path) -> int:
+    """Read the highest term that the member voted in; -1 without a file, which old versions of Aeron had not.
+
+    Raises:
+        ClusterError: the file is damaged.
+    """
+    if not path.is_file():
+        return NULL_VALUE
+    try:
+        return parse_node_state(path.read_bytes())[0].candidate_term_id
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged node state: path={path}: {error}") from error
 
 
 def _find_directories(name: str) -> tuple[Path, Path]:

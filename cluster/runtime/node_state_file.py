@@ -164,20 +164,15 @@ class NodeStateFile:
         self._file_system.close_file(self._handle)
 
 
-def read_candidate_term(path: Path) -> CandidateTerm:
-    """Read the candidate term from a file of ours or of Aeron's, without changing it.
+def parse_node_state(data: bytes) -> tuple[CandidateTerm, int]:
+    """Read the content of a file; give the candidate term and where its record begins.
 
     Raises:
-        ClusterError: the file is of another major version, or damaged; what is wrong is named.
-        OSError: the disk refused.
+        RemoteProtocolError: the file is of another major version, or damaged; what is wrong is named.
     """
-    try:
-        data = path.read_bytes()
-        candidate, _, length = _parse(data)
-        _check(data, length)
-    except RemoteProtocolError as error:
-        raise ClusterError(f"damaged node state: path={path}: {error}") from error
-    return candidate
+    candidate, position, length = _parse(data)
+    _check(data, length)
+    return candidate, position
 
 
 def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
