@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service_api.wire.frame import FRAME_ALIGNMENT
+from service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA
 
 from .catalog import CatalogEntry
 from .descriptor import RecordingDescriptor, RecordingState
 from .file_system import FileSystem, read_fully
-from .frame_check import FrameRules
+from .frame_check import FrameRules, find_blank_page
 from .layout import parse_segment_file_name
-from .reader import FrameReader, StopReason
+from .reader import Frame, FrameReader, StopReason
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
@@ -119,7 +119,9 @@ def _walk_frames(
         checksummed=verdict.checksummed,
         file_system=file_system,
     )
-    for _ in reader:
+    last: Frame | None = None
+    for frame in reader:
+        last = frame
         verdict.frame_count += 1
         if on_progress is not None and verdict.frame_count % PROGRESS_INTERVAL_FRAMES == 0:
             on_progress(reader.position)
@@ -128,13 +130,31 @@ def _walk_frames(
     assert reason is not None
     if reason is StopReason.STOP_POSITION:
         return
-    if reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
+    is_cut_inside = reason is StopReason.FILE_CUT and _is_inside_frame(reader.detail)
+    undecidable = _find_undecidable(descriptor, verdict, last)
+    if undecidable is not None and reason is not StopReason.BAD_FRAME and not is_cut_inside:
+        verdict.problems.append(undecidable)
+    elif reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
         verdict.warnings.append(f"no stop position: active, or not stopped in order; frames end: {reason.value}")
-    elif reason is StopReason.FILE_CUT and descriptor.stop_position is None and not _is_inside_frame(reader.detail):
+    elif reason is StopReason.FILE_CUT and descriptor.stop_position is None and not is_cut_inside:
         verdict.warnings.append(f"last segment shorter than it should be: {reader.detail}")
     else:
         expected = f" stop_position={descriptor.stop_position}" if descriptor.stop_position is not None else ""
         verdict.problems.append(f"position={reader.position}{expected}: {reason.value}: {reader.detail}")
+
+
+def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict, last: Frame | None) -> str | None:
+    """Say that the last frame of a recording that was not stopped may be torn; an archive refuses to start on that."""
+    if last is None or last.type != TYPE_DATA or verdict.checksummed or descriptor.stop_position is not None:
+        return None
+    offset = last.position - descriptor.segment_base_position(last.position)
+    page = find_blank_page(bytes(HEADER_LENGTH) + last.payload, offset, last.frame_length)
+    if page is None:
+        return None
+    return (
+        f"position={last.position}: last frame may be incomplete: frame_length={last.frame_length}, only zeros from "
+        f"file offset={page} on, and no checksum to tell"
+    )
 
 
 def _base_positions(file_system: FileSystem, directory: Path, recording_id: int) -> list[int]:

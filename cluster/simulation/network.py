@@ -261,6 +261,10 @@ class _Socket:
     def __init__(self, transport: SimulatedTransport) -> None:
         self._transport = transport
 
+    def fileno(self) -> int:
+        """Tell that there is nothing to ask the system about."""
+        return -1
+
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Note the user timeout and keep-alives; the rest means nothing here."""
         if (level, option) == (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", -1)):
