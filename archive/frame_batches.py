@@ -87,17 +87,7 @@ def frames(
         CorruptionError: from the iteration, after the rows before the damage. With `on_problem`, that is called
             instead and reading goes on with the next recording.
     """
-    try:
-        from pyarrow import RecordBatchReader
-
-        from .vector.columns import frame_schema
-        from .vector.scan import check_block_length
-    except ImportError as error:
-        raise ConfigurationError(
-            f"record batches need numpy and pyarrow: pip install 'quorate[arrow]' ({error})"
-        ) from error
-    schema = frame_schema(columns, time_unit=time_unit)
-    check_block_length(batch_length_bytes)
+    schema = _make_schema(columns, time_unit)
     if recording_id is None and not (start_position is stop_position is bound_position is None):
         raise ConfigurationError("positions are those of one recording: expected a recording_id with them")
     selection = FrameSelection(
@@ -110,12 +100,7 @@ def frames(
         batch_length_bytes=batch_length_bytes,
     )
     directory = Path(path)
-    entries = find_entries(directory, recording_id)
-    for entry in entries:
-        if entry.problem is None and entry.descriptor is not None:
-            FrameReader(directory, entry.descriptor, start_position=start_position)
-    batches = _read_entries(directory, entries, selection, schema, on_problem or _raise_problem)
-    return RecordBatchReader.from_batches(schema, batches)
+    return _open(directory, find_entries(directory, recording_id), selection, schema, on_problem or _raise_problem)
 
 
 def read_batches(
@@ -170,6 +155,34 @@ def find_entries(directory: Path, recording_id: int | None) -> list[CatalogEntry
             recording_id=recording_id,
         )
     return found
+
+
+def _make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
+    try:
+        from .vector.columns import frame_schema
+    except ImportError as error:
+        message = f"record batches need numpy and pyarrow: pip install 'quorate[arrow]' ({error})"
+        raise ConfigurationError(message) from error
+    return frame_schema(columns, time_unit=time_unit)
+
+
+def _open(
+    directory: Path,
+    entries: Sequence[CatalogEntry],
+    selection: FrameSelection,
+    schema: Any,
+    on_problem: Callable[[ReadProblem], None],
+) -> Any:
+    """Check what can be checked before the first batch is asked for."""
+    from pyarrow import RecordBatchReader
+
+    from .vector.scan import check_block_length
+
+    check_block_length(selection.batch_length_bytes)
+    for entry in entries:
+        if entry.problem is None and entry.descriptor is not None:
+            FrameReader(directory, entry.descriptor, start_position=selection.start_position)
+    return RecordBatchReader.from_batches(schema, _read_entries(directory, entries, selection, schema, on_problem))
 
 
 def _read_entries(

@@ -109,14 +109,16 @@ class MessageViewer:
         }
         if self._content is None:
             decoded = find_message(payload, self._registry)
-            return view | (_view_payload(payload, self._unknown_name) if decoded is None else _view(decoded, payload))
+            return view | (
+                _view_payload(payload, self._unknown_name) if decoded is None else view_decoded(decoded, payload)
+            )
         try:
             decoded = _decode_strictly(payload, self._content.registry)
         except RemoteProtocolError as error:
             return view | _view_header(payload) | _view_payload(payload, UNREADABLE) | {"problem": str(error)}
         if self._content.is_last is not None and self._content.is_last(decoded):
             self._content = None
-        return view | _view(decoded, payload)
+        return view | view_decoded(decoded, payload)
 
 
 def _decode_strictly(payload: bytes, registry: Registry) -> Message:
@@ -138,7 +140,8 @@ def _decode_strictly(payload: bytes, registry: Registry) -> Message:
     return decoded
 
 
-def _view(decoded: Message, payload: bytes) -> dict[str, Any]:
+def view_decoded(decoded: Message, payload: bytes) -> dict[str, Any]:
+    """Describe a message that was decoded from `payload`: its header, its name, its fields and groups."""
     view = _view_header(payload) | {"name": decoded.WIRE_NAME, "fields": _view_fields(decoded, decoded.LAYOUT)}
     groups = {
         group.wire_name: [_view_fields(element, group.layout) for element in getattr(decoded, group.name)]

@@ -97,6 +97,7 @@ def print_stream(
         _write_line(heading, width)
         for row in rows:
             _write_line(as_line(row), width)
+        sys.stdout.flush()
 
 
 def print_line(row: Mapping[str, Any]) -> None:
@@ -138,7 +139,6 @@ def cell(value: Any) -> str | Text:  # whatever a row holds
 
 def _write_line(line: str, width: int | None) -> None:
     sys.stdout.write((line if width is None or len(line) <= width else line[: width - 1] + "…") + "\n")
-    sys.stdout.flush()
 
 
 def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service_api.wire.frame import FRAME_ALIGNMENT
+from service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA
 
 from .catalog import CatalogEntry
 from .descriptor import RecordingDescriptor, RecordingState
 from .file_system import FileSystem, read_fully
-from .frame_check import FrameRules
+from .frame_check import FrameRules, find_blank_page
 from .layout import parse_segment_file_name
-from .reader import FrameReader, StopReason
+from .reader import Frame, FrameReader, StopReason, first_nonzero
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
@@ -119,7 +119,9 @@ def _walk_frames(
         checksummed=verdict.checksummed,
         file_system=file_system,
     )
-    for _ in reader:
+    last: Frame | None = None
+    for frame in reader:
+        last = frame
         verdict.frame_count += 1
         if on_progress is not None and verdict.frame_count % PROGRESS_INTERVAL_FRAMES == 0:
             on_progress(reader.position)
@@ -128,13 +130,31 @@ def _walk_frames(
     assert reason is not None
     if reason is StopReason.STOP_POSITION:
         return
-    if reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
+    is_cut_inside = reason is StopReason.FILE_CUT and _is_inside_frame(reader.detail)
+    undecidable = _find_undecidable(descriptor, verdict, last)
+    if undecidable is not None and reason is not StopReason.BAD_FRAME and not is_cut_inside:
+        verdict.problems.append(undecidable)
+    elif reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
         verdict.warnings.append(f"no stop position: active, or not stopped in order; frames end: {reason.value}")
-    elif reason is StopReason.FILE_CUT and descriptor.stop_position is None and not _is_inside_frame(reader.detail):
+    elif reason is StopReason.FILE_CUT and descriptor.stop_position is None and not is_cut_inside:
         verdict.warnings.append(f"last segment shorter than it should be: {reader.detail}")
     else:
         expected = f" stop_position={descriptor.stop_position}" if descriptor.stop_position is not None else ""
         verdict.problems.append(f"position={reader.position}{expected}: {reason.value}: {reader.detail}")
+
+
+def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict, last: Frame | None) -> str | None:
+    """Say that the last frame of a recording that was not stopped may be torn; an archive refuses to start on that."""
+    if last is None or last.type != TYPE_DATA or verdict.checksummed or descriptor.stop_position is not None:
+        return None
+    offset = last.position - descriptor.segment_base_position(last.position)
+    page = find_blank_page(bytes(HEADER_LENGTH) + last.payload, offset, last.frame_length)
+    if page is None:
+        return None
+    return (
+        f"position={last.position}: last frame may be incomplete: frame_length={last.frame_length}, only zeros from "
+        f"file offset={page} on, and no checksum to tell"
+    )
 
 
 def _base_positions(file_system: FileSystem, directory: Path, recording_id: int) -> list[int]:
@@ -221,29 +241,17 @@ def _find_stray_bytes(
             continue
         base_position = parsed[1]
         if base_position + descriptor.segment_file_length <= descriptor.start_position:
-            verdict.warnings.append(f"purged, to be removed at the next start: file={name}")
+            verdict.warnings.append(f"detached: file={name}")
             continue
         handle = file_system.open_file(directory / name, writable=False)
         try:
             length = file_system.file_length(handle)
             if base_position <= descriptor.start_position:
-                stray = _first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
+                stray = first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
                 if stray is not None:
                     yield f"bytes before the start position: file={name} offset={stray}"
-            stray = _first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
+            stray = first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
             if stray is not None:
                 yield f"bytes behind the end of the recording: file={name} offset={stray}"
         finally:
             file_system.close_file(handle)
-
-
-def _first_nonzero(file_system: FileSystem, handle: int, begin: int, end: int) -> int | None:
-    while begin < end:
-        data = read_fully(file_system, handle, min(_BLOCK_BYTES, end - begin), begin)
-        if not data:
-            return None
-        rest = data.lstrip(b"\0")
-        if rest:
-            return begin + len(data) - len(rest)
-        begin += len(data)
-    return None

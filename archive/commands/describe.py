@@ -11,8 +11,8 @@ from ..catalog import CatalogEntry
 from ..descriptor import RecordingState
 from ..file_system import OsFileSystem
 from ..layout import parse_segment_file_name
-from ..output import OutputFormat, OutputOption, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
 
 UNREADABLE: Final = "UNREADABLE"
 
@@ -67,6 +67,9 @@ def _print_entries(directory: Path, entries: list[CatalogEntry], output: OutputF
     segments = segment_counts(directory)
     rows = [_entry_row(entry, segments) for entry in entries]
     print_rows(rows, output, title=str(directory), columns=_COLUMNS)
+    problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
+    if problems:
+        refuse("; ".join(problems), EXIT_UNHEALTHY)
 
 
 def _entry_row(entry: CatalogEntry, segments: Counter[int]) -> dict[str, Any]:
