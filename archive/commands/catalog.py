@@ -13,7 +13,6 @@ import typer
 from ..catalog import CatalogEntry
 from ..descriptor import RecordingState
 from ..errors import ArchiveError, ArchiveErrorCode
-from ..file_system import OsFileSystem
 from ..maintenance import OfflineArchive
 from ..output import OutputFormat, OutputOption, print_rows
 from ..selection import DirectoryArgument, load_catalog, select_entries
@@ -53,12 +52,9 @@ def compact(
 
     What they hold is lost. Their ids are not given to other recordings.
     """
-    if dry_run:
-        load_catalog(directory)
-        rows = _compact_rows(OfflineArchive(OsFileSystem(), directory))
-    else:
-        with offline_archive(directory) as archive:
-            rows = _compact_rows(archive)
+    with offline_archive(directory, is_changing=not dry_run) as archive:
+        rows = _compact_rows(archive)
+        if not dry_run:
             archive.compact()
     print_rows(rows, output, columns=_ENTRY_COLUMNS, title=_title(rows, dry_run), empty="nothing to remove")
 
@@ -83,16 +79,13 @@ def capacity(
 def delete_orphaned_segments(
     directory: DirectoryArgument, dry_run: DryRunOption = False, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Delete the files that belong to no recording: detached segments, those of deleted recordings, a crash's leftovers.
+    """Delete the files that belong to no recording: detached, of deleted recordings, or left by a crash.
 
-    Segments that were detached on purpose go, too: attach them before, or use --dry-run to see.
+    Segments that were detached on purpose go, too: attach them before, or use --dry-run to see them.
     """
-    if dry_run:
-        load_catalog(directory)
-        files = list(OfflineArchive(OsFileSystem(), directory).superfluous_files())
-    else:
-        with offline_archive(directory) as archive:
-            files = list(archive.superfluous_files())
+    with offline_archive(directory, is_changing=not dry_run) as archive:
+        files = list(archive.superfluous_files())
+        if not dry_run:
             archive.remove_files(files)
     rows = [{name: getattr(file, name) for name in _FILE_COLUMNS} for file in files]
     print_rows(rows, output, columns=_FILE_COLUMNS, title=_title(rows, dry_run), empty="no orphaned segments")

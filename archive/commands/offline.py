@@ -10,25 +10,27 @@ from pathlib import Path
 from ..errors import ArchiveError, CorruptionError
 from ..file_system import OsFileSystem
 from ..maintenance import OfflineArchive
-from ..mark_file import ArchiveInUseError, ArchiveMarkFile
+from ..mark_file import ArchiveMarkFile
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY
 from ..selection import load_catalog, refuse
 
 
 @contextlib.contextmanager
-def offline_archive(directory: Path) -> Iterator[OfflineArchive]:
-    """Lock a directory, complete what a crash interrupted, and give it to be changed.
+def offline_archive(directory: Path, *, is_changing: bool = True) -> Iterator[OfflineArchive]:
+    """Give a directory to be changed: locked, and with what a crash interrupted completed. Or only to be looked at.
 
     Ends the command with one line where an archive runs there (12), where the catalog is damaged (10), or where what is
     to be done cannot be done (12).
     """
     load_catalog(directory)
+    archive = OfflineArchive(OsFileSystem(), directory)
     try:
-        with ArchiveMarkFile.open(directory, now_ms=time.time_ns() // 1_000_000):
-            archive = OfflineArchive(OsFileSystem(), directory)
-            archive.settle()
+        with contextlib.ExitStack() as stack:
+            if is_changing:
+                stack.enter_context(ArchiveMarkFile.open(directory, now_ms=time.time_ns() // 1_000_000))
+                archive.settle()
             yield archive
     except CorruptionError as error:
         refuse(str(error), EXIT_UNHEALTHY)
-    except (ArchiveInUseError, ArchiveError) as error:
+    except ArchiveError as error:
         refuse(str(error), EXIT_REFUSED)

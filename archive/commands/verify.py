@@ -31,9 +31,11 @@ ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whethe
 LastSegmentOption = Annotated[bool, typer.Option("--last-segment", help="Only the last segment of each recording.")]
 FaultTolerantOption = Annotated[
     bool, typer.Option("--fault-tolerant", help="Go on behind a wrong frame at the next right one, and name every gap.")
-]MarkInvalidOption = Annotated[
-    bool, typer.Option("--mark-invalid", help="Mark what is wrong INVALID in the catalog; refused on a running archive.")
 ]
+MarkInvalidOption = Annotated[
+    bool, typer.Option("--mark-invalid", help="Mark what is wrong INVALID; refused where an archive runs.")
+]
+
 
 _COLUMNS: Final = {
     "recording_id": "id",
