@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.system.cluster_process import SystemCluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.damages_directories]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -53,11 +53,11 @@ def _cut(length: int) -> Callable[[Path], None]:
 
 
 def _contents(directory: Path) -> dict[str, bytes]:
-    """Every file but the mark file, which says who tried, and the catalog's redo file, which is made if need be."""
+    """Every file but the mark files, which say who tried, and the catalog's redo file, which is made if need be."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name not in ("cluster-mark.dat", "archive.catalog.redo")
+        if path.is_file() and path.name not in ("cluster-mark.dat", "archive-mark.dat", "archive.catalog.redo")
     }
 
 
