@@ -17,6 +17,7 @@ from service_api.wire.message import MESSAGES
 
 from .commands.describe import count_entries, describe, describe_all
 from .commands.diff import build_diff
+from .commands.export import export
 from .commands.grep import build_grep
 from .commands.tail import build_tail
 from .commands.verify import verify
@@ -44,6 +45,7 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     )
     add_command(group, build_tail(vocabulary), "quorate archive tail data/node-0/archive -f -n 20")
     add_command(group, build_diff(vocabulary), "quorate archive diff data/node-0 data/node-1")
+    add_command(group, export, "quorate archive export data/node-0/archive --to export --messages")
     return group
 
 
