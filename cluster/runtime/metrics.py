@@ -418,6 +418,13 @@ METRICS: Final = (
         "replies that clients have not taken yet",
         lambda v: v.ingress.egress_waiting_bytes,
     ),
+    MetricRow(
+        "quorate_kept_replies_bytes",
+        "gauge",
+        "replies to requests that are kept until clients acknowledge them, 64 bytes for each included; at 256 MiB a "
+        "session runs one request at a time",
+        lambda v: v.service.requests.kept_bytes,
+    ),
     # --- queries
     MetricRow(
         "quorate_queries_answered_total",
