@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable
 from rich.table import Table
 from rich.text import Text
 
@@ -77,6 +77,18 @@ def print_rows(
         sys.stdout.flush()
 
 
+def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callable[[], ConsoleRenderable]) -> None:
+    """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one."""
+    with ended_by_reader():
+        if output is OutputFormat.TABLE:
+            make_console().print(as_table())
+        elif output is OutputFormat.JSON:
+            sys.stdout.write(json.dumps(row, indent=2) + "\n")
+        else:
+            print_line(row)
+        sys.stdout.flush()
+
+
 def print_stream(
     rows: Iterable[Mapping[str, Any]],
     output: OutputFormat,
@@ -97,6 +109,7 @@ def print_stream(
         _write_line(heading, width)
         for row in rows:
             _write_line(as_line(row), width)
+        sys.stdout.flush()
 
 
 def print_line(row: Mapping[str, Any]) -> None:
@@ -138,7 +151,6 @@ def cell(value: Any) -> str | Text:  # whatever a row holds
 
 def _write_line(line: str, width: int | None) -> None:
     sys.stdout.write((line if width is None or len(line) <= width else line[: width - 1] + "…") + "\n")
-    sys.stdout.flush()
 
 
 def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:

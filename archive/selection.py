@@ -11,7 +11,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from service_api.types import LOG_STREAM_ID
+
 from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
+from .descriptor import RecordingDescriptor, RecordingState
 from .errors import CorruptionError
 from .file_system import OsFileSystem
 from .output import EXIT_UNHEALTHY, EXIT_USAGE
@@ -55,6 +58,26 @@ def select_entries(content: CatalogContent, recording_id: int | None) -> list[Ca
         known = [e.descriptor.recording_id for e in content.entries if e.descriptor is not None]
         refuse(f"no such recording: recording_id={recording_id} known={known}")
     return found
+
+
+def find_log(content: CatalogContent) -> RecordingDescriptor | None:
+    """Find the newest valid recording of a cluster's log; None where there is none."""
+    logs = [descriptor for descriptor in valid_descriptors(content) if descriptor.stream_id == LOG_STREAM_ID]
+    return max(logs, key=lambda descriptor: descriptor.recording_id, default=None)
+
+
+def valid_descriptors(content: CatalogContent) -> list[RecordingDescriptor]:
+    """Give the descriptors of all valid recordings."""
+    found = [entry.descriptor for entry in content.entries if entry.descriptor is not None and entry.problem is None]
+    return [descriptor for descriptor in found if descriptor.state is RecordingState.VALID]
+
+
+def expect_descriptor(content: CatalogContent, recording_id: int) -> RecordingDescriptor:
+    """Give the descriptor of a recording that is to be read; one that cannot be read ends the command."""
+    entry = select_entries(content, recording_id)[-1]
+    if entry.descriptor is None or entry.problem is not None or entry.descriptor.state is RecordingState.DELETED:
+        refuse(f"recording cannot be read, `quorate archive describe` says more: recording_id={recording_id}")
+    return entry.descriptor
 
 
 def refuse(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:

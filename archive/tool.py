@@ -16,6 +16,9 @@ import typer
 from service_api.wire.message import MESSAGES
 
 from .commands.describe import count_entries, describe, describe_all
+from .commands.diff import build_diff
+from .commands.grep import build_grep
+from .commands.tail import build_tail
 from .commands.verify import verify
 from .dump import build_dump
 from .message_view import Vocabulary
@@ -34,6 +37,13 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, count_entries, "quorate archive count-entries data/node-0/archive -o json")
     add_command(group, verify, "quorate archive verify data/node-0/archive -o jsonl")
     add_command(group, build_dump(vocabulary), "quorate archive dump data/node-0/archive --messages --recording-id 0")
+    add_command(
+        group,
+        build_grep(vocabulary),
+        "quorate archive grep data/node-0/archive 'user-[0-9]+' --type SessionMessageHeader",
+    )
+    add_command(group, build_tail(vocabulary), "quorate archive tail data/node-0/archive -f -n 20")
+    add_command(group, build_diff(vocabulary), "quorate archive diff data/node-0 data/node-1")
     return group
 
 

@@ -22,7 +22,7 @@ from .descriptor import RecordingDescriptor, RecordingState
 from .file_system import FileSystem, read_fully
 from .frame_check import FrameRules, find_blank_page
 from .layout import parse_segment_file_name
-from .reader import Frame, FrameReader, StopReason
+from .reader import Frame, FrameReader, StopReason, first_nonzero
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
@@ -247,23 +247,11 @@ def _find_stray_bytes(
         try:
             length = file_system.file_length(handle)
             if base_position <= descriptor.start_position:
-                stray = _first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
+                stray = first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
                 if stray is not None:
                     yield f"bytes before the start position: file={name} offset={stray}"
-            stray = _first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
+            stray = first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
             if stray is not None:
                 yield f"bytes behind the end of the recording: file={name} offset={stray}"
         finally:
             file_system.close_file(handle)
-
-
-def _first_nonzero(file_system: FileSystem, handle: int, begin: int, end: int) -> int | None:
-    while begin < end:
-        data = read_fully(file_system, handle, min(_BLOCK_BYTES, end - begin), begin)
-        if not data:
-            return None
-        rest = data.lstrip(b"\0")
-        if rest:
-            return begin + len(data) - len(rest)
-        begin += len(data)
-    return None

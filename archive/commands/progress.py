@@ -18,8 +18,11 @@ INTERVAL_MESSAGES: Final = 1024
 
 
 @contextlib.contextmanager
-def progress_bars() -> Iterator[Progress]:
-    """Show bars while the block runs; they are gone after it."""
+def progress_bars(*, is_printing: bool = False) -> Iterator[Progress]:
+    """Show bars while the block runs; they are gone after it.
+
+    `is_printing` says that rows go to standard output meanwhile: where that is a terminal, too, they are enough.
+    """
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -27,7 +30,9 @@ def progress_bars() -> Iterator[Progress]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=not sys.stderr.isatty() or (is_printing and sys.stdout.isatty()),
+        redirect_stdout=False,  # else rows that go into a pipe would come out on the terminal
+        redirect_stderr=False,
     ) as progress:
         yield progress
 

@@ -33,6 +33,7 @@ from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .network import SimulatedTransport
 from .observed_service import ObservedService
 from .relay import Relay
+from .rules import RuleBroken, expect
 from .trace import Trace
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
@@ -48,20 +49,6 @@ _FRAME_HEADER_BYTES: Final = 32
 _TEMPLATE_ID_OFFSET: Final = _FRAME_HEADER_BYTES + 2
 _CANDIDATE_TERM_OFFSET: Final = 8
 _CANDIDATE_TERM_LENGTH: Final = 40
-
-
-class RuleBroken(Exception):
-    """A rule that must always hold does not: a bug, or one planted on purpose."""
-
-    def __init__(self, rule: str, **facts: object) -> None:
-        super().__init__(f"{rule}: " + " ".join(f"{name}={value!r}" for name, value in facts.items()))
-        self.rule = rule
-
-
-def expect(condition: object, rule: str, **facts: object) -> None:
-    """Raise `RuleBroken` unless the condition holds."""
-    if not condition:
-        raise RuleBroken(rule, **facts)
 
 
 @dataclass(slots=True)
@@ -120,7 +107,8 @@ class Referee:
         """How much of the committed log each member was seen to have, and on which disk."""
         self._kept_logs: dict[MemberId, tuple[tuple[object, ...], KeptLog]] = {}
         """Where the log of each member begins, and what was looked at to know."""
-        self._votes: dict[tuple[MemberId, int], int] = {}
+        self._votes: dict[tuple[MemberId, int], tuple[MemberId, object]] = {}
+        """For whom each member has voted in a term, and on which disk it had noted that."""
         self._committed_in: dict[int, int] = {}
         """How far the log was committed by members of each term that committed any of it first."""
         self._reports: dict[MemberId, tuple[int, int]] = {}
@@ -413,7 +401,7 @@ class Referee:
             marked=last,
         )
 
-    def _on_vote(self, member: Member, term_id: int, candidate_id: int) -> None:
+    def _on_vote(self, member: Member, term_id: int, candidate_id: MemberId) -> None:
         self.counts.votes += 1
         durable_term_id = self._durable_candidate_term(member)
         expect(
@@ -423,7 +411,12 @@ class Referee:
             term=term_id,
             durable_term=durable_term_id,
         )
-        voted = self._votes.setdefault((member.member_id, term_id), candidate_id)
+        disk = member.machine.disk
+        voted, noted_on = self._votes.setdefault((member.member_id, term_id), (candidate_id, disk))
+        if voted == member.member_id and noted_on is not disk:
+            # It stood, and then lost its disk: with that candidacy, which nobody counts votes for any more, its own
+            # vote is gone. A vote for another still counts over there, so it must not give that away again.
+            voted, _ = self._votes[member.member_id, term_id] = candidate_id, disk
         expect(
             voted == candidate_id,
             "one vote per term",

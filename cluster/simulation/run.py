@@ -23,10 +23,11 @@ from .faults import RELAY, RELAY_CHANCE, Nemesis
 from .history import History
 from .linearizability import Verdict, check_linearizability, check_log_order
 from .queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
-from .referee import Referee, RuleBroken, expect
+from .referee import Referee
 from .register_model import RegisterModel, explained
 from .registers import Registers, Request
 from .request_workload import RequestWorkload
+from .rules import RuleBroken, expect
 from .service_workload import ClientApplication, MakeWorkload
 from .trace import Trace
 from .workload import Workload, WorkloadSettings
