@@ -1,11 +1,12 @@
 """Durable recordings of byte streams in Aeron's format; knows nothing of Raft.
 
-Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Read: `reader`, `verify`,
-`repair`. Serve: `replay`, `server`, `replication`. Disk: `file_system`. Command line: `tool`.
+Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Change: `editing`, `edit_journal`.
+Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `replay`, `server`, `replication`. Disk: `file_system`.
+Command line: `tool`.
 """
 
 from .conductor import Archive as Archive
-from .conductor import ArchiveConfig as ArchiveConfig
+from .config import ArchiveConfig as ArchiveConfig
 from .descriptor import RecordingDescriptor as RecordingDescriptor
 from .descriptor import RecordingState as RecordingState
 from .errors import ArchiveError as ArchiveError

@@ -1,6 +1,17 @@
 """`python -m archive`: the archive commands by themselves, without the cluster's messages."""
 
+from .errors import ArchiveError
+from .selection import refuse
 from .tool import app
 
+
+def main() -> None:
+    """Run the command line; what a disk or an archive refuses ends in one line."""
+    try:
+        app(prog_name="python -m archive")
+    except (ArchiveError, OSError) as error:
+        refuse(str(error))
+
+
 if __name__ == "__main__":
-    app(prog_name="python -m archive")
+    main()

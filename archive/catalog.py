@@ -267,6 +267,31 @@ class Catalog:
         self._sync(self._handle)
         self._entries[descriptor.recording_id] = (offset, descriptor)
 
+    def replace_entry(self, descriptor: RecordingDescriptor) -> None:
+        """Replace the entry of a recording by one that may be of another length.
+
+        The whole file is then written anew and takes the place of the old one in one step: a rare change. The redo
+        record goes before that, as the places it names are those of the old file.
+        """
+        offset, old = self._entries[descriptor.recording_id]
+        old_length, data = len(encode_entry(old)), encode_entry(descriptor)
+        if len(data) == old_length:
+            self.update(descriptor)
+            return
+        content = read_fully(self._file_system, self._handle, self._end_offset, 0)
+        content = content[:offset] + data + content[offset + old_length :]
+        length = self._length_for(len(content) + ENTRY_HEADER_LENGTH)
+        self._file_system.set_length(self._redo_handle, 0)
+        self._sync(self._redo_handle)
+        try:
+            self._create(CATALOG_FILE_NAME, length, content)
+        finally:
+            # Whichever of the two has the name now: also when the disk refused half-way.
+            self._file_system.close_file(self._handle)
+            self._handle = -1
+            self._handle = self._file_system.open_file(self._directory / CATALOG_FILE_NAME)
+            self._load(self._read())
+
     def _read(self) -> CatalogContent:
         self._file_length = self._file_system.file_length(self._handle)
         return parse_catalog(read_fully(self._file_system, self._handle, self._file_length, 0))
@@ -323,14 +348,18 @@ class Catalog:
 
     def _make_room(self, end_offset: int) -> None:
         """Let the file grow by half until `end_offset` fits, with zeros."""
-        length = self._file_length
-        while length < end_offset:
-            length += length // 2 & -ENTRY_ALIGNMENT
+        length = self._length_for(end_offset)
         if length != self._file_length:
             self._file_system.set_length(self._handle, length)
             if self._sync_level:
                 self._file_system.sync_file(self._handle)
             self._file_length = length
+
+    def _length_for(self, end_offset: int) -> int:
+        length = self._file_length
+        while length < end_offset:
+            length += length // 2 & -ENTRY_ALIGNMENT
+        return length
 
     def _create(self, name: str, length: int, data: bytes) -> None:
         """Create a file of `length` bytes that is whole when it gets its name."""
@@ -440,11 +469,11 @@ def _parse_body(body: bytes, state: int) -> tuple[RecordingDescriptor | None, st
         source_identity=texts[2],
         state=RecordingState(state),
     )
-    return descriptor, _find_impossible(descriptor)
+    return descriptor, find_impossible(descriptor)
 
 
-def _find_impossible(descriptor: RecordingDescriptor) -> str | None:
-    """Say what cannot be true of a descriptor, or None."""
+def find_impossible(descriptor: RecordingDescriptor) -> str | None:
+    """Say what cannot be true of a descriptor, or None; of one that is impossible no frame can be found."""
     term, segment, mtu = descriptor.term_buffer_length, descriptor.segment_file_length, descriptor.mtu_length
     if term < 64 or term & (term - 1):
         return f"term length impossible: term_buffer_length={term} expected a power of two"

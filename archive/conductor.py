@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
 import structlog
 
-from service_api.wire.frame import HEADER_LENGTH
-
 from .catalog import Catalog
+from .config import ArchiveConfig
 from .descriptor import RecordingDescriptor, RecordingState
-from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
-from .file_system import FileSystem, OsFileSystem, read_fully
-from .frame_check import FrameRules
+from .edit_journal import Edit, EditJournal
+from .editing import (
+    EditContext,
+    attach,
+    complete,
+    perform,
+    plan_deletion,
+    plan_detachment,
+    plan_migration,
+    plan_purge,
+    plan_truncation,
+    refuse_if_read,
+)
+from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, behind_oldest
+from .file_system import FileSystem, OsFileSystem
+from .range_reader import RangeReader
 from .reader import FrameReader
 from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
 from .repair import RepairResult, repair_tail
@@ -27,30 +40,6 @@ from .worker import ThreadWorker, WorkerFactory
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
-
-READ_HANDLE_LIMIT: Final = 16
-"""How many segment files are kept open for reading; the one used longest ago is closed for another."""
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class ArchiveConfig:
-    """How an archive lays out new recordings and how durable they are. Lengths in bytes, powers of two for
-    terms.
-    """
-
-    term_length_bytes: int = 64 << 20
-    segment_length_bytes: int = 128 << 20
-    mtu_length_bytes: int = 65504
-    file_sync_level: int = 1
-    """0: with the kernel; 1: data durable (fdatasync); 2: data and metadata (fsync)."""
-    checksums: bool = True
-    """Whether the data frames of new recordings carry a CRC-32; whoever builds the frames computes it."""
-    inline_sync_limit_bytes: int = 256 << 10
-    """A batch up to this size may be synced on the event loop when the disk is quick.
-
-    Measured with three members on two cores, 1,024 messages of 32 bytes in flight: 4 KiB gave 182k and 221k msg/s,
-    1 MiB 197k and 252k in interleaved runs. A thread hop costs more than the 0.1 ms that the loop stands still.
-    """
 
 
 class Archive:
@@ -83,7 +72,18 @@ class Archive:
         self._active: dict[int, Recording] = {}
         self._changes = asyncio.Lock()
         """Held while the catalog or the set of active recordings changes."""
-        self._read_handles: dict[tuple[int, int], int] = {}
+        self._reader = RangeReader(directory, file_system, refuse_if_purged=self._refuse_if_purged)
+        self._editing = EditContext(
+            catalog=self._catalog,
+            journal=EditJournal(file_system, directory, sync_level=config.file_sync_level),
+            file_system=file_system,
+            directory=directory,
+            sync_level=config.file_sync_level,
+            clock_ms=clock_ms,
+            active=self._active,
+            end_position=self.recorded_position,
+            spared_positions=self._spared_positions,
+        )
         self._readers: dict[object, tuple[int, Callable[[], int]]] = {}
         """Who reads which recording over a longer time, and how far it has come."""
 
@@ -144,9 +144,39 @@ class Archive:
             )
         return descriptor
 
-    def descriptors(self) -> list[RecordingDescriptor]:
-        """Return every descriptor, in order of recording id."""
-        return self._catalog.descriptors()
+    def descriptors(
+        self,
+        *,
+        from_recording_id: int = 0,
+        limit: int | None = None,
+        channel_fragment: str | None = None,
+        stream_id: int | None = None,
+    ) -> list[RecordingDescriptor]:
+        """Return the descriptors of what is recorded here, in order of recording id: `limit` of them at most.
+
+        Neither of what was purged nor of what was marked invalid. `channel_fragment` is part of the original channel.
+        """
+        found = (
+            descriptor
+            for descriptor in self._catalog.descriptors()
+            if descriptor.state is RecordingState.VALID
+            and descriptor.recording_id >= from_recording_id
+            and (channel_fragment is None or channel_fragment in descriptor.original_channel)
+            and (stream_id is None or descriptor.stream_id == stream_id)
+        )
+        return list(islice(found, limit))
+
+    def find_last_matching(
+        self, *, min_recording_id: int, channel_fragment: str, stream_id: int, session_id: int
+    ) -> int | None:
+        """Find the newest recording of a stream and a session, from `min_recording_id` on; None if there is none.
+
+        Source: Aeron `AeronArchive.findLastMatchingRecording`.
+        """
+        found = self.descriptors(
+            from_recording_id=min_recording_id, channel_fragment=channel_fragment, stream_id=stream_id
+        )
+        return next((one.recording_id for one in reversed(found) if one.session_id == session_id), None)
 
     def active_recording(self, recording_id: int) -> Recording | None:
         """Return the recording if it is active."""
@@ -182,8 +212,8 @@ class Archive:
         """
         config = self.config
         if start_position < 0 or start_position % 32:
-            raise self._bad_position("start position impossible", None, start_position)
-        async with self._changes:
+            raise bad_position("start position impossible", None, start_position)
+        async with self._changing():
             descriptor = RecordingDescriptor(
                 recording_id=self._catalog.next_recording_id,
                 start_timestamp_ms=self._clock_ms(),
@@ -206,9 +236,10 @@ class Archive:
                 # The segment comes first: a segment without an entry is removed at the next start, while an
                 # entry without a segment would be a recording that cannot be told from one that lost its
                 # data.
+                self._refuse_if_space_low(None)
                 files.remove_unpublished()
                 files.remove_blank_orphans()
-                segment = _create_segment(files, base_position, zero=preallocate)
+                segment = files.create_first(base_position, zero=preallocate)
                 self._catalog.add(descriptor)
                 return segment
 
@@ -221,8 +252,8 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, or INVALID_EXTENSION.
         """
-        async with self._changes:
-            descriptor = self._inactive(recording_id)
+        async with self._changing():
+            descriptor, position = self._editing.inactive(recording_id)
             if descriptor.checksummed != self.config.checksums:
                 raise ArchiveError(
                     f"recording cannot be extended: checksums={descriptor.checksummed} configured="
@@ -230,18 +261,18 @@ class Archive:
                     code=ArchiveErrorCode.INVALID_EXTENSION,
                     recording_id=recording_id,
                 )
-            position = _stop_position(descriptor)
             files = self._files(descriptor)
             base_position = descriptor.segment_base_position(position)
             extended = replace(descriptor, session_id=session_id, stop_position=None, stop_timestamp_ms=None)
 
             def reopen() -> Segment:
+                self._refuse_if_space_low(recording_id)
                 files.remove_unpublished()
                 files.clean_after(base_position, position)
                 if base_position in files.base_positions():
                     segment = files.open_segment(base_position)
                 elif position in (base_position, descriptor.start_position):
-                    segment = _create_segment(files, base_position, zero=preallocate)
+                    segment = files.create_first(base_position, zero=preallocate)
                 else:
                     raise CorruptionError(
                         f"segment file missing: expected={descriptor.segment_file_name(base_position)}",
@@ -253,45 +284,21 @@ class Archive:
                 return segment
 
             segment = await self._blocking(reopen, recording_id)
-            self._forget_read_handles(recording_id)
+            self._reader.forget(recording_id)
             return self._activate(extended, position, segment, files, preallocate=preallocate)
 
-    async def truncate_recording(self, recording_id: int, position: int) -> None:
-        """Cut an inactive recording at `position`, which must be a frame boundary. Durable when this returns.
-
-        The stop position goes first: should the machine fail before the old bytes are gone, they lie behind
-        the stop position, and are removed when the recording is next extended.
+    async def stop_recording(self, recording_id: int) -> bool:
+        """Stop a recording: everything appended, and its stop position, are durable then. False if it was not active.
 
         Raises:
-            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, or INVALID_POSITION.
+            ArchiveError: UNKNOWN_RECORDING; or the recording has failed, and has no stop position.
         """
-        async with self._changes:
-            descriptor = self._inactive(recording_id)
-            stop_position = _stop_position(descriptor)
-            if not descriptor.start_position <= position <= stop_position or position % 32:
-                raise self._bad_position(
-                    f"cannot truncate: start_position={descriptor.start_position} stop_position={stop_position}",
-                    recording_id,
-                    position,
-                )
-            if position == stop_position:
-                return
-            files = self._files(descriptor)
-            self._forget_read_handles(recording_id)
-            truncated = replace(descriptor, stop_position=position, stop_timestamp_ms=self._clock_ms())
-
-            def cut() -> None:
-                self._check_frame_boundary(descriptor, position)
-                self._catalog.update(truncated)
-                files.clean_after(descriptor.segment_base_position(position), position)
-
-            await self._blocking(cut, recording_id)
-            _log.info(
-                "recording.truncated",
-                recording_id=recording_id,
-                position=position,
-                old_position=stop_position,
-            )
+        recording = self._active.get(recording_id)
+        if recording is None:
+            self.present_descriptor(recording_id)
+            return False
+        await recording.stop()
+        return True
 
     def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
         """Read whole durable frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
@@ -313,7 +320,7 @@ class Archive:
         if 0 <= position < descriptor.start_position:
             raise behind_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
         if not descriptor.start_position <= position <= stop_position <= end_position or position % 32:
-            raise self._bad_position(
+            raise bad_position(
                 f"cannot read: start_position={descriptor.start_position} stop_position={stop_position} "
                 f"end_position={end_position}",
                 recording_id,
@@ -322,7 +329,7 @@ class Archive:
         if position == stop_position:
             return b""
         try:
-            return self._read_frames(descriptor, active, position, limit_bytes, stop_position)
+            return self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
         except CorruptionError as error:
             _log.error("recording.damaged", recording_id=recording_id, position=position, reason=str(error))
             if self.on_corruption is not None:
@@ -337,72 +344,149 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or ACTIVE_RECORDING.
         """
-        return FrameReader(self.directory, self._inactive(recording_id), file_system=self._file_system)
+        return FrameReader(self.directory, self._editing.inactive(recording_id)[0], file_system=self._file_system)
 
-    async def purge_recording(self, recording_id: int) -> None:
-        """Remove an inactive recording: it is marked as deleted, durably, and then its files go.
+    async def truncate_recording(self, recording_id: int, position: int) -> int:
+        """Cut an inactive recording at `position`, where a frame begins; give the number of segments removed.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, INVALID_POSITION, or GENERIC: it is being read.
+        """
+        async with self._changing():
+            edit = plan_truncation(self._editing, recording_id, position)
+            if edit is None:
+                return 0
+            count = await self._perform(edit)
+            _log.info("recording.truncated", recording_id=recording_id, position=position, segment_count=count)
+            return count
+
+    async def purge_recording(self, recording_id: int) -> int:
+        """Remove an inactive recording and give the number of its segments: marked as deleted, durably, its files go.
 
         Does what is left of it where a crash came between the two.
 
         Raises:
-            ArchiveError: UNKNOWN_RECORDING, or ACTIVE_RECORDING.
+            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, or GENERIC: it is being read.
         """
-        async with self._changes:
+        async with self._changing():
             descriptor = self._catalog.get(recording_id)
             if recording_id in self._active:
                 raise ArchiveError(
-                    "recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id
+                    "recording is active: stop it first",
+                    code=ArchiveErrorCode.ACTIVE_RECORDING,
+                    recording_id=recording_id,
                 )
-            self._forget_read_handles(recording_id)
+            refuse_if_read(self._editing, recording_id, "purge")
             files, is_new = self._files(descriptor), descriptor.state is not RecordingState.DELETED
 
-            def purge() -> None:
+            def purge() -> int:
                 if is_new:
                     self._catalog.update(replace(descriptor, state=RecordingState.DELETED))
-                files.remove_all()
+                return files.remove_all()
 
-            await self._blocking(purge, recording_id)
+            self._reader.forget(recording_id)
+            count = await self._blocking(purge, recording_id)
             if is_new:
-                _log.info("recording.purged", recording_id=recording_id)
+                _log.info("recording.purged", recording_id=recording_id, segment_count=count)
+            return count
 
     async def purge_segments(self, recording_id: int, position: int) -> int:
         """Remove the segments that lie wholly below `position`; give the position that the recording starts at now.
 
-        The recording may be active. The new start position is durable before the first file goes: what a crash leaves
-        of them lies below the start, and the next start removes it. A reader that is further back is refused from here
-        on: who wants to spare it asks `reader_positions` first.
+        The recording may be active. Segments that were detached before go as well.
 
         Raises:
-            ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION: the recording does not reach so far.
+            ArchiveError: UNKNOWN_RECORDING, INVALID_POSITION: the recording does not reach so far, or GENERIC: somebody
+                reads in these segments.
         """
-        async with self._changes:
-            descriptor = self._catalog.get(recording_id)
-            end_position = self.recorded_position(recording_id)
-            if descriptor.state is not RecordingState.VALID or position > end_position:
-                raise self._bad_position(
-                    f"cannot purge: state={descriptor.state.name} end_position={end_position}", recording_id, position
-                )
-            if position <= descriptor.start_position:
-                return descriptor.start_position
-            base_position = descriptor.segment_base_position(position)
-            if base_position <= descriptor.start_position:
-                return descriptor.start_position
-            files, purged = self._files(descriptor), replace(descriptor, start_position=base_position)
-            self._forget_read_handles(recording_id)
-
-            def purge() -> int:
-                self._catalog.update(purged)
-                return files.remove_below(base_position)
-
-            count = await self._blocking(purge, recording_id)
+        async with self._changing():
+            edit = plan_purge(self._editing, recording_id, position)
+            if edit is None:
+                return self._catalog.get(recording_id).start_position
+            count = await self._perform(edit)
             _log.info(
                 "recording.segments_purged",
                 recording_id=recording_id,
-                start_position=base_position,
-                old_position=descriptor.start_position,
+                start_position=edit.position,
                 segment_count=count,
             )
-            return base_position
+            return edit.position
+
+    async def detach_segments(self, recording_id: int, position: int) -> None:
+        """Let a recording start at `position`, where a segment of it begins; the files below stay where they are.
+
+        The recording may be active.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, INVALID_POSITION, or GENERIC: somebody reads in these segments.
+        """
+        async with self._changing():
+            detached = plan_detachment(self._editing, recording_id, position)
+            await self._blocking(lambda: self._catalog.update(detached), recording_id)
+            self._reader.forget(recording_id)
+            _log.info("recording.segments_detached", recording_id=recording_id, start_position=position)
+
+    async def delete_detached_segments(self, recording_id: int) -> int:
+        """Remove the segments below the start of a recording; give their number.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING.
+        """
+        async with self._changing():
+            return await self._perform(plan_deletion(self._editing, recording_id))
+
+    async def attach_segments(self, recording_id: int) -> int:
+        """Take back the detached segments that adjoin the start of a recording, each frame checked; give their number.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING.
+            CorruptionError: something in them does not check out; nothing was changed.
+        """
+        async with self._changing():
+            descriptor = self._editing.valid(recording_id)
+            count = await self._blocking(lambda: attach(self._editing, descriptor), recording_id)
+            _log.info(
+                "recording.segments_attached",
+                recording_id=recording_id,
+                start_position=self._catalog.get(recording_id).start_position,
+                segment_count=count,
+            )
+            return count
+
+    async def migrate_segments(self, src_recording_id: int, dst_recording_id: int) -> int:
+        """Move all segments of a recording to the front or the end of another; give their number.
+
+        Where one ends the other begins, at a segment boundary, and both are laid out alike. The source is empty then.
+        The destination may be active where segments come to its front.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, INVALID_POSITION: they do not adjoin, or GENERIC: they
+                are not alike, the source is being read, or a detached segment is in the way.
+        """
+        async with self._changing():
+            edit = plan_migration(self._editing, src_recording_id, dst_recording_id)
+            if edit is None:
+                return 0
+            count = await self._perform(edit)
+            _log.info(
+                "recording.segments_migrated",
+                src_recording_id=src_recording_id,
+                dst_recording_id=dst_recording_id,
+                start_position=edit.position,
+                stop_position=edit.stop_position,
+                segment_count=count,
+            )
+            return count
+
+    async def update_channel(self, recording_id: int, channel: str) -> None:
+        """Rename the channel that a recording is listed under.
+
+        Raises:
+            ArchiveError: UNKNOWN_RECORDING, or the channel is not ASCII.
+        """
+        async with self._changing():
+            renamed = replace(self._editing.valid(recording_id), original_channel=channel, stripped_channel=channel)
+            await self._blocking(lambda: self._catalog.replace_entry(renamed), recording_id)
 
     @contextmanager
     def reading(self, recording_id: int, position: Callable[[], int]) -> Iterator[None]:
@@ -418,6 +502,9 @@ class Archive:
         """Where those are that read a recording just now, each by a key of its own."""
         return {key: position() for key, (read_id, position) in self._readers.items() if read_id == recording_id}
 
+    def _spared_positions(self, recording_id: int) -> list[int]:
+        return [*self.reader_positions(recording_id).values()] if self.config.spares_readers else []
+
     async def aclose(self) -> None:
         """Stop every active recording and close the files. A recording that has failed keeps no stop
         position.
@@ -428,7 +515,7 @@ class Archive:
             else:
                 await recording.release()
                 self._active.pop(recording.recording_id, None)
-        self._forget_read_handles(None)
+        self._reader.forget(None)
         self._catalog.close()
 
     async def abandon(self) -> None:
@@ -436,52 +523,22 @@ class Archive:
         for recording in list(self._active.values()):
             await recording.release()
         self._active.clear()
-        self._forget_read_handles(None)
+        self._reader.forget(None)
         self._catalog.close()
-
-    def _read_frames(
-        self,
-        descriptor: RecordingDescriptor,
-        active: Recording | None,
-        position: int,
-        limit_bytes: int,
-        stop_position: int,
-    ) -> bytes:
-        """Read the right frames from `position` on: as many as fit, but one at least."""
-        base_position = descriptor.segment_base_position(position)
-        handle = self._read_handle(descriptor, position, active)
-        available = min(stop_position, base_position + descriptor.segment_file_length) - position
-        offset = position - base_position
-        rules = FrameRules.of(descriptor)
-        data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
-        whole = _right_frames_length(rules, data, position)
-        if not whole:
-            frame_length = int.from_bytes(data[:4], "little", signed=True)
-            if len(data) < (frame_length + 31) & -32 <= available:
-                data = read_fully(self._file_system, handle, (frame_length + 31) & -32, offset)
-                whole = _right_frames_length(rules, data, position)
-        if not whole:
-            fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
-            raise CorruptionError(
-                f"recorded frame does not check out: {fault}; run `quorate archive verify`, then restore this "
-                "directory from a copy, or remove it to let the member catch up",
-                recording_id=descriptor.recording_id,
-                position=position,
-            )
-        return data if whole == len(data) else data[:whole]
 
     def _open(self) -> None:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
         self._catalog.open()
+        edit = complete(self._editing)
+        if edit is not None:
+            _log.info("recording.edit_completed", edit=edit.kind.name, recording_id=edit.recording_id)
         names = self._file_system.list_directory(self.directory)
         present = {name.partition("-")[0] for name in names}
         for descriptor in self._catalog.descriptors():
             # What a crash left of a purge: the catalog was told first.
             if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
                 self._files(descriptor).remove_all()
-            elif descriptor.state is RecordingState.VALID and descriptor.start_position:
-                self._files(descriptor).remove_below(descriptor.segment_base_position(descriptor.start_position))
             if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
                 result: RepairResult = repair_tail(
                     self._files(descriptor), descriptor, torn_limit_bytes=self._torn_limit_bytes
@@ -530,83 +587,44 @@ class Archive:
             self._active.pop(recording.recording_id, None)
             _log.info("recording.stopped", recording_id=recording.recording_id, position=recording.recorded_position)
 
-    def _inactive(self, recording_id: int) -> RecordingDescriptor:
-        """Return the descriptor of a recording that may be changed."""
-        descriptor = self._catalog.get(recording_id)
-        if recording_id in self._active:
-            raise ArchiveError("recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id)
-        if descriptor.state is not RecordingState.VALID or descriptor.stop_position is None:
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Hold the lock of the catalog and the active recordings, with no edit left half-way by a failure."""
+        async with self._changes:
+            if self._editing.journal.is_pending:
+                await self._blocking(lambda: complete(self._editing))
+            yield
+
+    async def _perform(self, edit: Edit) -> int:
+        """Do what was planned, off the loop. Files kept open for reading may be of another recording then, or gone."""
+        try:
+            count = await self._blocking(lambda: perform(self._editing, edit), edit.recording_id)
+        finally:
+            self._reader.forget(edit.recording_id)
+            self._reader.forget(edit.dst_recording_id)
+        return count
+
+    def _refuse_if_space_low(self, recording_id: int | None) -> None:
+        """Refuse to begin what the disk may soon have no room for. Blocks."""
+        free_bytes, threshold_bytes = self._file_system.free_bytes(self.directory), self.config.space_threshold_bytes
+        if free_bytes < threshold_bytes:
             raise ArchiveError(
-                f"recording is not usable: state={descriptor.state.name}",
-                code=ArchiveErrorCode.UNKNOWN_RECORDING,
+                f"disk space is low: free_bytes={free_bytes} low_space_threshold_bytes={threshold_bytes} "
+                f"directory={self.directory}; purge what is not needed, or give the archive another disk",
+                code=ArchiveErrorCode.STORAGE_SPACE,
                 recording_id=recording_id,
             )
-        return descriptor
 
-    def _check_frame_boundary(self, descriptor: RecordingDescriptor, position: int) -> None:
-        """Walk the frames of the segment that holds `position` to see that one begins there. Blocks."""
-        base_position = descriptor.segment_base_position(position)
-        at = max(base_position, descriptor.start_position)
-        if at == position:
-            return
-        rules = FrameRules.of(descriptor, checksummed=False)
-        path = self.directory / descriptor.segment_file_name(base_position)
-        handle = self._file_system.open_file(path, writable=False)
-        try:
-            while at < position:
-                data = read_fully(self._file_system, handle, min(1 << 24, position - at), at - base_position)
-                length, last = rules.skip_right_frames(data, 0, at, len(data))
-                if last is None:
-                    raise self._bad_position("not a frame boundary", descriptor.recording_id, position)
-                at += length
-        finally:
-            self._file_system.close_file(handle)
+    def _refuse_if_purged(self, recording_id: int, position: int) -> None:
+        """Raise when what lies at a position was purged, by us or by hand: its lack is no damage then."""
+        descriptor = self.present_descriptor(recording_id)
+        bases = self._files(descriptor).base_positions()
+        oldest_position = max(descriptor.start_position, bases[0] if bases else 0)
+        if position < oldest_position:
+            raise behind_oldest(recording_id, position=position, oldest_position=oldest_position)
 
     def _files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
         return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
-
-    def _read_handle(self, descriptor: RecordingDescriptor, position: int, active: Recording | None) -> int:
-        """Return an open handle of the segment of `position`: the writer's own, or else one of a few kept open."""
-        base_position = descriptor.segment_base_position(position)
-        if active is not None:
-            handle = active.handle_at(base_position)
-            if handle is not None:
-                return handle
-        key = (descriptor.recording_id, base_position)
-        handle = self._read_handles.pop(key, None)
-        if handle is None:
-            path = self.directory / descriptor.segment_file_name(base_position)
-            try:
-                handle = self._file_system.open_file(path, writable=False)
-            except FileNotFoundError as error:
-                self.present_descriptor(descriptor.recording_id)
-                self._refuse_if_below_oldest(descriptor, position)
-                raise CorruptionError(
-                    f"segment file missing: expected={path.name}",
-                    recording_id=descriptor.recording_id,
-                    position=base_position,
-                ) from error
-            if len(self._read_handles) >= READ_HANDLE_LIMIT:
-                oldest = next(iter(self._read_handles))
-                self._file_system.close_file(self._read_handles.pop(oldest))
-        self._read_handles[key] = handle
-        return handle
-
-    def _refuse_if_below_oldest(self, descriptor: RecordingDescriptor, position: int) -> None:
-        """Raise when the segment of `position` is not just missing, but older than all that are here."""
-        bases = self._files(descriptor).base_positions()
-        if bases and position < bases[0]:
-            raise behind_oldest(descriptor.recording_id, position=position, oldest_position=bases[0])
-
-    def _forget_read_handles(self, recording_id: int | None) -> None:
-        """Close the handles kept for a recording, or for all."""
-        for key in [key for key in self._read_handles if recording_id in (None, key[0])]:
-            self._file_system.close_file(self._read_handles.pop(key))
-
-    def _bad_position(self, message: str, recording_id: int | None, position: int) -> ArchiveError:
-        return ArchiveError(
-            message, code=ArchiveErrorCode.INVALID_POSITION, recording_id=recording_id, position=position
-        )
 
     async def _blocking(self, job: Callable[[], _T], recording_id: int | None = None) -> _T:
         """Run `job` in a thread, to its end even if the caller is cancelled: half a change is worse."""
@@ -618,35 +636,3 @@ class Archive:
             raise
         except OSError as error:
             raise storage_error(error, "disk refused", recording_id, None) from error
-
-
-def _create_segment(files: SegmentFiles, base_position: int, *, zero: bool) -> Segment:
-    """Make the segment a recording begins or goes on with, under its final name, durably. Blocks."""
-    segment = files.create_for_zeroing(base_position)
-    try:
-        if zero:
-            offset = 0
-            while offset < files.segment_length_bytes:
-                offset = files.zero_step(segment, offset)
-        files.sync(segment)
-        files.publish(segment)
-    except BaseException:
-        files.file_system.close_file(segment.handle)
-        raise
-    return segment
-
-
-def _stop_position(descriptor: RecordingDescriptor) -> int:
-    assert descriptor.stop_position is not None
-    return descriptor.stop_position
-
-
-def _right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
-    """How many bytes of `data`, which begins at `position`, are whole frames that check out."""
-    end = 0
-    while end < len(data):
-        following, _ = rules.skip_right_frames(data, end, position + end, len(data))
-        if following == end:
-            break
-        end = following
-    return end

@@ -84,3 +84,8 @@ def behind_oldest(recording_id: int, *, position: int, oldest_position: int) -> 
         recording_id=recording_id,
         position=position,
     )
+
+
+def bad_position(message: str, recording_id: int | None, position: int) -> ArchiveError:
+    """Say that a position is not one that this can be done at; `message` says what is expected."""
+    return ArchiveError(message, code=ArchiveErrorCode.INVALID_POSITION, recording_id=recording_id, position=position)

@@ -8,6 +8,7 @@ or offsets.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +58,21 @@ class FileSystem(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file."""
 
+    def free_bytes(self, path: Path) -> int:
+        """Return how much more may be written to the disk that a directory is on."""
+
+    def try_lock(self, handle: int) -> bool:
+        """Take the exclusive lock of an open file; False if another holder has it. It goes with the handle."""
+
+
+def try_flock(handle: int) -> bool:
+    """Take the exclusive lock of an open file; False if another holder has it. It ends with the process."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 class OsFileSystem:
     """The real disk. Reads and writes are the functions of `os` themselves: no layer on the hot path."""
@@ -69,6 +85,7 @@ class OsFileSystem:
     sync_file = staticmethod(os.fsync)
     rename = staticmethod(os.replace)
     remove = staticmethod(os.unlink)
+    try_lock = staticmethod(try_flock)
 
     def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
         """Open a file for positioned access; with `create`, make it, and refuse one that is already there."""
@@ -101,6 +118,11 @@ class OsFileSystem:
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))
+
+    def free_bytes(self, path: Path) -> int:
+        """Return what is free for a process without privileges on the disk of a directory."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
 
 def write_fully(file_system: FileSystem, handle: int, data: WritableBytes, offset: int) -> None:

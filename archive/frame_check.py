@@ -29,6 +29,9 @@ from .descriptor import RecordingDescriptor
 Buffer = bytes | bytearray | memoryview
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int]
 
+PAGE_LENGTH: Final = 4096
+"""What a disk writes at once: a frame that crosses a page boundary may be there in part."""
+
 _IDENTITY: Final = struct.Struct("<ii")
 _IDENTITY_OFFSET: Final = 16
 
@@ -152,3 +155,18 @@ class FrameRules:
             if offset >= 0 and not offset % 32 and self.find_fault(data, offset, position + offset) is None:
                 yield position + offset
             found = data.find(identity, found + 1)
+
+
+def find_blank_page(frame: Buffer, file_offset: int, frame_length: int) -> int | None:
+    """Find the file offset from which a page part of the data frame at `file_offset` is all zeros; None: there is none.
+
+    The part with the header is none of these. Without a checksum such a frame may be whole, or torn. Source: samples
+    set A README §10.
+    """
+    page = file_offset // PAGE_LENGTH * PAGE_LENGTH + PAGE_LENGTH
+    while page < file_offset + frame_length:
+        part = bytes(frame[page - file_offset : page - file_offset + PAGE_LENGTH])
+        if part.count(0) == len(part):
+            return page
+        page += PAGE_LENGTH
+    return None

@@ -272,6 +272,12 @@ class MemoryFileSystem:
             self._used_bytes -= len(file.data)
             self._change(path.parent, _DirectoryChange(path, None, file))
 
+    def free_bytes(self, path: Path) -> int:
+        """Return how much more all files together may hold."""
+        if self.capacity_bytes is None:
+            return 1 << 62
+        return max(0, self.capacity_bytes - self._used_bytes)
+
     def crash(self, keep: Callable[[], bool] = lambda: False) -> None:
         """Lose power: every handle is gone, and of what was not synced only what `keep` says survives."""
         with self._lock:
@@ -299,11 +305,16 @@ class MemoryFileSystem:
         with self._lock:
             return bytes(self._existing(path).data)
 
-    def visible_read(self, path: Path, length: int, offset: int) -> bytes:
-        """Return what a read of the file sees; nothing where there is no such file."""
+    def durable_as_visible(self, path: Path, length: int, offset: int) -> bytes:
+        """Return what a read of the file sees if a power loss would leave just that; b"" otherwise."""
         with self._lock:
             file = self._files.get(path)
-            return b"" if file is None else bytes(memoryview(file.data)[offset : offset + length])
+            if file is None or self._durable_files.get(path) is not file:
+                return b""
+            seen = bytes(memoryview(file.data)[offset : offset + length])
+            if not file.undo and offset + length <= file.durable_length:
+                return seen
+            return seen if seen == file.durable_read(length, offset) else b""
 
     def durable_read(self, path: Path, length: int, offset: int) -> bytes:
         """Return what would survive a power loss now, up to `length` bytes at `offset`; b"" where no name would."""

@@ -1,15 +1,18 @@
 """Messages as plain values for people and tools: names as in the schema, enums by name, bytes as hex.
 
 Which messages are known is a registry of message classes, handed in: the archive itself knows none but its
-own and those of the session protocol. A recording whose first message is known is taken for the cluster's, so
-what is not known in there is the application's.
+own and those of the session protocol. A recording of which one of the first messages is known is taken for the
+cluster's, so what is not known in there is the application's, unless the stream holds known messages only. Of such a
+stream, what does not decode is shown with the reason: it is damage, or of a version that nobody here knows.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
@@ -19,6 +22,7 @@ from service_api.wire.message import (
     MESSAGE_HEADER_LENGTH,
     Message,
     Registry,
+    decode_message,
     peek_header,
     registry_key,
 )
@@ -31,6 +35,27 @@ HEX_LIMIT_BYTES: Final = 32
 
 APPLICATION: Final = "(application)"
 OPAQUE: Final = "(opaque)"
+UNREADABLE: Final = "(unreadable)"
+"""The name of a message that should decode and does not; `problem` says why."""
+
+
+@dataclass(slots=True, frozen=True)
+class StreamContent:
+    """What the recordings of one stream hold: messages of `registry` only, up to one of which `is_last` is true.
+
+    Behind that one the application writes what it likes. Without `is_last` there is no such message.
+    """
+
+    registry: Registry
+    is_last: Callable[[Message], bool] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Vocabulary:
+    """The messages that can be told from bytes, and for some streams, by stream id, the only ones they hold."""
+
+    registry: Registry
+    streams: Mapping[int, StreamContent]
 
 
 def find_message(payload: bytes, registry: Registry) -> Message | None:
@@ -47,27 +72,77 @@ def find_message(payload: bytes, registry: Registry) -> Message | None:
         return None
 
 
-def view_message(message: RecordedMessage, registry: Registry, *, unknown_name: str) -> dict[str, Any]:
-    """Describe a recorded message; what the registry does not know gets `unknown_name` and only its payload."""
-    payload = message.payload
-    view: dict[str, Any] = {
-        "position": message.position,
-        "end_position": message.end_position,
-        "frame_count": message.frame_count,
-        "length": len(payload),
-    }
-    decoded = find_message(payload, registry)
-    if decoded is None:
-        return view | {"name": unknown_name} | _view_payload(payload)
-    block_length, template_id, schema_id, version = peek_header(payload)
-    view |= {
-        "schema_id": schema_id,
-        "schema_version": version,
-        "template_id": template_id,
-        "block_length": block_length,
-        "name": decoded.WIRE_NAME,
-        "fields": _view_fields(decoded, decoded.LAYOUT),
-    }
+class MessageViewer:
+    """Shows the messages of one recording, in order, one by one."""
+
+    __slots__ = ("_content", "_registry", "_unknown_name")
+
+    def __init__(self, registry: Registry, *, unknown_name: str, content: StreamContent | None) -> None:
+        self._registry = registry
+        self._unknown_name = unknown_name
+        self._content = content
+
+    @classmethod
+    def of(
+        cls, vocabulary: Vocabulary, stream_id: int, beginning: Iterable[RecordedMessage], *, is_whole: bool
+    ) -> Self:
+        """Make the viewer for a recording, given its first messages; some of them are enough.
+
+        `is_whole` says that the first message to be shown is the recording's first: only then is known where the
+        application's own messages begin.
+        """
+        if not any(find_message(message.payload, vocabulary.registry) for message in beginning):
+            return cls(vocabulary.registry, unknown_name=OPAQUE, content=None)
+        content = vocabulary.streams.get(stream_id)
+        if content is not None and content.is_last is not None and not is_whole:
+            content = None
+        return cls(vocabulary.registry, unknown_name=APPLICATION, content=content)
+
+    def view(self, message: RecordedMessage) -> dict[str, Any]:
+        """Describe a recorded message; one that is not known gets only its payload, and a `problem` if it should be."""
+        payload = message.payload
+        view: dict[str, Any] = {
+            "position": message.position,
+            "end_position": message.end_position,
+            "frame_count": message.frame_count,
+            "length": len(payload),
+        }
+        if self._content is None:
+            decoded = find_message(payload, self._registry)
+            return view | (
+                _view_payload(payload, self._unknown_name) if decoded is None else view_decoded(decoded, payload)
+            )
+        try:
+            decoded = _decode_strictly(payload, self._content.registry)
+        except RemoteProtocolError as error:
+            return view | _view_header(payload) | _view_payload(payload, UNREADABLE) | {"problem": str(error)}
+        if self._content.is_last is not None and self._content.is_last(decoded):
+            self._content = None
+        return view | view_decoded(decoded, payload)
+
+
+def _decode_strictly(payload: bytes, registry: Registry) -> Message:
+    """Decode a payload that is one message of the registry and nothing else.
+
+    Raises:
+        RemoteProtocolError: it is not.
+    """
+    decoded = decode_message(payload, registry=registry)
+    block_length, _, _, version = peek_header(payload)
+    if version != decoded.SCHEMA_VERSION or isinstance(decoded, SessionMessageHeader):
+        return decoded  # another version may have another length; the payload of a session message has any
+    if block_length != decoded.LAYOUT.block_length:
+        expected = decoded.LAYOUT.block_length
+        raise RemoteProtocolError(f"{decoded.WIRE_NAME}: block_length={block_length} expected={expected}")
+    length = len(decoded.encode())
+    if length != len(payload):
+        raise RemoteProtocolError(f"{decoded.WIRE_NAME}: length={len(payload)} expected={length}")
+    return decoded
+
+
+def view_decoded(decoded: Message, payload: bytes) -> dict[str, Any]:
+    """Describe a message that was decoded from `payload`: its header, its name, its fields and groups."""
+    view = _view_header(payload) | {"name": decoded.WIRE_NAME, "fields": _view_fields(decoded, decoded.LAYOUT)}
     groups = {
         group.wire_name: [_view_fields(element, group.layout) for element in getattr(decoded, group.name)]
         for group in decoded.LAYOUT.groups
@@ -75,14 +150,30 @@ def view_message(message: RecordedMessage, registry: Registry, *, unknown_name: 
     if groups:
         view["groups"] = groups
     if isinstance(decoded, SessionMessageHeader):
+        block_length = view["block_length"]
         view |= _view_payload(payload[MESSAGE_HEADER_LENGTH + block_length :])
     return view
 
 
-def _view_payload(payload: bytes) -> dict[str, Any]:
+def _view_header(payload: bytes) -> dict[str, Any]:
+    """Show the SBE header, as far as there is one."""
+    if len(payload) < MESSAGE_HEADER_LENGTH:
+        return {}
+    block_length, template_id, schema_id, version = peek_header(payload)
+    return {
+        "schema_id": schema_id,
+        "schema_version": version,
+        "template_id": template_id,
+        "block_length": block_length,
+    }
+
+
+def _view_payload(payload: bytes, name: str | None = None) -> dict[str, Any]:
+    view: dict[str, Any] = {} if name is None else {"name": name}
+    view["payload_length"] = len(payload)
     if len(payload) <= HEX_LIMIT_BYTES:
-        return {"payload_length": len(payload), "payload_hex": payload.hex()}
-    return {"payload_length": len(payload), "payload_sha256": hashlib.sha256(payload).hexdigest()}
+        return view | {"payload_hex": payload.hex()}
+    return view | {"payload_sha256": hashlib.sha256(payload).hexdigest()}
 
 
 def _view_fields(model: BaseModel, layout: MessageLayout) -> dict[str, Any]:

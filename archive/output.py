@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -24,6 +25,8 @@ EXIT_USAGE: Final = 2
 """Wrong usage, or what was named cannot be used, such as a directory that is none."""
 EXIT_UNHEALTHY: Final = 10
 """Something was looked at, and it is not as it should be."""
+EXIT_REFUSED: Final = 12
+"""What was asked cannot be done as things are: an archive runs in the directory, a file would be lost."""
 
 ABSENT: Final = "-"
 """What a table shows where there is no value."""
@@ -62,15 +65,38 @@ def print_rows(
     """Print rows of values that JSON knows: a table, one array, or one object a line.
 
     A table shows `columns`, a heading for each name in a row, or else all that the first row has; without rows it is
-    the line `empty`. Only lines are printed as they come, the other formats keep all rows until the last one.
+    the line `empty`. Only a table keeps all rows until the last one; who has many prints them with `print_stream`.
     """
     printers: dict[OutputFormat, Callable[[], None]] = {
         OutputFormat.JSONL: lambda: _print_jsonl(rows),
-        OutputFormat.JSON: lambda: typer.echo(json.dumps(list(rows), indent=2)),
+        OutputFormat.JSON: lambda: _print_json(rows),
         OutputFormat.TABLE: lambda: make_console(width_in_pipe).print(_as_table(rows, columns, title) or empty),
     }
     with ended_by_reader():
         printers[output]()
+        sys.stdout.flush()
+
+
+def print_stream(
+    rows: Iterable[Mapping[str, Any]],
+    output: OutputFormat,
+    *,
+    heading: str,
+    as_line: Callable[[Mapping[str, Any]], str],
+) -> None:
+    """Print rows as they come, however many there are: for people a heading, then a line for each row.
+
+    A line is cut off at the width of the terminal, in a pipe at none.
+    """
+    with ended_by_reader():
+        if output is not OutputFormat.TABLE:
+            print_rows(rows, output)
+            return
+        console = make_console()
+        width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
+        _write_line(heading, width)
+        for row in rows:
+            _write_line(as_line(row), width)
         sys.stdout.flush()
 
 
@@ -109,6 +135,19 @@ def cell(value: Any) -> str | Text:  # whatever a row holds
     if isinstance(value, bool):
         return "yes" if value else "no"
     return Text(json.dumps(value) if isinstance(value, dict | list) else str(value))
+
+
+def _write_line(line: str, width: int | None) -> None:
+    sys.stdout.write((line if width is None or len(line) <= width else line[: width - 1] + "…") + "\n")
+
+
+def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print an array, an element at a time, as `json.dumps` would print all of it."""
+    separator = "[\n"
+    for row in rows:
+        sys.stdout.write(separator + textwrap.indent(json.dumps(row, indent=2), "  "))
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
 def _print_jsonl(rows: Iterable[Mapping[str, Any]]) -> None:

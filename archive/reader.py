@@ -11,7 +11,7 @@ Source: samples set A README §1-§3.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -28,13 +28,18 @@ from service_api.wire.frame import (
     UNFRAGMENTED,
 )
 
-from .descriptor import RecordingDescriptor
+from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode
 from .file_system import FileSystem, OsFileSystem, read_fully
 from .frame_check import FrameRules, HeaderFields
+from .layout import parse_segment_file_name
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
 ASYNC_BATCH_FRAMES: Final = 1024
+
+NO_BEGINNING: Final = "a fragment without a beginning"
+NO_END: Final = "a message without an end"
+TOO_LONG: Final = "a message longer than any may be"
 
 
 class StopReason(StrEnum):
@@ -104,6 +109,7 @@ class FrameReader:
         self.position = descriptor.start_position if start_position is None else start_position
         self.stop_reason: StopReason | None = None
         self.detail = ""
+        self._is_inside_frame = False
         self._descriptor = descriptor
         self._directory = directory
         self._rules = FrameRules.of(descriptor, checksummed=checksummed)
@@ -138,6 +144,57 @@ class FrameReader:
             finally:
                 self._file_system.close_file(handle)
 
+    def find_damage(self) -> str | None:
+        """Say what ended the reading before the recording's end; None when it came to the end, or has not ended.
+
+        Without a stop position the end is where nothing was written yet. What a running archive writes meanwhile is no
+        damage: what seems wrong is looked at a second time.
+        """
+        damage = self._find_early_end()
+        return None if damage is None or self._has_grown() else damage
+
+    def _find_early_end(self) -> str | None:
+        reason, has_stopped = self.stop_reason, self._stop_position is not None
+        if reason in (None, StopReason.STOP_POSITION) or self._descriptor.state is RecordingState.DELETED:
+            return None
+        assert reason is not None
+        said = f"{reason.value}: {self.detail}"
+        if has_stopped:
+            return f"{said}; expected frames up to stop_position={self._stop_position}"
+        if reason is StopReason.BAD_FRAME or (reason is StopReason.FILE_CUT and self._is_inside_frame):
+            return said
+        behind = self._find_bytes_behind()
+        return None if behind is None else f"{said}; but the recording goes on: {behind}"
+
+    def _find_bytes_behind(self) -> str | None:
+        """Say where the first byte that is not zero lies behind `position`."""
+        recording_id, length = self._descriptor.recording_id, self._descriptor.segment_file_length
+        parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))
+        for base in sorted(segment[1] for segment in parsed if segment is not None and segment[0] == recording_id):
+            if base + length <= self.position:
+                continue
+            name = self._descriptor.segment_file_name(base)
+            handle = self._file_system.open_file(self._directory / name, writable=False)
+            try:
+                offset = first_nonzero(self._file_system, handle, max(0, self.position - base), length)
+            finally:
+                self._file_system.close_file(handle)
+            if offset is not None:
+                return f"file={name} offset={offset}"
+        return None
+
+    def _has_grown(self) -> bool:
+        """Whether a right frame lies by now where the reading ended a moment ago."""
+        again = FrameReader(
+            self._directory,
+            self._descriptor,
+            start_position=self.position,
+            stop_position=self._stop_position,
+            checksummed=self._rules.checksummed,
+            file_system=self._file_system,
+        )
+        return next(iter(again), None) is not None
+
     def _segment_frames(self, handle: int, base_position: int) -> Iterator[Frame]:
         """Yield the frames of one segment file from `position` on, until one ends the reading or the file is
         full.
@@ -153,7 +210,9 @@ class FrameReader:
             if offset + HEADER_LENGTH > len(block):
                 block, block_position, offset = self._read(handle, base_position, end), position, 0
             if len(block) - offset < HEADER_LENGTH:
-                self._stop(StopReason.FILE_CUT, f"file ends inside a frame header: available={len(block) - offset}")
+                available = len(block) - offset
+                detail = f"file ends inside a frame header: available={available}"
+                self._stop(StopReason.FILE_CUT, detail, is_inside_frame=True)
                 return
             fields: HeaderFields = FRAME_HEADER.unpack_from(block, offset)
             frame_length, frame_type = fields[0], fields[3]
@@ -169,17 +228,17 @@ class FrameReader:
                 self._stop(StopReason.BAD_FRAME, f"frame runs past the end: frame_length={frame_length} end={limit}")
                 return
             if position + aligned > end:
-                self._stop(StopReason.FILE_CUT, f"file ends inside a frame: frame_length={frame_length}")
+                detail = f"file ends inside a frame: frame_length={frame_length}"
+                self._stop(StopReason.FILE_CUT, detail, is_inside_frame=True)
                 return
             if frame_type == TYPE_PADDING:
                 payload = b""
             else:
                 if offset + aligned > len(block):
-                    block, block_position, offset = (
-                        self._read(handle, base_position, end, aligned),
-                        position,
-                        0,
-                    )
+                    block, block_position, offset = self._read(handle, base_position, end, aligned), position, 0
+                    if len(block) < aligned:
+                        self._stop(StopReason.FILE_CUT, "file became shorter while it was read", is_inside_frame=True)
+                        return
                 fault = rules.find_checksum_fault(fields, block, offset)
                 if fault is not None:
                     self._stop(StopReason.BAD_FRAME, fault)
@@ -195,21 +254,50 @@ class FrameReader:
         wanted = min(max(BLOCK_LENGTH_BYTES, at_least), end - self.position)
         return read_fully(self._file_system, handle, wanted, self.position - base_position)
 
-    def _stop(self, reason: StopReason, detail: str) -> None:
+    def _stop(self, reason: StopReason, detail: str, *, is_inside_frame: bool = False) -> None:
         self.stop_reason = reason
         self.detail = detail
+        self._is_inside_frame = is_inside_frame
+
+
+def first_nonzero(file_system: FileSystem, handle: int, begin: int, end: int) -> int | None:
+    """Find the first byte in [begin, end) of a file that is not zero; None when there is none."""
+    while begin < end:
+        data = read_fully(file_system, handle, min(BLOCK_LENGTH_BYTES, end - begin), begin)
+        if not data:
+            return None
+        rest = data.lstrip(b"\0")
+        if rest:
+            return begin + len(data) - len(rest)
+        begin += len(data)
+    return None
+
+
+class IncompleteMessage(NamedTuple):
+    """Fragments that are no message: where they lie, how many there are, and what is missing."""
+
+    position: int
+    end_position: int
+    frame_count: int
+    missing: str
+
+
+OnIncomplete = Callable[[IncompleteMessage], None]
 
 
 class MessageReader:
     """Iterates over the complete messages among frames; once.
 
-    `incomplete_message_count` counts beginnings without an end and the reverse: a reader that starts inside a
-    message, or a recording that ends inside one, has one.
+    `incomplete_message_count` counts beginnings without an end and ends without a beginning: a reader that starts
+    inside a message, or a recording that ends inside one, has one. `on_incomplete` is told of each run of fragments
+    that are no message. A leader that dies inside a message leaves one without an end in the log; nothing leaves one
+    without a beginning.
     """
 
-    def __init__(self, frames: Iterator[Frame] | FrameReader) -> None:
+    def __init__(self, frames: Iterator[Frame] | FrameReader, *, on_incomplete: OnIncomplete | None = None) -> None:
         self.incomplete_message_count = 0
         self._frames = iter(frames)
+        self._on_incomplete = on_incomplete
 
     def __iter__(self) -> Iterator[RecordedMessage]:
         parts: list[Frame] = []
@@ -218,30 +306,36 @@ class MessageReader:
             if frame.type != TYPE_DATA:
                 continue
             if frame.flags == UNFRAGMENTED:
-                self._drop(parts)
+                self._drop(parts, NO_END)
                 yield RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
                 continue
             if frame.flags & FLAG_BEGIN:
-                self._drop(parts)
+                self._drop(parts, NO_END)
                 length = 0
             elif not parts:
                 self.incomplete_message_count += frame.flags & FLAG_END != 0
+                self._tell(frame, frame, 1, NO_BEGINNING)
                 continue
             parts.append(frame)
             length += len(frame.payload)
             if length > MAX_MESSAGE_LENGTH:
-                self._drop(parts)
+                self._drop(parts, f"{TOO_LONG}: length={length} limit={MAX_MESSAGE_LENGTH}")
             elif frame.flags & FLAG_END:
                 payload = b"".join(part.payload for part in parts)
                 first = parts[0]
                 yield RecordedMessage(first.position, frame.end_position, len(parts), first.session_id, payload)
                 parts.clear()
-        self._drop(parts)
+        self._drop(parts, NO_END)
 
-    def _drop(self, parts: list[Frame]) -> None:
+    def _drop(self, parts: list[Frame], missing: str) -> None:
         if parts:
             self.incomplete_message_count += 1
+            self._tell(parts[0], parts[-1], len(parts), missing)
             parts.clear()
+
+    def _tell(self, first: Frame, last: Frame, count: int, missing: str) -> None:
+        if self._on_incomplete is not None:
+            self._on_incomplete(IncompleteMessage(first.position, last.end_position, count, missing))
 
 
 class AsyncFrameReader:

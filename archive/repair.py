@@ -31,10 +31,8 @@ from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING
 from .descriptor import RecordingDescriptor
 from .errors import CorruptionError
 from .file_system import read_fully
-from .frame_check import FrameRules, HeaderFields
+from .frame_check import FrameRules, HeaderFields, find_blank_page
 from .segment_files import SegmentFiles
-
-PAGE_LENGTH: Final = 4096
 
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -223,15 +221,13 @@ class _SegmentWalker:
         """Raise when the last frame may be torn at a page boundary and there is no checksum to tell."""
         data = read_fully(self._file_system, self._handle, end_offset - last_offset, last_offset)
         frame_length = int.from_bytes(data[:4], "little")
-        page = last_offset // PAGE_LENGTH * PAGE_LENGTH + PAGE_LENGTH
-        while page < last_offset + frame_length and int.from_bytes(data[6:8], "little") != TYPE_PADDING:
-            part = data[page - last_offset : page - last_offset + PAGE_LENGTH]
-            if part.count(0) == len(part):
-                raise CorruptionError(
-                    f"last frame may be incomplete: frame_length={frame_length}, only zeros from file "
-                    f"offset={page} on, and no checksum to tell. Nothing was changed. "
-                    "Restore this directory from another member, or turn checksums on for new recordings",
-                    recording_id=self._descriptor.recording_id,
-                    position=self._base_position + last_offset,
-                )
-            page += PAGE_LENGTH
+        is_padding = int.from_bytes(data[6:8], "little") == TYPE_PADDING
+        page = None if is_padding else find_blank_page(data, last_offset, frame_length)
+        if page is not None:
+            raise CorruptionError(
+                f"last frame may be incomplete: frame_length={frame_length}, only zeros from file "
+                f"offset={page} on, and no checksum to tell. Nothing was changed. "
+                "Restore this directory from another member, or turn checksums on for new recordings",
+                recording_id=self._descriptor.recording_id,
+                position=self._base_position + last_offset,
+            )

@@ -73,6 +73,20 @@ class SegmentFiles:
             raise
         return Segment(base_position, handle, name, named=True)
 
+    def create_first(self, base_position: int, *, zero: bool) -> Segment:
+        """Make the segment a recording begins or goes on with, under its final name, durably."""
+        segment = self.create_for_zeroing(base_position)
+        try:
+            offset = 0
+            while zero and offset < self.segment_length_bytes:
+                offset = self.zero_step(segment, offset)
+            self.sync(segment)
+            self.publish(segment)
+        except BaseException:
+            self.file_system.close_file(segment.handle)
+            raise
+        return segment
+
     def create_sparse(self, base_position: int) -> Segment:
         """Make a segment file of full length under a working name, without writing it: quick, but slower to
         sync.
@@ -128,17 +142,21 @@ class SegmentFiles:
             CorruptionError: one holds data, so an entry has been lost; nothing is removed.
         """
         for base_position in self.base_positions():
-            segment = self.open_segment(base_position)
-            try:
-                blank = all(data.count(0) == len(data) for _, data in self._blocks(segment, 0))
-            finally:
-                self.file_system.close_file(segment.handle)
-            if not blank:
+            if not self.is_blank(base_position):
+                name = layout.segment_file_name(self.recording_id, base_position)
                 raise CorruptionError(
-                    f"segment file holds data but its recording is not in the catalog: file={segment.name}",
+                    f"segment file holds data but its recording is not in the catalog: file={name}",
                     recording_id=self.recording_id,
                 )
         self.remove_from(0)
+
+    def is_blank(self, base_position: int) -> bool:
+        """Whether the segment at `base_position` holds nothing but zeros."""
+        segment = self.open_segment(base_position)
+        try:
+            return all(data.count(0) == len(data) for _, data in self._blocks(segment, 0))
+        finally:
+            self.file_system.close_file(segment.handle)
 
     def remove_unpublished(self) -> None:
         """Remove what a crash left under working names: nothing in there was ever called durable."""
@@ -156,10 +174,10 @@ class SegmentFiles:
                 self.file_system.sync_directory(self.directory)
         return len(doomed)
 
-    def remove_all(self) -> None:
-        """Remove whatever there is of the recording."""
+    def remove_all(self) -> int:
+        """Remove whatever there is of the recording; return how many segments that was."""
         self.remove_unpublished()
-        self.remove_from(0)
+        return self.remove_from(0)
 
     def remove_below(self, base_position: int) -> int:
         """Remove the segments before `base_position`, the first one first; return how many."""
@@ -169,6 +187,23 @@ class SegmentFiles:
         if doomed and self.sync_level:
             self.file_system.sync_directory(self.directory)
         return len(doomed)
+
+    def move_to(self, target: SegmentFiles, start_position: int, stop_position: int) -> int:
+        """Give the segments that begin in [start_position, stop_position) to another recording; return how many.
+
+        Those that are not here any more were moved before.
+        """
+        count = 0
+        for base in self.base_positions():
+            if start_position <= base < stop_position:
+                name = layout.segment_file_name(target.recording_id, base)
+                self.file_system.rename(
+                    self.directory / layout.segment_file_name(self.recording_id, base), target.directory / name
+                )
+                count += 1
+        if self.sync_level:
+            self.file_system.sync_directory(self.directory)
+        return count
 
     def clean_after(self, base_position: int, stop_position: int) -> bool:
         """Make sure that nothing but zeros follows `stop_position`, which lies in the segment at

@@ -1,279 +1,54 @@
-"""`quorate archive describe|verify|dump DIR`: look into an archive directory without changing it.
+"""`quorate archive COMMAND DIR`, also `python -m archive`: all commands on an archive directory, put together.
 
-Exit status: 0 fine, 10 `verify` found something wrong, 2 the directory or an option cannot be used.
-`build_app` takes the registry of messages that `dump --messages` decodes; `app` knows every message class
-that the program has imported.
+Exit status: 0 fine; 2 the directory or an option cannot be used; 10 something was looked at and is wrong or different;
+12 refused as things are, such as a change of a directory on which an archive runs.
+`build_app` takes the messages that the commands decode; `app` knows every message class that the program
+has imported.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict
-from enum import StrEnum
-from itertools import islice
-from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from collections.abc import Callable
+from typing import Any, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from service_api.wire.message import MESSAGES, Registry
+from service_api.wire.message import MESSAGES
 
-from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
-from .descriptor import RecordingDescriptor
-from .errors import ArchiveError
-from .file_system import OsFileSystem
-from .layout import parse_segment_file_name
-from .message_view import APPLICATION, OPAQUE, find_message, view_message
-from .output import EXIT_UNHEALTHY, EXIT_USAGE, OutputFormat, OutputOption, print_rows
-from .reader import Frame, FrameReader, MessageReader
-from .verify import RecordingVerdict, verify_recording
+from .commands.describe import count_entries, describe, describe_all
+from .commands.grep import build_grep
+from .commands.tail import build_tail
+from .commands.verify import verify
+from .dump import build_dump
+from .message_view import Vocabulary
 
 
-class ChecksumMode(StrEnum):
-    """Whether frames are checked against a CRC-32: as the catalog says, always, or never."""
-
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
-
-
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory.")]
-RecordingOption = Annotated[int | None, typer.Option("--recording-id", min=0, help="Only this recording.")]
-ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
-FromOption = Annotated[
-    int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
-]
-LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many a recording.")]
-MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
-
-
-def build_app(registry: Registry) -> typer.Typer:
-    """Make the command group; `registry` holds the messages that `dump --messages` decodes."""
+def build_app(vocabulary: Vocabulary) -> typer.Typer:
+    """Make the command group; `vocabulary` holds the messages that its commands decode."""
     group = typer.Typer(
-        help="Look into recordings: describe, verify, dump.",
+        help="Look into recordings, and look after them.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    group.command()(describe)
-    group.command()(verify)
-
-    @group.command()
-    def dump(
-        directory: DirectoryArgument,
-        recording_id: RecordingOption = None,
-        messages: MessagesOption = False,
-        from_position: FromOption = None,
-        limit: LimitOption = None,
-        output: OutputOption = OutputFormat.JSONL,
-    ) -> None:
-        """Print the frames or messages of recordings."""
-        rows = _dump_rows(
-            directory,
-            recording_id=recording_id,
-            registry=registry if messages else None,
-            from_position=from_position,
-            limit=limit,
-        )
-        print_rows(rows, output, title="messages" if messages else "frames")
-
+    add_command(group, describe, "quorate archive describe data/node-0/archive")
+    add_command(group, describe_all, "quorate archive describe-all data/node-0/archive -o jsonl")
+    add_command(group, count_entries, "quorate archive count-entries data/node-0/archive -o json")
+    add_command(group, verify, "quorate archive verify data/node-0/archive -o jsonl")
+    add_command(group, build_dump(vocabulary), "quorate archive dump data/node-0/archive --messages --recording-id 0")
+    add_command(
+        group,
+        build_grep(vocabulary),
+        "quorate archive grep data/node-0/archive 'user-[0-9]+' --type SessionMessageHeader",
+    )
+    add_command(group, build_tail(vocabulary), "quorate archive tail data/node-0/archive -f -n 20")
     return group
 
 
-def describe(
-    directory: DirectoryArgument,
-    recording_id: RecordingOption = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Print what the catalog says about each recording."""
-    content = _load(directory)
-    entries = _select(content, recording_id)
-    segments = _segment_counts(directory)
-    rows = [_describe_row(entry, segments) for entry in entries]
-    columns = {
-        "recording_id": "id",
-        "state": "state",
-        "start_position": "start",
-        "stop_position": "stop",
-        "stream_id": "stream",
-        "segments": "segments",
-        "checksummed": "crc",
-        "original_channel": "channel",
-    }
-    print_rows(rows, output, title=str(directory), columns=columns)
+def add_command(group: typer.Typer, command: Callable[..., Any], example: str, *, name: str | None = None) -> None:
+    """Add a command to the group, with the example that its help ends with."""
+    group.command(name, epilog=f"Example: {example}")(command)
 
 
-def verify(
-    directory: DirectoryArgument,
-    recording_id: RecordingOption = None,
-    checksum: ChecksumOption = ChecksumMode.AUTO,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Check every frame of every recording; exit status 10 when something is wrong."""
-    entries = _select(_load(directory), recording_id)
-    checksums = None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON
-    with Progress(
-        TextColumn("recording {task.fields[recording_id]}"),
-        BarColumn(),
-        TextColumn("{task.completed:,} bytes"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
-        verdicts = [_verify_entry(directory, entry, checksums, progress) for entry in entries]
-    columns = {
-        "recording_id": "id",
-        "verdict": "verdict",
-        "frame_count": "frames",
-        "start_position": "start",
-        "stop_position": "stop",
-        "checksummed": "crc",
-        "remarks": "remarks",
-    }
-    print_rows((_verdict_row(verdict) for verdict in verdicts), output, title=str(directory), columns=columns)
-    if not all(verdict.is_ok for verdict in verdicts):
-        raise typer.Exit(EXIT_UNHEALTHY)
-
-
-app: Final = build_app(MESSAGES)
+app: Final = build_app(Vocabulary(MESSAGES, {}))
 """The command group, decoding every message class that the program has imported."""
-
-
-def _load(directory: Path) -> CatalogContent:
-    """Read the catalog, or end with one clear line."""
-    try:
-        if not directory.is_dir():
-            _refuse(f"not a directory: {directory}")
-        return read_catalog(OsFileSystem(), directory)
-    except FileNotFoundError:
-        _refuse(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
-    except (OSError, ArchiveError) as error:
-        _refuse(f"archive not readable: {error}")
-
-
-def _select(content: CatalogContent, recording_id: int | None) -> list[CatalogEntry]:
-    """Pick the entries asked for."""
-    if recording_id is None:
-        return list(content.entries)
-    found = [e for e in content.entries if e.descriptor is not None and e.descriptor.recording_id == recording_id]
-    if not found:
-        known = [e.descriptor.recording_id for e in content.entries if e.descriptor is not None]
-        _refuse(f"no such recording: recording_id={recording_id} known={known}")
-    return found
-
-
-def _refuse(reason: str) -> NoReturn:
-    typer.echo(f"error: {reason}", err=True)
-    raise typer.Exit(EXIT_USAGE)
-
-
-def _segment_counts(directory: Path) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for name in OsFileSystem().list_directory(directory):
-        parsed = parse_segment_file_name(name)
-        if parsed is not None:
-            counts[parsed[0]] = counts.get(parsed[0], 0) + 1
-    return counts
-
-
-def _describe_row(entry: CatalogEntry, segments: dict[int, int]) -> dict[str, Any]:
-    if entry.descriptor is None:
-        return {"offset": entry.offset, "state": "UNREADABLE", "problem": entry.problem}
-    row = asdict(entry.descriptor)
-    row["state"] = entry.descriptor.state.name
-    row["segments"] = segments.get(entry.descriptor.recording_id, 0)
-    row["entry_offset"] = entry.offset
-    row["entry_checksum"] = entry.checksum
-    if entry.problem is not None:
-        row["problem"] = entry.problem
-    return row
-
-
-def _verify_entry(directory: Path, entry: CatalogEntry, checksums: bool | None, progress: Progress) -> RecordingVerdict:
-    descriptor = entry.descriptor
-    total = None
-    if descriptor is not None and descriptor.stop_position is not None:
-        total = descriptor.stop_position - descriptor.start_position
-    task = progress.add_task("verify", total=total, recording_id="?" if descriptor is None else descriptor.recording_id)
-    start_position = 0 if descriptor is None else descriptor.start_position
-
-    def on_progress(position: int) -> None:
-        progress.update(task, completed=position - start_position)
-
-    try:
-        return verify_recording(OsFileSystem(), directory, entry, checksums=checksums, on_progress=on_progress)
-    except OSError as error:
-        recording_id = -1 if descriptor is None else descriptor.recording_id
-        return RecordingVerdict(recording_id, None, problems=[f"not readable: {error}"])
-    finally:
-        progress.remove_task(task)
-
-
-def _verdict_row(verdict: RecordingVerdict) -> dict[str, Any]:
-    return {
-        "recording_id": verdict.recording_id,
-        "verdict": "skipped" if verdict.skipped else "ok" if verdict.is_ok else "wrong",
-        "state": None if verdict.state is None else verdict.state.name,
-        "frame_count": verdict.frame_count,
-        "start_position": verdict.start_position,
-        "stop_position": verdict.stop_position,
-        "checksummed": verdict.checksummed,
-        "problems": verdict.problems,
-        "warnings": verdict.warnings,
-        "remarks": "; ".join([*verdict.problems, *verdict.warnings]),
-    }
-
-
-def _dump_rows(
-    directory: Path,
-    *,
-    recording_id: int | None,
-    registry: Registry | None,
-    from_position: int | None,
-    limit: int | None,
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each frame, or with a registry for each message; then say on stderr what ended early."""
-    entries = _select(_load(directory), recording_id)
-    if from_position is not None and recording_id is None and len(entries) > 1:
-        _refuse("--from-position needs --recording-id: positions are those of one recording")
-    for entry in entries:
-        if entry.descriptor is None:
-            typer.echo(f"catalog entry at offset={entry.offset}: {entry.problem}", err=True)
-            continue
-        try:
-            reader = FrameReader(directory, entry.descriptor, start_position=from_position)
-        except ArchiveError as error:
-            _refuse(str(error))
-        rows = (
-            map(_frame_row, reader)
-            if registry is None
-            else _message_rows(directory, entry.descriptor, reader, registry)
-        )
-        for row in islice(rows, limit):
-            yield {"recording_id": entry.descriptor.recording_id} | row
-        if reader.stop_reason is not None and reader.stop_reason.name in ("BAD_FRAME", "FILE_CUT"):
-            typer.echo(
-                f"recording_id={entry.descriptor.recording_id} position={reader.position}: "
-                f"{reader.stop_reason.value}: {reader.detail}",
-                err=True,
-            )
-
-
-def _frame_row(frame: Frame) -> dict[str, Any]:
-    row = frame._asdict()
-    del row["payload"]
-    return row
-
-
-def _message_rows(
-    directory: Path, descriptor: RecordingDescriptor, reader: FrameReader, registry: Registry
-) -> Iterator[dict[str, Any]]:
-    first = next(iter(MessageReader(FrameReader(directory, descriptor))), None)
-    is_known = first is not None and find_message(first.payload, registry) is not None
-    unknown_name = APPLICATION if is_known else OPAQUE
-    for message in MessageReader(reader):
-        yield view_message(message, registry, unknown_name=unknown_name)

@@ -2,7 +2,10 @@
 
 Every frame of every segment: alignment, term offset, term id, stream id, type, length, and the CRC-32 where
 the recording has checksums. The catalog entry too. Beyond the stop position only zeros may lie.
-Source: samples set A README §10; Aeron `ArchiveTool verify -a`, which instead marks the entry invalid.
+
+The first wrong frame ends a recording, for what lies behind it cannot be trusted to be frames. When asked to go on, the
+search is for the next place where a right frame begins; what lies in between is one problem, however much it is.
+Source: samples set A README §10; Aeron `ArchiveTool verify`, which marks the entry invalid by itself.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA
+
 from .catalog import CatalogEntry
 from .descriptor import RecordingDescriptor, RecordingState
 from .file_system import FileSystem, read_fully
+from .frame_check import FrameRules, find_blank_page
 from .layout import parse_segment_file_name
-from .reader import FrameReader, StopReason
+from .reader import Frame, FrameReader, StopReason, first_nonzero
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
@@ -51,12 +57,15 @@ def verify_recording(
     entry: CatalogEntry,
     *,
     checksums: bool | None = None,
+    is_last_segment_only: bool = False,
+    is_fault_tolerant: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> RecordingVerdict:
-    """Walk all frames of the recording of a catalog entry.
+    """Walk all frames of the recording of a catalog entry, or those of its last segment only.
 
     `checksums` says whether frames carry a CRC-32; None takes what the catalog entry says. A deleted
-    recording is skipped. `on_progress` is told the position now and then.
+    recording is skipped. `is_fault_tolerant` goes on behind what is wrong. `on_progress` is told the position now and
+    then.
     """
     descriptor = entry.descriptor
     if descriptor is None:
@@ -76,7 +85,17 @@ def verify_recording(
         return verdict
     if entry.stale_checksum:
         verdict.warnings.append("catalog entry checksum not renewed when the stop position was filled in")
+    if is_last_segment_only:
+        verdict.start_position = verdict.stop_position = _last_segment_start(file_system, directory, descriptor)
     _walk_frames(file_system, directory, descriptor, verdict, on_progress)
+    problem_count = 0
+    while is_fault_tolerant and len(verdict.problems) > problem_count:
+        problem_count = len(verdict.problems)
+        position = _find_next_frame(file_system, directory, descriptor, verdict)
+        if position is not None:
+            verdict.problems[-1] += f"; {position - verdict.stop_position} bytes lost, frames go on at {position}"
+            verdict.stop_position = position
+            _walk_frames(file_system, directory, descriptor, verdict, on_progress)
     stray = list(_find_stray_bytes(file_system, directory, descriptor, verdict))
     if stray and descriptor.stop_position is None and _has_grown(file_system, directory, descriptor, verdict):
         verdict.warnings.append("the recording is growing: it was checked up to where it ended")
@@ -92,24 +111,106 @@ def _walk_frames(
     verdict: RecordingVerdict,
     on_progress: Callable[[int], None] | None,
 ) -> None:
-    reader = FrameReader(directory, descriptor, checksummed=verdict.checksummed, file_system=file_system)
-    for _ in reader:
+    """Walk the frames from the verdict's stop position on, and say there how it went."""
+    reader = FrameReader(
+        directory,
+        descriptor,
+        start_position=verdict.stop_position,
+        checksummed=verdict.checksummed,
+        file_system=file_system,
+    )
+    last: Frame | None = None
+    for frame in reader:
+        last = frame
         verdict.frame_count += 1
         if on_progress is not None and verdict.frame_count % PROGRESS_INTERVAL_FRAMES == 0:
             on_progress(reader.position)
     verdict.stop_position = reader.position
     reason = reader.stop_reason
+    assert reason is not None
     if reason is StopReason.STOP_POSITION:
         return
-    if reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
+    is_cut_inside = reason is StopReason.FILE_CUT and _is_inside_frame(reader.detail)
+    undecidable = _find_undecidable(descriptor, verdict, last)
+    if undecidable is not None and reason is not StopReason.BAD_FRAME and not is_cut_inside:
+        verdict.problems.append(undecidable)
+    elif reason in (StopReason.BLANK, StopReason.NO_SEGMENT) and descriptor.stop_position is None:
         verdict.warnings.append(f"no stop position: active, or not stopped in order; frames end: {reason.value}")
-        return
-    if reason is StopReason.FILE_CUT and descriptor.stop_position is None and not _is_inside_frame(reader.detail):
+    elif reason is StopReason.FILE_CUT and descriptor.stop_position is None and not is_cut_inside:
         verdict.warnings.append(f"last segment shorter than it should be: {reader.detail}")
-        return
-    expected = f" stop_position={descriptor.stop_position}" if descriptor.stop_position is not None else ""
-    assert reason is not None
-    verdict.problems.append(f"position={reader.position}{expected}: {reason.value}: {reader.detail}")
+    else:
+        expected = f" stop_position={descriptor.stop_position}" if descriptor.stop_position is not None else ""
+        verdict.problems.append(f"position={reader.position}{expected}: {reason.value}: {reader.detail}")
+
+
+def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict, last: Frame | None) -> str | None:
+    """Say that the last frame of a recording that was not stopped may be torn; an archive refuses to start on that."""
+    if last is None or last.type != TYPE_DATA or verdict.checksummed or descriptor.stop_position is not None:
+        return None
+    offset = last.position - descriptor.segment_base_position(last.position)
+    page = find_blank_page(bytes(HEADER_LENGTH) + last.payload, offset, last.frame_length)
+    if page is None:
+        return None
+    return (
+        f"position={last.position}: last frame may be incomplete: frame_length={last.frame_length}, only zeros from "
+        f"file offset={page} on, and no checksum to tell"
+    )
+
+
+def _base_positions(file_system: FileSystem, directory: Path, recording_id: int) -> list[int]:
+    """Give where the segment files of a recording begin, in order."""
+    parsed = map(parse_segment_file_name, file_system.list_directory(directory))
+    return sorted(found[1] for found in parsed if found is not None and found[0] == recording_id)
+
+
+def _last_segment_start(file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor) -> int:
+    """Give where the last segment with frames in it begins, of those that are there."""
+    stop_position = descriptor.stop_position
+    bases = [
+        base
+        for base in _base_positions(file_system, directory, descriptor.recording_id)
+        if stop_position is None or base < stop_position
+    ]
+    return max(descriptor.start_position, bases[-1]) if bases else descriptor.start_position
+
+
+def _find_next_frame(
+    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
+) -> int | None:
+    """Find where the next right frame begins behind the place where the walk had to end; None: there is none."""
+    rules = FrameRules.of(descriptor, checksummed=verdict.checksummed)
+    first = verdict.stop_position + FRAME_ALIGNMENT
+    for base_position in _base_positions(file_system, directory, descriptor.recording_id):
+        end = base_position + descriptor.segment_file_length
+        if end <= first:
+            continue
+        handle = file_system.open_file(directory / descriptor.segment_file_name(base_position), writable=False)
+        try:
+            end = base_position + min(file_system.file_length(handle), descriptor.segment_file_length)
+            if descriptor.stop_position is not None:
+                end = min(end, descriptor.stop_position)
+            found = _find_frame_in(file_system, handle, rules, base_position, max(first, base_position), end)
+        finally:
+            file_system.close_file(handle)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_frame_in(
+    file_system: FileSystem, handle: int, rules: FrameRules, base_position: int, position: int, end: int
+) -> int | None:
+    """Search [position, end) of one segment, a window at a time; windows overlap by the longest frame."""
+    while position < end:
+        term_end = min(end, position - position % rules.term_length_bytes + rules.term_length_bytes)
+        window_end = min(term_end, position + _BLOCK_BYTES)
+        wanted = min(term_end, window_end + rules.mtu_length_bytes) - position
+        data = read_fully(file_system, handle, wanted, position - base_position)
+        found = next(rules.find_valid_frames(data, position), None)
+        if found is not None:
+            return found
+        position = window_end
+    return None
 
 
 def _has_grown(
@@ -140,29 +241,17 @@ def _find_stray_bytes(
             continue
         base_position = parsed[1]
         if base_position + descriptor.segment_file_length <= descriptor.start_position:
-            verdict.warnings.append(f"purged, to be removed at the next start: file={name}")
+            verdict.warnings.append(f"detached: file={name}")
             continue
         handle = file_system.open_file(directory / name, writable=False)
         try:
             length = file_system.file_length(handle)
             if base_position <= descriptor.start_position:
-                stray = _first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
+                stray = first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
                 if stray is not None:
                     yield f"bytes before the start position: file={name} offset={stray}"
-            stray = _first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
+            stray = first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
             if stray is not None:
                 yield f"bytes behind the end of the recording: file={name} offset={stray}"
         finally:
             file_system.close_file(handle)
-
-
-def _first_nonzero(file_system: FileSystem, handle: int, begin: int, end: int) -> int | None:
-    while begin < end:
-        data = read_fully(file_system, handle, min(_BLOCK_BYTES, end - begin), begin)
-        if not data:
-            return None
-        rest = data.lstrip(b"\0")
-        if rest:
-            return begin + len(data) - len(rest)
-        begin += len(data)
-    return None

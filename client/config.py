@@ -85,7 +85,8 @@ class ClientConfig:
     """The longest frame, either way; longer messages are cut into fragments."""
 
     max_message_length_bytes: int = 8 * MIB
-    """The longest message with its session header: min(16 MiB, log term length / 8)."""
+    """The longest message, either way, with its session header. The cluster says what its log takes, which is an eighth
+    of a term and 16 MiB at most; the smaller of the two counts."""
 
     credentials: bytes | CredentialsSupplier = b""
     """Handed to the cluster's authenticator with the connect request, such as `PasswordCredentials("ops", secret)`."""

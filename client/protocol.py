@@ -41,7 +41,9 @@ from service_api.types import EGRESS_STREAM_ID, NULL_VALUE, ClusterSessionId, Co
 from service_api.wire.frame import ReadableBuffer
 from service_api.wire.message import peek_header
 from service_api.wire.queries import QueryResponse
+from service_api.wire.request import REQUEST_HEADER_LENGTH
 from service_api.wire.session import (
+    SESSION_HEADER_LENGTH,
     AdminResponse,
     Challenge,
     EventCode,
@@ -50,6 +52,7 @@ from service_api.wire.session import (
     SessionConnectRequest,
     SessionEvent,
     SessionKeepAlive,
+    SessionLimits,
 )
 
 from .admin import AdminTracker, OnDone
@@ -482,6 +485,9 @@ class ClientProtocol:
             self._on_session_event(link, SessionEvent.decode(message))
         elif schema_id == NewLeaderEvent.SCHEMA_ID and template_id == NewLeaderEvent.TEMPLATE_ID:
             self._on_new_leader(link, NewLeaderEvent.decode(message))
+        elif schema_id == SessionLimits.SCHEMA_ID and template_id == SessionLimits.TEMPLATE_ID:
+            limit = min(self.config.max_message_length_bytes, SessionLimits.decode(message).max_message_length)
+            self._payload_limit, self._request_limit = limit - SESSION_HEADER_LENGTH, limit - REQUEST_HEADER_LENGTH
         elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:
             self._on_challenge(link, Challenge.decode(message))
         elif (

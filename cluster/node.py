@@ -32,6 +32,7 @@ from service_api.types import (
     RecordingId,
     TermId,
 )
+from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .config import MemberEndpoints, NodeConfig
 from .core import effects as fx
@@ -40,6 +41,8 @@ from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged
 from .core.log_buffer import LogBuffer
+from .core.log_publisher import max_message_length
+from .core.member_settings import settings_of
 from .core.members import ClusterMember
 from .core.recording_log import RecordingLog
 from .core.retention import RetentionPolicy, needed_log_position
@@ -78,7 +81,7 @@ from .service_loading import load_service_class
 
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
-_MARK_INTERVAL_S: Final = 1.0
+_LOOK_INTERVAL_S: Final = 1.0
 
 logger = structlog.get_logger()
 
@@ -175,7 +178,7 @@ class Node:
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
             time_unit=ctx.config.time_unit,
-            max_payload_length=min(16 << 20, ctx.config.term_length_bytes // 8) - 32,
+            max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         self._adapter = BoundedLogAdapter(
             ctx.log_buffer,
@@ -229,6 +232,7 @@ class Node:
                     mtu_length_bytes=config.mtu_length_bytes,
                     file_sync_level=config.file_sync_level,
                     checksums=config.checksums,
+                    spares_readers=False,  # who is spared, and for how long, `retention` decides
                 ),
                 clock_ms=host.clock.epoch_time,
                 file_system=host.file_system if files.timed_disk is None else files.timed_disk,
@@ -257,13 +261,14 @@ class Node:
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
-                tasks.create_task(self._update_mark(), name="mark-file")
+                tasks.create_task(self._look_every_second(), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
-                logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
-                self.agent.start()
                 assert self.agent.terminated is not None
+                if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
+                    logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
+                    self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
             finally:
@@ -304,7 +309,7 @@ class Node:
             last_activity_ns=self._ingress.last_activity_ns,
         )
         self._links = MemberLinks(
-            MemberId(config.member_id),
+            settings_of(self.module.ctx),
             {MemberId(member.member_id): Endpoint.parse(member.consensus) for member in self._others},
             on_message=self.agent.post,
             on_link_changed=lambda member_id, is_up: self.agent.post(LinkChanged(member_id, is_up)),
@@ -492,11 +497,12 @@ class Node:
         )
         logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
 
-    async def _update_mark(self) -> None:
-        """Show once a second, in the mark file, that this process is alive."""
+    async def _look_every_second(self) -> None:
+        """Show in the mark file that this process is alive, and look for clients that left without a word."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
-            await asyncio.sleep(_MARK_INTERVAL_S)
+            self._ingress.drop_gone()
+            await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
 class _Files:

@@ -36,7 +36,8 @@ COMMANDS: Final = {
         "Show a member's terms and snapshots, as on its disk.",
     ),
     "recovery-plan": ("cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
-    "archive": ("cluster.cli.archive:app", "Look into recordings: describe, verify, dump."),
+    "state": ("cluster.cli.state:state", "Show a member's node state and mark files, as on its disk."),
+    "archive": ("cluster.cli.archive:app", "Look into recordings, and look after them."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
     "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
 }
@@ -46,7 +47,9 @@ PANELS: Final = {
     "Run": ("up", "node", "config", "secrets"),
     "Watch a cluster": ("status", "health", "members", "sessions", "timers"),
     "Act on a cluster": ("snapshot", "suspend", "resume", "shutdown", "abort"),
-    "Look into a member's directory, running or dead": ("log", "errors", "recording-log", "recovery-plan", "archive"),
+    "Look into a member's directory, running or dead": (
+        *("log", "errors", "recording-log", "recovery-plan", "state", "archive"),
+    ),
     "Try": ("demo", "sim"),
 }
 """How the list of commands is grouped."""
@@ -70,6 +73,7 @@ EXAMPLES: Final = {
     "errors": "quorate errors data/node-0 --traces",
     "recording-log": "quorate recording-log data/node-0 -o jsonl",
     "recovery-plan": "quorate recovery-plan data/node-0",
+    "state": "quorate state data/node-0 -o json",
     "archive": "quorate archive verify data/node-0/archive",
     "demo": "quorate demo --members 5 --json report.json",
     "sim": "quorate sim --seeds 0:1000; quorate sim --seeds 417 --trace",

@@ -1,15 +1,30 @@
-"""`quorate archive`: the archive's commands, with `dump --messages` knowing the messages of a cluster's log."""
+"""`quorate archive`: the archive's commands, with `dump --messages` knowing the messages of logs and snapshots."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from archive.message_view import StreamContent, Vocabulary
 from archive.tool import build_app
-from service_api.wire.message import MESSAGES
+from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from service_api.wire.message import MESSAGES, Message
 
 from .. import messages
 
-app: Final = build_app(MESSAGES)
 
-KNOWN_MESSAGES: Final = (*messages.LOG_MESSAGES.values(), *messages.CONSENSUS_MODULE_SNAPSHOT_MESSAGES.values())
-"""What a log and a snapshot hold: imported for their entry in the registry."""
+def _ends_snapshot(message: Message) -> bool:
+    """Whether the container's part of a service's snapshot ends with this message; the application's follows."""
+    return isinstance(message, messages.SnapshotMarker) and message.mark is messages.SnapshotMark.END
+
+
+VOCABULARY: Final = Vocabulary(
+    MESSAGES,
+    {
+        LOG_STREAM_ID: StreamContent(messages.LOG_MESSAGES),
+        CONSENSUS_MODULE_SNAPSHOT_STREAM_ID: StreamContent(messages.CONSENSUS_MODULE_SNAPSHOT_MESSAGES),
+        SERVICE_SNAPSHOT_STREAM_ID: StreamContent(messages.SERVICE_SNAPSHOT_MESSAGES, is_last=_ends_snapshot),
+    },
+)
+"""What a member's recordings hold."""
+
+app: Final = build_app(VOCABULARY)

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from rich.console import RenderableType
 
 from archive.output import ABSENT as ABSENT
+from archive.output import EXIT_REFUSED as EXIT_REFUSED
 from archive.output import EXIT_UNHEALTHY as EXIT_UNHEALTHY
 from archive.output import EXIT_USAGE as EXIT_USAGE
 from archive.output import OutputFormat as OutputFormat
@@ -30,8 +31,6 @@ EXIT_UNREACHABLE: Final = 3
 """No member could be reached."""
 EXIT_NO_LEADER: Final = 11
 """Members answer, and none leads."""
-EXIT_REFUSED: Final = 12
-"""The cluster was asked and will not, as things are."""
 EXIT_INTERRUPTED: Final = 130
 """Ended by Ctrl-C before it was through."""
 EXIT_TERMINATED: Final = 143

@@ -20,14 +20,14 @@ import typer
 from archive import ArchiveError, RecordingDescriptor
 from archive.catalog import read_catalog
 from archive.errors import ArchiveErrorCode
-from archive.file_system import OsFileSystem
+from archive.file_system import OsFileSystem, try_flock
 from archive.reader import FrameReader
 from service_api import ClusterError, ConfigurationError
 from service_api.types import RecordingId
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..operations import Operation
-from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError, try_flock
+from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
 from ..runtime.recovery import read_snapshots
 from .operation import TimeoutOption, carry_out

@@ -339,7 +339,9 @@ class ActionControl:
         missing = [int(member_id) for member_id in self.termination.unacknowledged]
         if missing:
             timeout_s = self._ctx.config.termination_timeout_ns / 1e9
-            pending.notes.append(f"no word from members {missing} within {timeout_s:g} s")
+            is_late = self.termination.is_late
+            why = f"no word from members {missing} within {timeout_s:g} s" if is_late else f"members {missing} are down"
+            pending.notes.append(why)
         failed = bool(pending.notes)
         notes = "; ".join(pending.notes)
         self._complete(ActionStep.FAILED if failed else ActionStep.DONE, notes or "every member stops")

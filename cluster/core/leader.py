@@ -93,8 +93,11 @@ class LeaderTerm:
             self._fire_timers()
             self._service_messages.append(self.publisher)
         self.reads.poll()
-        if ctx.now_ns >= self._next_session_check_ns:
+        late_ns = ctx.now_ns - self._next_session_check_ns
+        if late_ns >= 0:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
+            if late_ns > _SESSION_CHECK_INTERVAL_NS:
+                self._sessions.excuse(late_ns)
             if not self._actions.is_holding:
                 self._sessions.poll(self.publisher, self._last_activity_ns)
         if ctx.now_ns < self._next_heartbeat_ns:

@@ -56,6 +56,11 @@ def _ingress_frames(length: int) -> struct.Struct:
     return struct.Struct(f"<iI24x24s8x{length - _MESSAGE_START}s")
 
 
+def max_message_length(term_length_bytes: int) -> int:
+    """Compute the longest message that a log takes. Source: Aeron `FrameDescriptor.computeMaxMessageLength`."""
+    return min(16 << 20, term_length_bytes // 8)
+
+
 class LogPublisher:
     """Appends stamped frames to a `LogBuffer`. Only the leader holds one.
 
@@ -88,7 +93,7 @@ class LogPublisher:
     ) -> None:
         self.log_buffer = log_buffer
         self.log_session_id = log_session_id
-        self.max_message_length = min(16 << 20, term_length_bytes // 8)
+        self.max_message_length = max_message_length(term_length_bytes)
         self._max_frame_length = min(mtu_length_bytes, self.max_message_length + HEADER_LENGTH)
         self._initial_term_id = initial_term_id
         self._term_length_bytes = term_length_bytes

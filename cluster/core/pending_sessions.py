@@ -123,6 +123,11 @@ class PendingSessions:
             else:
                 self._ask(session, publisher)
 
+    def excuse(self, duration_ns: int) -> None:
+        """This member stood still for so long, and heard nobody."""
+        for session in self._sessions.values():
+            session.time_of_last_activity_ns += duration_ns
+
     def on_disconnected(self, connection_id: int) -> None:
         """A connection is gone, and with it what was pending on it."""
         session = self._sessions.get(connection_id)

@@ -27,13 +27,14 @@ from service_api.wire.session import (
     EventCode,
     NewLeaderEvent,
     SessionConnectRequest,
+    SessionLimits,
 )
 from service_api.wire.session_token import channel_digest
 
 from ..messages.log import SessionCloseEvent, SessionOpenEvent
 from . import effects as fx
 from .context import ConsensusContext
-from .log_publisher import LogPublisher
+from .log_publisher import LogPublisher, max_message_length
 from .pending_sessions import PendingSession, PendingSessions
 from .session_answers import answer, redirect
 from .session_claims import SessionClaims
@@ -91,6 +92,8 @@ class SessionManager:
             self._add(event, end_position)
         connection_id = self._awaiting_open.pop(session_id, None)
         if connection_id is not None:
+            limits = SessionLimits(max_message_length=max_message_length(self._ctx.config.term_length_bytes))
+            self._ctx.emit(fx.SendToClient(connection_id, limits))
             detail = self._ctx.config.ingress_endpoints
             answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
             self._open_ingress(connection_id, session_id)
@@ -280,6 +283,12 @@ class SessionManager:
         """Give every session its time again."""
         for session in self.sessions.values():
             session.time_of_last_activity_ns = self._ctx.now_ns
+
+    def excuse(self, duration_ns: int) -> None:
+        """This member stood still for so long, and heard nobody: that was no silence of its clients."""
+        for session in self.sessions.values():
+            session.time_of_last_activity_ns += duration_ns
+        self.pending.excuse(duration_ns)
 
     def session_on(self, connection_id: int) -> ClusterSession | None:
         """The open session whose client has shown to hold it on this connection."""

@@ -7,7 +7,8 @@ meanwhile, and begins no election for it. Each writes the position into its reco
 stops.
 
 The leader stops last: when every follower has acknowledged, or the deadline has passed. A member that is down learns
-nothing; it finds the others gone, and starts again with them.
+nothing; it finds the others gone, and starts again with them. So it is not waited for, once those who have acknowledged
+are a majority with the leader: what is left could elect nobody, even if it were alive behind a broken network.
 
 Source: aeron.md §3.11, §10 (TerminationPosition is sent once).
 """
@@ -19,6 +20,7 @@ from service_api.types import MemberId
 from ..messages.consensus import TerminationAck, TerminationPosition
 from . import effects as fx
 from .context import ConsensusContext
+from .members import is_active, quorum_threshold
 
 
 class TerminationControl:
@@ -98,8 +100,25 @@ class TerminationControl:
     @property
     def is_complete(self) -> bool:
         """Whether nobody has to be waited for any more."""
-        is_late = self._deadline_ns is not None and self._ctx.now_ns >= self._deadline_ns
-        return not self.unacknowledged or is_late
+        return not self.unacknowledged or self.is_late or self._is_rest_down()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._deadline_ns is not None and self._ctx.now_ns >= self._deadline_ns
+
+    def _is_rest_down(self) -> bool:
+        """Whether those who have not acknowledged are gone, and too few to elect a leader.
+
+        Gone is whose link is closed, and who has been silent for a heartbeat timeout: a follower that has just stopped
+        closes its links in any order, and its acknowledgement may be on its way.
+        """
+        ctx, members = self._ctx, self._ctx.members
+        return len(members) - len(self.unacknowledged) >= quorum_threshold(len(members)) and not any(
+            members[member_id].is_reachable
+            or is_active(members[member_id], ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
+            for member_id in self.unacknowledged
+        )
 
     def _send(self) -> None:
         ctx = self._ctx

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import select
 import socket
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -81,6 +84,26 @@ def as_member_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) and hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_LIMIT_MS)
     return as_stream_transport(transport)
+
+
+def is_gone(transport: asyncio.BaseTransport, *, if_unread: bool) -> bool:
+    """Whether the other side has closed a connection that is not read, so that nobody says so.
+
+    With `if_unread` also where some of what it sent before is unread. False where the system cannot tell: that takes
+    Linux.
+    """
+    sock = transport.get_extra_info("socket")
+    fd = -1 if sock is None else sock.fileno()
+    if fd < 0 or not hasattr(select, "POLLRDHUP"):
+        return False
+    poller = select.poll()
+    poller.register(fd, select.POLLRDHUP)
+    events = sum(event for _, event in poller.poll(0))
+    if not events or if_unread or events & (select.POLLERR | select.POLLHUP):
+        return bool(events)
+    unread = bytearray(4)
+    fcntl.ioctl(fd, termios.FIONREAD, unread)
+    return not any(unread)
 
 
 async def dial_forever(

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from archive.file_system import FileSystem, OsFileSystem
+from archive.file_system import FileSystem, OsFileSystem, try_flock
 from archive.worker import ThreadWorker, WorkerFactory
 from service_api import Clock
 
-from .mark_file import try_flock
 from .system_clock import SystemClock
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")

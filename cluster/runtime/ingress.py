@@ -48,7 +48,7 @@ from service_api.wire.stream import MessageAssembler
 
 from ..core import events as ev
 from ..core.log_publisher import PREFIX_LENGTH, LogPublisher
-from .dialling import Endpoint, as_stream_transport
+from .dialling import Endpoint, as_stream_transport, is_gone
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20
@@ -150,6 +150,15 @@ class Ingress:
         if self._is_paused:
             return self.owner.monotonic_ns()
         return max(connection.last_activity_ns, self._paused_until_ns)
+
+    def drop_gone(self) -> None:
+        """Drop connections that are not read and whose clients have left; to be called once in a while.
+
+        Or a leader that is suspended for long would run out of sockets: clients give up one that is silent and dial
+        again. What the session's own connection still holds of messages is kept for when it is read again.
+        """
+        for connection in [*self.connections.values()]:
+            connection.abort_if_gone()
 
     @property
     def egress_waiting_bytes(self) -> int:
@@ -288,6 +297,14 @@ class IngressConnection(asyncio.BufferedProtocol):
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+    def abort_if_gone(self) -> None:
+        """Drop the connection if it is not read, the client has left, and nothing that it sent can be lost by it."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or not (self._is_choked or self._is_ingress_paused):
+            return
+        if is_gone(transport, if_unread=self._prefix is None):
+            self.abort()
 
     def close(self) -> None:
         """Close once everything is written."""

@@ -18,14 +18,13 @@ Source: Aeron `ClusterMarkFile`. Every function here may block.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from archive.file_system import FileSystem, OsFileSystem, read_fully, write_fully
+from archive.file_system import FileSystem, OsFileSystem, read_fully, try_flock, write_fully
 from service_api.errors import ClusterError, RemoteProtocolError
 from service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
 from service_api.wire.message import MESSAGE_HEADER_LENGTH
@@ -55,15 +54,6 @@ class DirectoryInUseError(ClusterError):
         super().__init__(f"cluster directory in use: directory={directory} owner_pid={pid}")
         self.directory = directory
         self.pid = pid
-
-
-def try_flock(handle: int) -> bool:
-    """Take the exclusive lock of an open file; False if another holder has it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class ClusterMarkFile:

@@ -23,6 +23,7 @@ from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_fra
 from service_api.wire.message import Message, decode_message, registry_of
 from service_api.wire.stream import FrameParser
 
+from ..core.member_settings import difference
 from ..messages.consensus import (
     AppendPosition,
     CanvassPosition,
@@ -36,6 +37,7 @@ from ..messages.consensus import (
     Vote,
 )
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from ..messages.settings import MemberSettings
 from .activities import ActivityScope
 from .answering import Answerer, AnsweringDesk, Question
 from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
@@ -68,6 +70,9 @@ _SENDER_FIELD: Final[dict[type[Message], str]] = {
 _ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup, TerminationPosition)
 """What a member takes from another: what the core handles."""
 
+_GREETING: Final = registry_of(MemberSettings)
+"""What it takes first."""
+
 logger = structlog.get_logger()
 
 
@@ -76,7 +81,7 @@ class MemberLinks:
 
     def __init__(
         self,
-        member_id: MemberId,
+        settings: MemberSettings,
         peers: Mapping[MemberId, Endpoint],
         *,
         on_message: Callable[[Message], None],
@@ -84,7 +89,8 @@ class MemberLinks:
         make_status: Callable[[], bytes],
         answerers: Mapping[int, Answerer],
     ) -> None:
-        self._member_id = member_id
+        self._member_id = MemberId(settings.member_id)
+        self._settings = settings
         self._peers = peers
         self._on_message = on_message
         self._on_link_changed = on_link_changed
@@ -92,6 +98,8 @@ class MemberLinks:
         self._desk = AnsweringDesk(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
+        self._differences: dict[MemberId, str] = {}
+        """What was said last of members whose settings differ: once for each, not once for each link."""
         self._status_count = 0
         self._server: asyncio.Server | None = None
 
@@ -124,6 +132,22 @@ class MemberLinks:
         for transport in [*self._outbound.values(), *self._inbound]:
             transport.close()
 
+    def _may_hear(self, theirs: MemberSettings) -> bool:
+        """Whether a member with these settings is of this cluster; says so where that is news."""
+        member_id, found = MemberId(theirs.member_id), difference(self._settings, theirs)
+        if found is None:
+            if self._differences.pop(member_id, None) is not None:
+                logger.info("member.agrees", peer_member_id=member_id)
+            return True
+        if self._differences.get(member_id) != found:
+            self._differences[member_id] = found
+            logger.error(
+                "member.differs",
+                peer_member_id=member_id,
+                reason=f"{found}; it is not heard until the settings are the same: correct them, and start it again",
+            )
+        return False
+
     def _outbound_factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
         return lambda closed: _Outbound(self, member_id, closed)
 
@@ -138,7 +162,9 @@ class _Outbound(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = as_member_transport(transport)
-        stream.write(SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID).encode())
+        setup = SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID)
+        settings = encode_frame(self._links._settings.encode(), stream_id=CONSENSUS_STREAM_ID)
+        stream.write(setup.encode() + settings)
         self._links._outbound[self._peer_id] = stream
         self._links._on_link_changed(self._peer_id, True)
 
@@ -159,6 +185,8 @@ class _Inbound(asyncio.Protocol):
         self._links = links
         self._parser = FrameParser()
         self._peer_id: MemberId | None = None
+        self._is_heard: bool | None = None
+        """None until the member has said what its settings are."""
         self._is_status = False
         self._question: Question | None = None
         self._transport: asyncio.Transport | None = None
@@ -201,7 +229,12 @@ class _Inbound(asyncio.Protocol):
                         self._question = self._links._desk.open(setup.stream_id, self._transport)
                         continue
                     self._peer_id = self._identify(setup)
+                elif self._is_heard is False:
+                    return  # it is not of this cluster
                 elif frame.type == TYPE_DATA:
+                    if self._is_heard is None:
+                        self._on_settings(frame.payload)
+                        continue
                     message = decode_message(frame.payload, registry=_ACCEPTED)
                     self._check_sender(message)
                     self._links._on_message(message)
@@ -218,6 +251,14 @@ class _Inbound(asyncio.Protocol):
         assert self._deadline is not None
         self._deadline.cancel()
         return peer_id
+
+    def _on_settings(self, encoded: bytes) -> None:
+        """Take the first message of a member, and listen to it from now on, or not."""
+        settings = decode_message(encoded, registry=_GREETING)
+        assert isinstance(settings, MemberSettings)
+        if settings.member_id != self._peer_id:
+            raise RemoteProtocolError(f"MemberSettings.member_id={settings.member_id} expected={self._peer_id}")
+        self._is_heard = self._links._may_hear(settings)
 
     def _answer_status(self) -> None:
         links, transport = self._links, self._transport

@@ -164,6 +164,17 @@ class NodeStateFile:
         self._file_system.close_file(self._handle)
 
 
+def parse_node_state(data: bytes) -> tuple[CandidateTerm, int]:
+    """Read the content of a file; give the candidate term and where its record begins.
+
+    Raises:
+        RemoteProtocolError: the file is of another major version, or damaged; what is wrong is named.
+    """
+    candidate, position, length = _parse(data)
+    _check(data, length)
+    return candidate, position
+
+
 def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
     """Make a file without a candidate term."""
     candidate = CandidateTerm(candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION)

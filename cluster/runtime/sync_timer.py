@@ -73,6 +73,8 @@ class TimedFileSystem:
         self.list_directory: Final = disk.list_directory
         self.rename: Final = disk.rename
         self.remove: Final = disk.remove
+        self.free_bytes: Final = disk.free_bytes
+        self.try_lock: Final = disk.try_lock
 
     def __repr__(self) -> str:
         return f"<TimedFileSystem {self._disk!r}>"

@@ -24,7 +24,8 @@ from .cluster import DIRECTORY, Member, SimulatedCluster
 from .network import LinkQuality
 from .operator import Operator
 from .queries import QUERY_KIND
-from .referee import Referee, expect
+from .referee import Referee
+from .rules import expect
 from .trace import Trace
 
 _MS: Final = 1_000_000

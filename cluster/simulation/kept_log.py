@@ -83,8 +83,7 @@ def _is_whole(disk: MemoryFileSystem, descriptor: RecordingDescriptor | None) ->
         base = descriptor.segment_base_position(position)
         length = min(descriptor.stop_position, base + descriptor.segment_file_length) - position
         path = DIRECTORY / "archive" / descriptor.segment_file_name(base)
-        durable = disk.durable_read(path, length, position - base)
-        if len(durable) < length or durable != disk.visible_read(path, length, position - base):
+        if len(disk.durable_as_visible(path, length, position - base)) < length:
             return False
         position += length
     return True

@@ -62,15 +62,15 @@ class Relay(ClusteredService):
         """Offer something, or set, move or cancel a timer, as the state has it."""
         self._absorb("message", session.id, timestamp, bytes(payload))
         chance = self._digest[0]
-        if chance < 100:
+        if chance < 70:
             for _ in range(1 + chance % 3):
                 self._offer()
-        elif chance < 130:
+        elif chance < 100:
             correlation_id = self._digest[1] % _TIMER_COUNT
             deadline = timestamp + self._digest[2] - 20  # some are past
             self._timers[correlation_id] = deadline
             self.cluster.schedule_timer(correlation_id, deadline)
-        elif chance < 140:
+        elif chance < 110:
             correlation_id = self._digest[1] % _TIMER_COUNT
             was_set = self._timers.pop(correlation_id, None) is not None
             if self.cluster.cancel_timer(correlation_id) is not was_set:

@@ -23,10 +23,11 @@ from .faults import RELAY, RELAY_CHANCE, Nemesis
 from .history import History
 from .linearizability import Verdict, check_linearizability, check_log_order
 from .queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
-from .referee import Referee, RuleBroken, expect
+from .referee import Referee
 from .register_model import RegisterModel, explained
 from .registers import Registers, Request
 from .request_workload import RequestWorkload
+from .rules import RuleBroken, expect
 from .service_workload import ClientApplication, MakeWorkload
 from .trace import Trace
 from .workload import Workload, WorkloadSettings
@@ -356,7 +357,7 @@ class _Run:
             make_secret=partial(Random(f"{self._seed} secrets of client {number}").randbytes, 32),
         )
         settings = WorkloadSettings(
-            think_mean_s=unit_s * random.choice((0.02, 0.05, 0.2)),
+            think_mean_s=unit_s * random.choice((0.03, 0.08, 0.3)),
             idle_max_s=unit_s,
             timer_delay_max_ms=int(2_000 * unit_s),
             operation_limit=self._options.operation_limit,

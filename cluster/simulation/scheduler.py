@@ -24,6 +24,8 @@ class Scheduler:
         self.now_ns = START_NS
         self.event_count = 0
         self.environment = Environment()
+        self._running: Any = None
+        """The loop that asyncio takes for the running one."""
         self._ready: deque[Handle] = deque()
         self._later: list[tuple[int, int, Handle]] = []
         self._sequence = 0
@@ -57,41 +59,45 @@ class Scheduler:
     def run_until(self, end_ns: int, *, is_done: Callable[[], bool] | None = None) -> bool:
         """Let time pass until `end_ns`, or until `is_done` holds between two instants; say whether it does."""
         later = self._later
-        while True:
-            self._run_ready()
-            if is_done is not None and is_done():
-                return True
-            if not later or later[0][0] > end_ns:
-                self.now_ns = max(self.now_ns, end_ns)
-                return False
-            time_ns = max(later[0][0], self.now_ns)
-            self.now_ns = time_ns
-            while later and later[0][0] <= time_ns:
-                self._ready.append(heapq.heappop(later)[2])
+        try:
+            while True:
+                self._run_ready()
+                if is_done is not None and is_done():
+                    return True
+                if not later or later[0][0] > end_ns:
+                    self.now_ns = max(self.now_ns, end_ns)
+                    return False
+                time_ns = max(later[0][0], self.now_ns)
+                self.now_ns = time_ns
+                while later and later[0][0] <= time_ns:
+                    self._ready.append(heapq.heappop(later)[2])
+        finally:
+            self._running = None
+            asyncio._set_running_loop(None)
 
     def _run_ready(self) -> None:
-        ready = self._ready
-        current: Any = None  # the loop that asyncio takes for the running one
-        try:
-            while ready:
-                handle: Any = ready.popleft()  # what every loop looks at is private to asyncio
-                if handle._cancelled:
-                    continue
-                loop = handle._loop
-                if loop.is_held:
-                    loop.hold(handle)
-                    continue
-                if loop is not current:
-                    asyncio._set_running_loop(loop)
-                    current = loop
+        ready, environment = self._ready, self.environment
+        while ready:
+            handle: Any = ready.popleft()  # what every loop looks at is private to asyncio
+            if handle._cancelled:
+                continue
+            loop = handle._loop
+            if loop is environment:
                 self.event_count += 1
                 handle._run()
-                if loop.clock.ahead_ns:
-                    loop.settle_block()
-                if loop.observer is not None:
-                    loop.observer()
-        finally:
-            asyncio._set_running_loop(None)
+                continue
+            if loop.is_held:
+                loop.hold(handle)
+                continue
+            if loop is not self._running:
+                asyncio._set_running_loop(loop)
+                self._running = loop
+            self.event_count += 1
+            handle._run()
+            if loop.clock.ahead_ns:
+                loop.settle_block()
+            if loop.observer is not None:
+                loop.observer()
 
 
 class Environment:

@@ -14,6 +14,7 @@ from ..node import Node
 from .cluster import Member, SimulatedCluster
 
 _ARRIVAL: Final = struct.Struct("<QIi")
+_NUMBERS: Final = struct.Struct("<5q")
 
 
 class Trace:
@@ -44,20 +45,20 @@ class Trace:
             return
         module = node.module
         ctx, election = module.ctx, module.election
-        state = (
-            member.member_id,
-            None if election is None else election.state.name,
-            ctx.role.value,
+        numbers = (
             ctx.leadership_term_id,
             ctx.candidate_term_id,
             ctx.append_position,
             ctx.commit_position,
             node.delivered_position,
         )
+        state = (None if election is None else election.state, ctx.role, *numbers)
         if self._states.get(member.member_id) == state:
             return
         self._states[member.member_id] = state
-        self._hash.update(repr(state).encode())
+        name = "TERM" if election is None else election.state.name
+        self._hash.update(b"%d %s %d " % (member.member_id, name.encode(), ctx.role.value))
+        self._hash.update(_NUMBERS.pack(*numbers))
         if self._write_line is not None:
             self._write(_describe(member.member_id, node))
 

@@ -25,7 +25,7 @@ from .fields import (
     WireSessionId,
     WireTermId,
 )
-from .message import ClusterMessage, Registry, registry_of
+from .message import ClusterMessage, QuorateMessage, Registry, registry_of
 
 SESSION_MESSAGE_HEADER: Final = struct.Struct("<HHHHqqq")
 """The hot message in one struct: SBE header, then leadership_term_id, cluster_session_id, timestamp."""
@@ -176,6 +176,14 @@ class AdminResponse(ClusterMessage):
     payload: Data = b""
 
 
+class SessionLimits(QuorateMessage):
+    """What a client may send over its session; it comes just before the OK that opens it. A message of our own."""
+
+    TEMPLATE_ID: ClassVar[int] = 7
+    max_message_length: Int32
+    """Bytes of a message with its session header: an eighth of a log term, and 16 MiB at most."""
+
+
 INGRESS_MESSAGES: Final[Registry] = registry_of(
     SessionMessageHeader,
     SessionConnectRequest,
@@ -187,6 +195,6 @@ INGRESS_MESSAGES: Final[Registry] = registry_of(
 """What a member accepts from a client."""
 
 EGRESS_MESSAGES: Final[Registry] = registry_of(
-    SessionMessageHeader, SessionEvent, NewLeaderEvent, Challenge, AdminResponse
+    SessionMessageHeader, SessionEvent, NewLeaderEvent, Challenge, AdminResponse, SessionLimits
 )
 """What a client accepts from a member."""

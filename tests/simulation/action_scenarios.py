@@ -8,7 +8,7 @@ from cluster.core.control_toggle import ControlToggle
 from cluster.core.events import ActionRequested
 from cluster.core.module_state import ModuleState
 from cluster.simulation.cluster import Member
-from cluster.simulation.referee import expect
+from cluster.simulation.rules import expect
 
 if TYPE_CHECKING:
     from .scenarios import Scene

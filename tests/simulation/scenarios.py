@@ -24,9 +24,10 @@ from cluster.simulation.history import History
 from cluster.simulation.linearizability import check_log_order
 from cluster.simulation.network import LinkQuality
 from cluster.simulation.queries import QueryMix, check_stale_reads
-from cluster.simulation.referee import Referee, RuleBroken, expect
+from cluster.simulation.referee import Referee
 from cluster.simulation.register_model import RegisterModel, explained
 from cluster.simulation.registers import Registers, Request, RequestKind
+from cluster.simulation.rules import RuleBroken, expect
 from cluster.simulation.trace import Trace
 from cluster.simulation.workload import Workload, WorkloadSettings
 from service_api import ClusterError

@@ -6,7 +6,7 @@ import errno
 from dataclasses import replace
 from typing import Any
 
-from archive import catalog, conductor, file_system, layout, recording, repair
+from archive import catalog, conductor, file_system, layout, range_reader, recording, repair
 from archive.catalog import Catalog
 from archive.conductor import Archive
 from archive.descriptor import RecordingDescriptor
@@ -198,7 +198,7 @@ def _end_at_corruption(planting: Planting) -> None:
 
 def _read_without_looking(planting: Planting) -> None:
     """What is read back from the recording goes by its headers: the payload is taken as it is."""
-    real = conductor._right_frames_length
+    real = range_reader._right_frames_length
 
     def right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
         length = real(replace(rules, checksummed=False), data, position)
@@ -206,7 +206,7 @@ def _read_without_looking(planting: Planting) -> None:
             planting.ran()
         return length
 
-    planting.replace(conductor, "_right_frames_length", right_frames_length)
+    planting.replace(range_reader, "_right_frames_length", right_frames_length)
 
 
 # --- 8, 12: cuts and ends

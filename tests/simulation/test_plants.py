@@ -18,17 +18,17 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
-    "follow-older": 35,
-    "torn-frame-believed": 148,
-    "relay-not-sent-again": 66,
-    "any-log-wins": 17,
-    "copy-not-durable": 7,
-    "truncation-lowers-term": 7,
-    "follower-commit-goes-back": 5,
-    "write-error-ignored": 1,
-    "sync-error-ignored": 1,
-    "sync-tried-again": 1,
-    "catalog-not-synced": 1,
+    "relay-not-sent-again": 108,
+    "follow-older": 30,
+    "torn-frame-believed": 24,
+    "suspension-lost": 12,
+    "purge-too-early": 8,
+    "truncation-lowers-term": 6,
+    "query-before-delivery": 6,
+    "copy-not-durable": 5,
+    "any-log-wins": 4,
+    "catalog-not-synced": 4,
+    "follower-commit-goes-back": 3,
 }
 """The plants that need most seeds, and a seed shortly before the first that found each.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from archive.control import PROTOCOL_VERSION
 from archive.messages import AuthConnectRequest, ListRecordingRequest, ReplayRequest
 from cluster.messages.consensus import CanvassPosition, Vote
+from cluster.messages.settings import MemberSettings
 from service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
 from service_api.wire.frame import SetupFrame, encode_frame
 from service_api.wire.message import Message
@@ -69,8 +70,9 @@ def mutated(endpoint: str, member_id: int, seed: int, *, count: int) -> Iterator
     source = random.Random(f"{endpoint} {seed}")
     setup = SetupFrame(session_id=member_id, stream_id=STREAM_IDS[endpoint]).encode()
     frames = [encode_frame(message.encode(), stream_id=STREAM_IDS[endpoint]) for message in _MESSAGES[endpoint]]
+    greeting = [_greeting(member_id)] if endpoint == "consensus" else []
     for index in range(count):
-        parts = [setup, *(source.choices(frames, k=3) if frames else [source.randbytes(256)])]
+        parts = [setup, *greeting, *(source.choices(frames, k=3) if frames else [source.randbytes(256)])]
         for _ in range(source.randrange(1, 6)):
             which = source.randrange(len(parts))
             part = bytearray(parts[which])
@@ -80,6 +82,20 @@ def mutated(endpoint: str, member_id: int, seed: int, *, count: int) -> Iterator
         if source.random() < 0.2:
             data = data[: source.randrange(len(data))]
         yield Attack(f"mutated {endpoint} {seed}/{index}", data)
+
+
+def _greeting(member_id: int) -> bytes:
+    """The settings of a member of the cluster that the tests start, so that it is heard."""
+    settings = MemberSettings(
+        member_id=MemberId(member_id),
+        member_count=3,
+        service_count=1,
+        service_queue_limit_bytes=64 << 20,
+        term_length_bytes=64 << 10,
+        checksums=True,
+        app_version=1 << 8,
+    )
+    return encode_frame(settings.encode(), stream_id=STREAM_IDS["consensus"])
 
 
 async def throw(endpoint: str, attack: Attack, *, close_timeout_s: float) -> bool:

@@ -159,20 +159,19 @@ async def test_the_longest_message_is_taken_and_a_longer_one_refused_by_the_clie
     cluster.check_answers(requester)
 
 
-async def test_a_message_longer_than_the_log_allows_is_refused_by_the_member_and_troubles_no_one_else(
-    data_dir: Path,
-) -> None:
-    """A client with other limits than the cluster's: one clear line at the member, the others go on."""
+async def test_a_request_longer_than_the_log_allows_is_refused_at_once_and_troubles_no_one(data_dir: Path) -> None:
+    """A client with other limits than the cluster's is told of those, and says so; it would send again for ever."""
     async with SystemCluster(data_dir) as cluster:
         await cluster.wait_for_leader()
         async with cluster.requester() as other, cluster.requester() as requester:
-            requester.submit(bytes(9 << 10))
-            leader = cluster.members[requester.client.leader_member_id]
-            refused = await leader.wait_for_event("ingress.refused")
+            with pytest.raises(LocalProtocolError, match=r"length=8145 limit=8144"):
+                await requester.client.request(bytes(8145))
+            with pytest.raises(LocalProtocolError, match=r"length=8161 limit=8160"):
+                requester.client.try_offer(bytes(8161))
+            await requester.request(1, length=8160 - REQUEST.size)
             await other.request(200)
 
-            assert "8192" in refused["reason"]
-            assert not requester.answers
+            assert not requester.leaders
             assert not other.leaders
 
 

@@ -122,7 +122,8 @@ async def test_cluster_is_shut_down_and_starts_again_from_its_snapshot(data_dir:
 
 
 async def test_cluster_is_aborted_with_a_member_down_and_recovers_from_its_log(data_dir: Path) -> None:
-    settings = {"termination_timeout_ms": "2000"}
+    """Which is not waited for: the default timeout would be."""
+    settings = {"termination_timeout_ms": "60000"}
     async with SystemCluster(data_dir, settings=settings) as cluster, cluster.requester() as requester:
         leadership = await cluster.wait_for_leader()
         await requester.request(100)
@@ -132,7 +133,7 @@ async def test_cluster_is_aborted_with_a_member_down_and_recovers_from_its_log(d
         printed = await order(cluster, "abort", output="table")
 
         assert printed.exit_status == 1
-        assert f"no word from members [{down}] within 2 s" in printed.errors
+        assert f"members [{down}] are down" in printed.errors
         for member_id, member in cluster.members.items():
             if member_id != down:
                 assert await member.wait_exit() == 0

@@ -11,20 +11,18 @@ from typing import Any
 
 import pytest
 
-import cluster.messages  # registers the messages that the truth names
 from archive.catalog import CATALOG_FILE_NAME, CatalogContent, encode_entry, read_catalog
 from archive.file_system import OsFileSystem
-from archive.message_view import APPLICATION, OPAQUE, find_message, view_message
+from archive.message_view import MessageViewer
 from archive.reader import AsyncFrameReader, FrameReader, MessageReader
 from archive.verify import verify_recording
-from service_api.wire.message import MESSAGES
+from cluster.cli.archive import VOCABULARY
 from tests.unit.archive.streams import extract_sample, load_truth
 
 NODES = [
     ("single-node", 0), ("checksummed", 0), ("torn", 0), ("archive-only", 0),
     ("three-node-failover", 0), ("three-node-failover", 1), ("three-node-failover", 2),
 ]  # fmt: skip
-assert cluster.messages.LOG_MESSAGES
 
 
 @cache
@@ -118,10 +116,8 @@ def test_every_message_is_as_in_the_truth(sample: tuple[Path, dict[str, Any]]) -
         assert entry.descriptor is not None
         reader = MessageReader(FrameReader(directory, entry.descriptor))
         messages = list(reader)
-        known = bool(messages) and find_message(messages[0].payload, MESSAGES) is not None
-        unknown_name = APPLICATION if known else OPAQUE
-        views = [view_message(message, MESSAGES, unknown_name=unknown_name) for message in messages]
-        assert views == expected["messages"]
+        viewer = MessageViewer.of(VOCABULARY, entry.descriptor.stream_id, messages, is_whole=True)
+        assert [viewer.view(message) for message in messages] == expected["messages"]
         assert reader.incomplete_message_count == expected["scan_ended"]["incomplete_messages"]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cluster.cli.archive import app
@@ -17,6 +19,11 @@ from tests.unit.archive.streams import extract_sample, load_truth
 @pytest.fixture(scope="module")
 def checksummed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extract_sample("checksummed", tmp_path_factory.mktemp("samples")) / "node0" / "archive"
+
+
+@pytest.fixture(scope="module")
+def archive_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return extract_sample("archive-only", tmp_path_factory.mktemp("samples")) / "node0" / "archive"
 
 
 @pytest.fixture
@@ -133,8 +140,8 @@ def test_dump_takes_a_position_and_a_limit(checksummed: Path) -> None:
 def test_dump_says_where_it_had_to_end(damaged: Path) -> None:
     result = run("dump", damaged, "--recording-id", 0)
 
-    assert result.exit_code == 0
-    assert "bad frame: checksum wrong" in result.stderr
+    assert result.exit_code == 10
+    assert "recording_id=0 position=95488: bad frame: checksum wrong" in result.stderr
 
 
 def test_dump_from_inside_a_frame_says_so(checksummed: Path) -> None:
@@ -168,10 +175,80 @@ def test_option_that_cannot_be_used_ends_with_2(checksummed: Path, arguments: tu
     assert run(arguments[0], checksummed, *arguments[1:]).exit_code == 2
 
 
-def test_catalog_of_noise_ends_in_one_line_and_2(tmp_path: Path) -> None:
+def test_catalog_of_noise_ends_in_one_line_and_10(tmp_path: Path) -> None:
     (tmp_path / "archive.catalog").write_bytes(b"\xff" * 4096)
 
     result = run("describe", tmp_path)
 
-    assert result.exit_code == 2
+    assert result.exit_code == 10
     assert "catalog version unknown" in result.stderr
+
+
+def test_the_directory_may_be_the_member_s(checksummed: Path) -> None:
+    assert (
+        run("describe", checksummed.parent, "-o", "jsonl").stdout == run("describe", checksummed, "-o", "jsonl").stdout
+    )
+
+
+def test_describe_shows_valid_recordings_and_describe_all_every_one(archive_only: Path) -> None:
+    valid = [row["recording_id"] for row in json_lines(run("describe", archive_only, "-o", "jsonl"))]
+    every = {row["recording_id"]: row["state"] for row in json_lines(run("describe-all", archive_only, "-o", "jsonl"))}
+
+    assert valid == [0, 1, 2, 4, 5, 6, 7, 9]
+    assert {number: state for number, state in every.items() if state != "VALID"} == {3: "DELETED", 8: "INVALID"}
+    assert len(every) == 10
+
+
+def test_describe_shows_the_recording_that_is_named_whatever_its_state(archive_only: Path) -> None:
+    rows = json_lines(run("describe", archive_only, "--recording-id", 8, "-o", "jsonl"))
+
+    assert [(row["recording_id"], row["state"]) for row in rows] == [(8, "INVALID")]
+
+
+def test_count_entries_counts_by_state(archive_only: Path) -> None:
+    rows = json_lines(run("count-entries", archive_only, "-o", "jsonl"))
+
+    assert rows == [{"valid": 8, "invalid": 1, "deleted": 1, "unreadable": 0, "total": 10}]
+
+
+def test_verify_of_the_last_segment_only_does_not_see_damage_before_it(damaged: Path) -> None:
+    result = run("verify", damaged, "--last-segment", "-o", "jsonl")
+
+    rows = json_lines(result)
+    assert (rows[0]["start_position"], rows[0]["stop_position"], rows[0]["verdict"]) == (262144, 287008, "ok")
+    assert 0 < rows[0]["frame_count"] < 100
+
+
+def test_verify_goes_on_behind_every_wrong_frame(damaged: Path) -> None:
+    frames = load_truth("checksummed-node0")["recordings"][0]["frames"]
+    (damaged / "0-131072.rec").unlink()
+
+    result = run("verify", damaged, "--recording-id", 0, "--fault-tolerant", "-o", "jsonl")
+
+    row = json.loads(result.stdout)
+    assert result.exit_code == 10
+    wrong = next(f for f in frames if f["position"] <= 65536 + 30_000 < f["position"] + f["frame_length"])
+    lost = [wrong, *(frame for frame in frames if 131072 <= frame["position"] < 196608)]
+    assert row["frame_count"] == len(frames) - len(lost)
+    assert row["stop_position"] == 287008
+    assert len(row["problems"]) == 2
+    assert f"position={wrong['position']} " in row["problems"][0]
+    assert f"{(wrong['frame_length'] + 31) & -32} bytes lost" in row["problems"][0]
+    assert "no segment file: expected=0-131072.rec; 65536 bytes lost, frames go on at 196608" in row["problems"][1]
+
+
+def test_json_is_one_document_however_many_rows_there_are(checksummed: Path, tmp_path: Path) -> None:
+    rows = json_lines(run("dump", checksummed, "--recording-id", 0))
+
+    assert run("dump", checksummed, "--recording-id", 0, "-o", "json").stdout == json.dumps(rows, indent=2) + "\n"
+    empty = run("dump", checksummed, "--recording-id", 0, "--limit", 0, "-o", "json").stdout
+    assert empty == "[]\n"
+
+
+def test_the_help_of_every_command_ends_with_an_example() -> None:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+
+    for name, command in group.commands.items():
+        assert (command.epilog or "").startswith(f"Example: quorate archive {name} ")
+        assert command.help

@@ -20,7 +20,7 @@ from client import (
 from client.requests import PendingRequest
 from service_api.errors import ClusterTimeoutError, ConfigurationError, LocalProtocolError, SessionClosedError
 from service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE, RequestCode
-from service_api.wire.session import EventCode
+from service_api.wire.session import EventCode, SessionLimits
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue
 from tests.unit.client.fake_member import FakeCluster, egress_frames, fake_cluster, new_leader_event, session_event
 from tests.unit.client.test_other_loops import in_another_loop
@@ -71,6 +71,22 @@ class Requester:
         self.term += 1
         event = new_leader_event(term=self.term, leader=member_id, endpoints=ENDPOINTS_TEXT)
         self.dialogue.say(member_id, event)
+
+
+@pytest.mark.parametrize(("told", "limit"), [(8192, 8192), (16 << 20, 8 << 20)])
+async def test_what_is_longer_than_the_clusters_log_takes_is_refused_at_once(told: int, limit: int) -> None:
+    """It could never be appended: it would be sent again for ever."""
+    requester = Requester()
+    protocol = requester.dialogue.protocol
+
+    requester.dialogue.say(0, SessionLimits(max_message_length=told))
+
+    protocol.check_request(bytes(limit - 48))
+    assert protocol.offer(bytes(limit - 32))
+    with pytest.raises(LocalProtocolError, match=f"length={limit - 47} limit={limit - 48}"):
+        protocol.check_request(bytes(limit - 47))
+    with pytest.raises(LocalProtocolError, match=f"length={limit - 31} limit={limit - 32}"):
+        protocol.offer(bytes(limit - 31))
 
 
 async def test_requests_are_numbered_in_order_and_answered() -> None:

@@ -29,7 +29,8 @@ from cluster.runtime.answering import answering_once
 from cluster.runtime.dialling import Endpoint
 from cluster.runtime.member_links import MemberLinks
 from cluster.status import RoleName
-from service_api.types import INSPECTION_STREAM_ID, MemberId
+from service_api.types import INSPECTION_STREAM_ID
+from tests.unit.cluster.runtime.test_member_links import SETTINGS
 from tests.unit.cluster.status.test_status_query import free_endpoint
 
 Answer = Callable[[InspectionRequest], bytes]
@@ -112,7 +113,7 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
                 return answer(InspectionRequest.model_validate_json(request))
 
             links = MemberLinks(
-                MemberId(member_id),
+                SETTINGS.model_copy(update={"member_id": member_id}),
                 {},
                 on_message=lambda message: None,
                 on_link_changed=lambda member_id, is_up: None,

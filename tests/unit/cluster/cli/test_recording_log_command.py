@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -21,26 +20,6 @@ def run(name: str, *arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "160"}).invoke(build_app([name]), [name, *arguments], catch_exceptions=False)
 
 
-def expected_row(entry: dict[str, Any]) -> dict[str, Any]:
-    is_open = entry["typeName"] == "TERM" and entry["logPosition"] == -1
-    return {
-        "entry_index": entry["entryIndex"],
-        "type": entry["typeName"],
-        "valid": entry["isValid"],
-        "leadership_term_id": entry["leadershipTermId"],
-        "term_base_log_position": entry["termBaseLogPosition"],
-        "log_position": None if is_open else entry["logPosition"],
-        "service_id": entry["serviceId"],
-        "recording_id": entry["recordingId"],
-        "timestamp": entry["timestamp"],
-        "archive_endpoint": entry["archiveEndpoint"],
-    }
-
-
-def without_time(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "time"}
-
-
 @pytest.mark.parametrize(("name", "node"), NODES)
 def test_recording_log_gives_what_aeron_reads(tmp_path: Path, name: str, node: str) -> None:
     directory = extract_sample(name, tmp_path) / node
@@ -49,25 +28,8 @@ def test_recording_log_gives_what_aeron_reads(tmp_path: Path, name: str, node: s
     result = run("recording-log", str(directory), "-o", "jsonl")
 
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [without_time(row) for row in found] == [expected_row(entry) for entry in truth]
+    assert found == truth
     assert result.exit_code == 0
-
-
-def test_files_that_aeron_made_of_every_kind_of_entry_can_be_read(tmp_path: Path) -> None:
-    samples = extract_sample("state-files", tmp_path)
-    truth = load_truth("state-files")
-    seen = 0
-    for path in sorted(samples.rglob("recording.log")):
-        entries = truth[path.parent.name].get("entries")
-        if entries is None:
-            continue
-        found = json.loads(run("recording-log", str(path), "-o", "json").stdout)
-        by_index = sorted(found, key=lambda row: row["entry_index"])
-        assert [without_time(row) for row in by_index] == sorted(
-            map(expected_row, entries), key=lambda row: row["entry_index"]
-        )
-        seen += 1
-    assert seen >= 7
 
 
 def test_the_table_has_a_line_for_each_entry(tmp_path: Path) -> None:

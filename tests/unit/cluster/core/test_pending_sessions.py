@@ -16,7 +16,7 @@ from cluster.runtime.authenticator import GuardedAuthenticator
 from service_api import InvariantViolation
 from service_api.authenticator import CREDENTIALS_LIMIT_BYTES, PRINCIPAL_LIMIT_BYTES, SessionProxy
 from service_api.types import ClusterSessionId, CorrelationId
-from service_api.wire.session import Challenge, EventCode, SessionConnectRequest, SessionEvent
+from service_api.wire.session import Challenge, EventCode, SessionConnectRequest, SessionEvent, SessionLimits
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
 from tests.unit.cluster.core.test_sessions import answers, appended, codes, deliver, lose_leadership
@@ -89,7 +89,7 @@ def respond(session_id: int = -2, *, connection_id: int = 7, credentials: bytes 
 
 
 def answer_of(effects: list[fx.Effect]) -> SessionEvent:
-    ((_, answer),) = answers(effects)
+    ((_, answer),) = [said for said in answers(effects) if not isinstance(said[1], SessionLimits)]
     assert isinstance(answer, SessionEvent)
     return answer
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
-from cluster.core.session_state import SessionState
+from cluster.core.session_state import SessionState, enter
 from cluster.core.sessions import ClusterSession, SessionManager
 from cluster.messages.log import LOG_MESSAGES, SessionCloseEvent, SessionOpenEvent
 from service_api import CloseReason
 from service_api.types import ClusterSessionId, CorrelationId, TermId
 from service_api.wire.frame import HEADER_LENGTH
 from service_api.wire.message import Message, decode_message, peek_header
-from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent, SessionLimits
 from service_api.wire.session_token import token_channel
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
@@ -103,7 +103,8 @@ def test_leader_appends_the_open_first_and_answers_when_it_is_delivered() -> Non
     assert isinstance(event, SessionOpenEvent)
     assert (event.cluster_session_id, event.correlation_id, event.leadership_term_id) == (1, 70, 0)
     assert (answers(at_once), of(at_once, fx.BindIngress)) == ([], [])
-    ((connection_id, answer),) = answers(later)
+    limits, (connection_id, answer) = answers(later)
+    assert limits == (7, SessionLimits(max_message_length=solo.ctx.config.term_length_bytes // 8))
     assert isinstance(answer, SessionEvent)
     assert (connection_id, answer.code, answer.cluster_session_id, answer.correlation_id) == (7, EventCode.OK, 1, 70)
     assert (answer.leader_member_id, answer.leadership_term_id, answer.detail) == (0, 0, ENDPOINTS)
@@ -290,6 +291,51 @@ def test_new_leader_gives_every_session_its_time_again() -> None:
 
     solo.lead()
     solo.wait(900 * MS)
+
+    assert appended(solo) == []
+    solo.wait(300 * MS)
+    assert [type(event) for event in appended(solo)] == [SessionCloseEvent]
+
+
+def test_sessions_of_a_snapshot_have_their_time_again_when_its_member_leads() -> None:
+    """Source: aeron.md §3.5, after a snapshot: nobody could speak while the member loaded it and elected."""
+    solo = Solo(terms=[(0, 0, 1024)], is_started=False, leader_heartbeat_timeout_ns=60_000 * MS)
+    solo.ctx.commit_position = 1024
+    solo.module.sessions.restore([restored(3), restored(4)], next_session_id=5)
+    solo.now_ns += 5_000 * MS
+    solo.start()
+
+    solo.lead()
+    solo.wait(900 * MS)
+
+    assert appended(solo) == []
+    solo.wait(300 * MS)
+    assert [type(event) for event in appended(solo)] == [SessionCloseEvent] * 2
+
+
+def restored(session_id: int) -> ClusterSession:
+    session = ClusterSession(
+        cluster_session_id=session_id_of(session_id),
+        correlation_id=CorrelationId(session_id * 10),
+        opened_log_position=512,
+        response_stream_id=102,
+        response_channel=token_channel(SECRET),
+        encoded_principal=b"",
+        time_of_last_activity_ns=0,
+    )
+    enter(session, SessionState.OPEN)
+    return session
+
+
+def test_time_in_which_nobody_could_be_heard_is_no_silence() -> None:
+    """A member that stood still, for a snapshot or because it was stopped, looks at its clock before its sockets."""
+    solo = Solo(leader_heartbeat_timeout_ns=60_000 * MS).lead()
+    opened(solo)
+    solo.wait(500 * MS)
+
+    solo.now_ns += 5_000 * MS
+    solo.module.poll(now_ns=solo.now_ns, timestamp=solo.timestamp)
+    solo.wait(400 * MS)
 
     assert appended(solo) == []
     solo.wait(300 * MS)

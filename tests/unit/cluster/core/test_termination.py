@@ -146,6 +146,39 @@ def test_leader_waits_no_longer_than_its_deadline_and_names_who_did_not_acknowle
     assert steps(late)[-1] == (A.FAILED, position, True)
 
 
+def test_leader_does_not_wait_for_a_member_that_is_down() -> None:
+    """It learns nothing however long the leader stays. But one that stops closes its links while its word may be on
+    its way, so a link that is closed is not enough."""
+    solo = lead()
+    solo.feed(ev.LinkChanged(MemberId(2), is_up=False))
+    ask(solo, T.ABORT)
+    position = solo.ctx.log_buffer.append_position
+    solo.feed(ev.DeliveredTo(position), ack(1, position))
+    timeout_ns = solo.ctx.config.leader_heartbeat_timeout_ns
+
+    early = wait_alive(solo, timeout_ns - 200 * MS)
+    late = wait_alive(solo, 400 * MS)
+
+    assert of(early, fx.Terminate) == []
+    assert len(of(late, fx.Terminate)) == 1
+    assert details(late)[-1] == "members [2] are down"
+    assert steps(late)[-1] == (A.FAILED, position, True)
+
+
+@pytest.mark.parametrize("is_up", [True, False], ids=["silent, with a link", "the other one, too"])
+def test_leader_waits_until_its_deadline_where_somebody_may_be_left_to_elect(is_up: bool) -> None:
+    """A member may be alive behind a broken network; two of three would go on with the log, and lead."""
+    solo = lead()
+    for member_id in () if is_up else (1, 2):
+        solo.feed(ev.LinkChanged(MemberId(member_id), is_up=False))
+    ask(solo, T.ABORT)
+    position = solo.ctx.log_buffer.append_position
+    solo.feed(ev.DeliveredTo(position), *([ack(1, position)] if is_up else []))
+
+    assert of(solo.wait(9 * SECOND), fx.Terminate) == []
+    assert len(of(solo.wait(2 * SECOND), fx.Terminate)) == 1
+
+
 def test_leader_begins_no_election_because_followers_stop_one_after_another() -> None:
     solo = lead()
     ask(solo, T.ABORT)

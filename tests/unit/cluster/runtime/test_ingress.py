@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import uvloop
 from cluster.core import events as ev
 from cluster.runtime.dialling import Endpoint
 from cluster.runtime.ingress import Ingress, IngressConnection
+from service_api import LocalProtocolError
 from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, MemberId, TermId
 from service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
 from service_api.wire.message import Message
@@ -223,6 +225,42 @@ async def test_full_window_pauses_every_connection_and_those_that_come_later(
     assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [True] * 3
 
 
+def test_full_window_leaves_nothing_half_done(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """What came with the message that filled it is taken whole, what is cut waits; every message is there once.
+
+    Source: aeron.md §3.5, an append that is refused: the fragment is polled again.
+    """
+    client = Client(ingress)
+    owner.window_bytes = 96
+    messages = [b"message %d" % number for number in range(40)]
+    data = b"".join(map(session_message, messages))
+    start = 0
+
+    while start < len(data):
+        assert client.transport.is_reading()
+        client.send(data[start : start + 150])
+        start += 150
+        if not client.transport.is_reading():
+            owner.window_bytes = owner.log_buffer.append_position + 96  # it is delivered up to here
+            ingress.resume()
+
+    assert payloads(owner) == messages
+    assert not client.transport.is_closed
+
+
+def test_message_that_the_log_cannot_hold_leaves_the_log_as_it_was(owner: FakeIngressOwner) -> None:
+    """Not even the padding that would have to come before it."""
+    assert owner.publisher is not None
+    owner.publisher.append_message(b"x" * 8000)
+    owner.log_buffer.take_pending()
+    position = owner.log_buffer.append_position
+
+    with pytest.raises(LocalProtocolError, match=f"limit={owner.publisher.max_message_length}"):
+        owner.publisher.append_message(b"x" * (owner.publisher.max_message_length + 1))
+
+    assert (owner.log_buffer.append_position, owner.log_buffer.take_pending()) == (position, [])
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_connection_that_comes_while_the_window_is_full_is_not_read(
     owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
@@ -253,6 +291,58 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
     run(connect())
 
     assert posted_while_paused == []
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_are_not(
+    owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
+
+    async def until(is_true: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+                await asyncio.sleep(0.001)
+
+    def is_set_up(connection_id: int) -> bool:
+        return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up
+
+    async def connect() -> None:
+        await ingress.start(Endpoint("127.0.0.1", 0))
+        assert ingress._server is not None
+        writers = []
+        for number in range(1, 5):
+            _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+            writer.write(setup())
+            writers.append(writer)
+            await until(partial(is_set_up, number))
+            if number <= 3:
+                ingress.connections[number].bind(ClusterSessionId(SESSION), TERM)
+        ingress.drop_gone()
+        ingress.pause()
+        alive, unread, idle, unbound = writers
+        unread.write(session_message(b"said before it left"))
+        unbound.write(control(keep_alive()))
+        for writer in (unread, idle, unbound):
+            writer.close()
+            await writer.wait_closed()
+
+        def is_dropped() -> bool:
+            ingress.drop_gone()
+            return {3, 4}.isdisjoint(ingress.connections)
+
+        await until(is_dropped)
+        assert [*ingress.connections] == [1, 2]
+        ingress.resume()
+        await until(lambda: [*ingress.connections] == [1])
+        alive.close()
+        await until(lambda: not ingress.connections)
+        ingress.close()
+
+    run(connect())
+
+    assert payloads(owner) == [b"said before it left"]
+    assert [event for event in owner.posted if isinstance(event, ev.ClientKeepAlive)] == []
 
 
 def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:

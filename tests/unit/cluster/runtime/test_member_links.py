@@ -18,6 +18,7 @@ from cluster.messages.consensus import (
     Vote,
 )
 from cluster.messages.log import TimerEvent
+from cluster.messages.settings import MemberSettings
 from cluster.runtime.activities import ActivityScope
 from cluster.runtime.answering import CONCURRENT_LIMIT, REQUEST_LIMIT_BYTES, answering_once
 from cluster.runtime.dialling import Endpoint
@@ -42,8 +43,25 @@ QUESTION_STREAM_ID, OTHER_STREAM_ID = 1000, 1001
 NOWHERE = Endpoint("127.0.0.1", 1)
 
 
-def setup(member_id: int, *, stream_id: int = CONSENSUS_STREAM_ID) -> bytes:
-    return SetupFrame(session_id=member_id, stream_id=stream_id).encode()
+SETTINGS = MemberSettings(
+    member_id=ME,
+    member_count=3,
+    service_count=1,
+    service_queue_limit_bytes=64 << 20,
+    term_length_bytes=64 << 20,
+    checksums=True,
+    app_version=1 << 8,
+)
+
+
+def setup(member_id: int, *, stream_id: int = CONSENSUS_STREAM_ID, **settings: object) -> bytes:
+    """What a connection begins with; a member's with its settings."""
+    frame = SetupFrame(session_id=member_id, stream_id=stream_id).encode()
+    return frame + greeting(member_id, **settings) if stream_id == CONSENSUS_STREAM_ID else frame
+
+
+def greeting(member_id: int, **settings: object) -> bytes:
+    return framed(SETTINGS.model_copy(update={"member_id": member_id, **settings}))
 
 
 def framed(message: Message) -> bytes:
@@ -69,7 +87,7 @@ class Links:
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.requests: list[bytes] = []
         self.links = MemberLinks(
-            ME,
+            SETTINGS,
             peers or {ONE: NOWHERE, TWO: NOWHERE},
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
@@ -210,9 +228,25 @@ async def test_message_that_another_member_should_have_sent_is_refused(message: 
         b"\xff" * 64,
         setup(ONE) + encode_frame(b"", stream_id=CONSENSUS_STREAM_ID),
         setup(ONE) + encode_frame(canvass(ONE).encode()[:20], stream_id=CONSENSUS_STREAM_ID),
+        setup(ONE) + greeting(ONE),
+        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID).encode() + framed(canvass(ONE)),
+        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID).encode() + greeting(TWO),
         setup(ONE) + framed(TimerEvent(leadership_term_id=TermId(0), correlation_id=CorrelationId(0), timestamp=0)),
     ],
-    ids=["stranger", "myself", "stream", "no setup", "zeros", "ones", "empty", "cut", "a kind the core does not take"],
+    ids=[
+        "stranger",
+        "myself",
+        "stream",
+        "no setup",
+        "zeros",
+        "ones",
+        "empty",
+        "cut",
+        "settings again",
+        "no settings",
+        "settings of another",
+        "a kind the core does not take",
+    ],
 )
 async def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
     mine = Links()
@@ -230,6 +264,59 @@ async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() ->
     mine.accepted(setup(TWO) + framed(message))
 
     assert mine.messages == [message]
+
+
+# --- whose settings differ
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("member_count", 5, "member_count=3 here, 5 at member 1"),
+        ("service_count", 2, "service_count=1 here, 2 at member 1"),
+        ("service_queue_limit_bytes", 1 << 20, "service_queue_limit_bytes=67108864 here, 1048576 at member 1"),
+        ("term_length_bytes", 1 << 16, "term_length_bytes=67108864 here, 65536 at member 1"),
+        ("checksums", False, "checksums=True here, False at member 1"),
+        ("app_version", 2 << 16, "app_version: major=0 here, 2 at member 1"),
+    ],
+)
+async def test_member_whose_settings_differ_is_not_heard_and_both_values_are_named_once(
+    setting: str, value: int, said: str
+) -> None:
+    """Or the services of one cluster would go different ways, and nobody would notice."""
+    mine = Links()
+
+    with capture_logs() as logs:
+        for _ in range(2):
+            inbound, transport = mine.accepted(setup(ONE, **{setting: value}) + framed(canvass(ONE)))
+            inbound.data_received(framed(canvass(ONE)))
+    mine.accepted(setup(TWO) + framed(canvass(TWO)))
+
+    assert mine.messages == [canvass(TWO)]
+    assert not transport.is_closed  # it would dial again at once
+    (error,) = [entry for entry in logs if entry["log_level"] == "error"]
+    assert (error["event"], error["peer_member_id"]) == ("member.differs", ONE)
+    assert error["reason"].startswith(said)
+
+
+async def test_member_is_heard_once_its_settings_are_the_same() -> None:
+    mine = Links()
+    mine.accepted(setup(ONE, service_count=2) + framed(canvass(ONE)))
+
+    with capture_logs() as logs:
+        mine.accepted(setup(ONE) + framed(canvass(ONE)))
+
+    assert mine.messages == [canvass(ONE)]
+    assert [entry["event"] for entry in logs] == ["member.agrees"]
+
+
+async def test_minor_versions_of_the_service_may_differ() -> None:
+    """So that a cluster can be given a new one member by member."""
+    mine = Links()
+
+    mine.accepted(setup(ONE, app_version=(1 << 8) + 7) + framed(canvass(ONE)))
+
+    assert mine.messages == [canvass(ONE)]
 
 
 # --- who asks how this member is

@@ -13,7 +13,7 @@ from cluster.core import effects as fx
 from cluster.runtime.retention import HOLD_LIMIT_NS, STALE_NS, HoldTracker, Retention
 from service_api.types import MemberId
 from tests.system.waiting import wait_until
-from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
+from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, small_config
 
 END = 4 * TERM_LENGTH
 SECOND = 1_000_000_000
@@ -51,7 +51,7 @@ class Rig:
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    archive = await launch(MemoryFileSystem())
+    archive = await launch(MemoryFileSystem(), config=small_config(spares_readers=False))
     for number in range(3):
         recording = await archive.start_recording(
             stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False

@@ -9,7 +9,8 @@ import pytest
 
 from client import ClusterClient
 from cluster.simulation.cluster import SimulatedCluster
-from service_api import ConfigurationError
+from service_api import Cluster, ConfigurationError, SnapshotImage
+from service_api.types import MemberId
 
 from .small_cluster import QUICK, Counter, running_cluster, small_cluster
 from .world import MS, SECOND
@@ -174,3 +175,26 @@ def test_one_seed_is_one_run_and_another_seed_another() -> None:
 
     assert run(1) == first
     assert run(2)[2] != first[2]
+
+
+class SlowStarter(Counter):
+    """Takes a second to load its state."""
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        """Wait."""
+        await asyncio.sleep(1.0)
+
+
+def test_a_member_may_be_told_to_stop_while_its_service_loads_its_state() -> None:
+    with small_cluster(make_service=SlowStarter) as small:
+        member = small.cluster.members[MemberId(0)]
+        small.cluster.start(0)
+        small.wait(lambda: member.node is not None)
+        small.cluster.run_for(100 * MS)
+        assert member.node is not None
+        member.node.stop()
+
+        small.wait(lambda: not member.is_running)
+
+        assert member.refusal is None
+        assert not any("CANVASS" in line for line in small.lines)

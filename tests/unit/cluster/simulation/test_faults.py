@@ -11,7 +11,7 @@ import pytest
 
 from cluster.simulation.cluster import Member
 from cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
-from cluster.simulation.referee import RuleBroken
+from cluster.simulation.rules import RuleBroken
 
 from .small_cluster import QUICK, SmallCluster, small_cluster
 from .world import MS, SECOND

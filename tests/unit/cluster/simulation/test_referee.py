@@ -13,8 +13,9 @@ from cluster.messages.consensus import AppendPosition, RequestVote, Vote
 from cluster.service.replies import SessionReplies
 from cluster.simulation.cluster import DIRECTORY, Member
 from cluster.simulation.kept_log import KeptLog
-from cluster.simulation.referee import Referee, RuleBroken, expect
+from cluster.simulation.referee import Referee
 from cluster.simulation.relay import Relay
+from cluster.simulation.rules import RuleBroken, expect
 from service_api import ClientSession
 from service_api.types import ClusterSessionId, TermId
 
@@ -174,10 +175,10 @@ def test_what_is_written_and_not_synced_counts_for_nothing(small: SmallCluster) 
         assert member.node is not None
         disk = member.machine.disk
         path = DIRECTORY / "archive" / f"{member.node.module.ctx.log_recording_id}-0.rec"
-        written = disk.visible_read(path, 64, begin)
+        written = disk.content(path)[begin : begin + 64]
         damage(member, begin, length=64)
         disk.pwrite(disk.open_file(path), written, begin)
-        assert disk.visible_read(path, 64, begin) == written
+        assert disk.content(path)[begin : begin + 64] == written
 
     with pytest.raises(RuleBroken, match="what is committed is durable on a majority"):
         claim(small, small.leader, begin + 64)
@@ -355,6 +356,25 @@ def test_two_votes_in_one_term_are_told(small: SmallCluster) -> None:
     say(small, follower, vote(follower, other, 0))
     with pytest.raises(RuleBroken, match="one vote per term"):
         look(small, follower)
+
+
+@pytest.mark.parametrize("stood", [True, False])
+def test_a_vote_that_was_lost_with_a_disk_counts_unless_it_was_for_a_candidacy_that_ended_with_it(
+    small: SmallCluster, stood: bool
+) -> None:
+    follower, leader, other = small.followers[0], small.leader, small.followers[1]
+    small.referee._votes.clear()
+    say(small, follower, vote(follower, follower if stood else leader, 0))
+    look(small, follower)
+    voted, _ = small.referee._votes[follower.member_id, 0]
+    small.referee._votes[follower.member_id, 0] = voted, object()
+
+    say(small, follower, vote(follower, other, 0))
+    if stood:
+        look(small, follower)
+    else:
+        with pytest.raises(RuleBroken, match="one vote per term"):
+            look(small, follower)
 
 
 def test_a_vote_that_is_refused_is_no_vote(small: SmallCluster) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from client import ClientConfig, ClusterClient, RequestIndeterminateError
 from service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
+from service_api.errors import LocalProtocolError
+from service_api.wire.request import REQUEST_HEADER_LENGTH
 from tests.unit.client.test_total_restart import SETTINGS, start_all, stop_all
 from tests.unit.cluster.simulation.small_cluster import Counter, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.test_snapshots import restart, take
@@ -103,6 +105,24 @@ class Requesting:
             observed: Any = member.node.service_agent.service
             services.append(observed.service)
         return services
+
+
+def test_request_that_no_log_takes_is_refused_at_once_and_the_others_go_on() -> None:
+    """The client's own limit is 8 MiB; what the cluster takes is less, and it says so."""
+    with small_cluster(1, SETTINGS, Tally) as small:
+        requesting = Requesting(small)
+        requesting.begin()
+        assert requesting.client is not None
+        assert small.leader.node is not None
+        limit = small.leader.node.module.ctx.config.term_length_bytes // 8 - REQUEST_HEADER_LENGTH
+
+        requesting.ask(5)
+        with pytest.raises(LocalProtocolError, match=f"length={limit + 1} limit={limit}"):
+            requesting.client._protocol.check_request(bytes(limit + 1))
+        requesting.ask(5)
+        requesting.finish()
+
+        requesting.expect_each_ran_once()
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

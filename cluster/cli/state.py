@@ -1,0 +1,94 @@
+"""`quorate state DIR`: what a member's small files say: the candidate term it stored, who ran there and when.
+
+These are `node-state.dat` and the mark files, ours or Aeron's, each shown as the message that it holds with the names
+of the schema. Nothing is changed or locked. Exit status: 0 read; 2 wrong usage, or none of the files is there; 10 one
+is damaged: it is named with the reason, the others are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from archive.file_system import OsFileSystem, read_fully
+from archive.message_view import view_decoded
+from archive.messages import ArchiveMarkFileHeader
+from cluster.messages import MarkFileHeader
+from cluster.runtime.mark_file import MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
+from cluster.runtime.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
+from service_api.errors import ConfigurationError, RemoteProtocolError
+from service_api.wire.message import Message, decode_message, registry_of
+
+from .member_directory import MemberDirectoryArgument
+from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+
+ARCHIVE_MARK_FILE_NAME: Final = "archive-mark.dat"
+_SERVICE_MARK_FILES: Final = "cluster-mark-service-*.dat"
+_MARKS: Final = registry_of(MarkFileHeader, ArchiveMarkFileHeader)
+
+
+def state(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the node state and the mark files of a member; the member may run or not.
+
+    In JSON a file is one object: its name and length, and the message in it with the names of the schema.
+    """
+    paths = list(find_state_files(directory))
+    if not paths:
+        expected = f"cluster/{NODE_STATE_FILE_NAME} in it"
+        raise ConfigurationError(f"no member has run here: directory={directory} expected {expected}")
+    rows = [read_state_file(path) for path in paths]
+    print_rows(map(_table_row, rows) if output is OutputFormat.TABLE else rows, output, title=str(directory))
+    problems = [
+        f"damaged file: {path}: {row['problem']}" for path, row in zip(paths, rows, strict=True) if "problem" in row
+    ]
+    if problems:
+        fail(EXIT_UNHEALTHY, "; ".join(problems))
+
+
+def find_state_files(directory: Path) -> Iterator[Path]:
+    """Find the files in a member's directory, in its `cluster` or `archive` directory, or one given itself."""
+    if directory.is_file():
+        yield directory
+        return
+    for place in (directory / "cluster", directory / "archive", directory):
+        services = sorted(place.glob(_SERVICE_MARK_FILES))
+        names = (NODE_STATE_FILE_NAME, MARK_FILE_NAME, *(path.name for path in services), ARCHIVE_MARK_FILE_NAME)
+        yield from (place / name for name in names if (place / name).is_file())
+
+
+def read_state_file(path: Path) -> dict[str, Any]:
+    """Make the object that stands for a file; `problem` says what is wrong with one that cannot be read."""
+    disk = OsFileSystem()
+    handle = disk.open_file(path, writable=False)
+    try:
+        row: dict[str, Any] = {"file": path.name, "file_length": disk.file_length(handle)}
+        is_node_state = path.name == NODE_STATE_FILE_NAME
+        data = read_fully(disk, handle, NODE_STATE_FILE_LENGTH if is_node_state else MARK_FILE_HEADER_LENGTH, 0)
+    finally:
+        disk.close_file(handle)
+    try:
+        if is_node_state:
+            candidate, position = parse_node_state(data)
+            return row | view_decoded(candidate, data[position:])
+        return row | _view_mark(decode_message(data, registry=_MARKS), data, row["file_length"])
+    except RemoteProtocolError as error:
+        return row | {"problem": str(error)}
+
+
+def _view_mark(header: Message, data: bytes, file_length: int) -> dict[str, Any]:
+    """Show the header of a mark file, whose length it names, too.
+
+    Raises:
+        RemoteProtocolError: the file has another length.
+    """
+    view = view_decoded(header, data)
+    expected = view["fields"]["headerLength"] + view["fields"]["errorBufferLength"]
+    if expected and expected != file_length:
+        raise RemoteProtocolError(f"file_length={file_length} expected={expected}, as its header says")
+    return view
+
+
+def _table_row(row: dict[str, Any]) -> dict[str, Any]:
+    facts = " ".join(f"{name}={value}" for name, value in row.get("fields", {}).items() if value != "")
+    return {"file": row["file"], "bytes": row["file_length"], "says": row.get("problem", facts)}

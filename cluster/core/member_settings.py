@@ -1,0 +1,41 @@
+"""Settings that every member of a cluster must have alike, or their services would go different ways from one log.
+
+A message that one service offers would be refused on one member and taken on another; a member with one service more
+gives each entry to something that the others do not have; a leader's terms would not end where a follower's do. Nobody
+would notice before a snapshot differs, or a client is told two things. So members say these settings when they meet,
+and one that differs is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why.
+"""
+
+from __future__ import annotations
+
+from ..messages.settings import MemberSettings
+from .context import ConsensusContext
+
+_COMPARED = ("member_count", "service_count", "service_queue_limit_bytes", "term_length_bytes", "checksums")
+
+
+def settings_of(ctx: ConsensusContext) -> MemberSettings:
+    """Give what this member tells the others."""
+    config = ctx.config
+    return MemberSettings(
+        member_id=config.member_id,
+        member_count=len(ctx.members),
+        service_count=config.service_count,
+        service_queue_limit_bytes=config.service_queue_limit_bytes,
+        term_length_bytes=config.term_length_bytes,
+        checksums=config.checksums,
+        app_version=config.app_version,
+    )
+
+
+def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
+    """Name every setting that differs, with both values; None if these members can be of one cluster."""
+    found = [
+        f"{name}={getattr(mine, name)} here, {getattr(theirs, name)} at member {theirs.member_id}"
+        for name in _COMPARED
+        if getattr(mine, name) != getattr(theirs, name)
+    ]
+    if mine.app_version >> 16 != theirs.app_version >> 16:
+        major, other = mine.app_version >> 16, theirs.app_version >> 16
+        found.append(f"app_version: major={major} here, {other} at member {theirs.member_id}")
+    return "; ".join(found) or None

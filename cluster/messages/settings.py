@@ -1,0 +1,25 @@
+"""What members tell each other of their settings before anything else. See `core.member_settings`.
+
+Aeron Cluster has no such message; it is of our own schema, and of no file.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from service_api.wire.fields import Int32, Int64, Version, WireMemberId
+from service_api.wire.message import QuorateMessage
+
+
+class MemberSettings(QuorateMessage):
+    """The first message on a consensus link: what has to be the same on every member of a cluster."""
+
+    TEMPLATE_ID: ClassVar[int] = 30
+    member_id: WireMemberId
+    member_count: Int32
+    service_count: Int32
+    service_queue_limit_bytes: Int64
+    term_length_bytes: Int32
+    checksums: bool | None
+    app_version: Version
+    """Major << 16 | minor << 8 | patch: the major has to be the same."""

@@ -1,0 +1,102 @@
+"""The directories that a real Aeron left, the truth beside them, and the commands that read them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner, Result
+
+from cluster.cli.app import build_app
+from tests.unit.archive.streams import AERON, extract_sample, load_truth
+
+CLUSTER_NODES = (
+    "single-node-node0",
+    "checksummed-node0",
+    "torn-node0",
+    *(f"three-node-failover-node{i}" for i in range(3)),
+)
+NODES = (*CLUSTER_NODES, "archive-only-node0")
+SCENARIOS = (
+    "single-node",
+    "checksummed",
+    "torn",
+    "archive-only",
+    "three-node-failover",
+    "state-files",
+    "torn-variants",
+)
+DAMAGE_STATUSES = (0, 2, 10)
+"""How a command that reads files may end, whatever is in them."""
+
+
+class Sample(NamedTuple):
+    """One node's directory, and what the real programs said of it."""
+
+    name: str
+    directory: Path
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        return truth_of(self.name)
+
+    def said(self, tool: str) -> str:
+        """What a real tool printed, without its own first line."""
+        text = (AERON / "tools" / self.name / f"{tool}.txt").read_text(encoding="utf-8", errors="replace")
+        return text.partition("\n")[2]
+
+
+@cache
+def truth_of(name: str) -> dict[str, Any]:
+    return load_truth(name)
+
+
+def unpack_all(target: Path) -> Path:
+    for scenario in SCENARIOS:
+        extract_sample(scenario, target)
+    return target
+
+
+def sample_of(root: Path, name: str) -> Sample:
+    scenario, _, node = name.rpartition("-")
+    return Sample(name, root / scenario / node)
+
+
+def run(*arguments: object) -> Result:
+    """Run a command of `quorate` as a user does, in this process; a traceback is a failure."""
+    argv = [str(argument) for argument in arguments]
+    return CliRunner(env={"COLUMNS": "160"}).invoke(build_app(argv), argv, catch_exceptions=False)
+
+
+def as_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """What a program that knows nothing of ours prints of rows: one object a line, as `json.dumps` does."""
+    return [json.dumps(row) for row in rows]
+
+
+def frames_of(truth: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"recording_id": r["recording_id"], **frame} for r in truth["recordings"] for frame in r["frames"]]
+
+
+def messages_of(truth: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"recording_id": r["recording_id"], **message} for r in truth["recordings"] for message in r["messages"]]
+
+
+def link_directory(source: Path, target: Path, *, copied: str | None = None) -> Path:
+    """Make a directory with the files of another; only the one named `copied` is a copy and may be changed."""
+    for path in files_of(source):
+        other = target / path.relative_to(source)
+        other.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == copied:
+            shutil.copyfile(path, other)
+        else:
+            os.link(path, other)
+    return target
+
+
+def files_of(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())

@@ -1,0 +1,56 @@
+"""A member whose settings differ from the others', in a whole cluster."""
+
+from __future__ import annotations
+
+import logging
+
+import structlog
+from structlog.testing import capture_logs
+
+from .small_cluster import SmallCluster, small_cluster
+from .world import SECOND
+
+
+def give(small: SmallCluster, member_id: int, **settings: object) -> None:
+    member = small.member(member_id)
+    member.config = member.config.model_copy(update=settings)
+
+
+def test_member_that_differs_takes_no_part_and_every_member_says_why() -> None:
+    with small_cluster() as small, capture_logs() as logs:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        give(small, 2, service_queue_limit_bytes=1 << 20)
+
+        for member_id in small.cluster.members:
+            small.cluster.start(member_id)
+        small.wait(lambda: small.cluster.leader() is not None)
+        small.cluster.run_for(10 * SECOND)
+
+        assert small.leader.member_id in (0, 1)
+        other = small.member(2).node
+        assert other is not None
+        assert (other.delivered_position, other.module.ctx.append_position) == (0, 0)
+        said = {(entry["peer_member_id"], entry["reason"]) for entry in logs if entry["event"] == "member.differs"}
+        here = "service_queue_limit_bytes={} here, {} at member {}; it is not heard until the settings are the same"
+        assert {(peer, reason.partition(": correct")[0]) for peer, reason in said} == {
+            (2, here.format(64 << 20, 1 << 20, 2)),
+            (1, here.format(1 << 20, 64 << 20, 1)),
+            (0, here.format(1 << 20, 64 << 20, 0)),
+        }
+
+
+def test_member_that_differed_joins_when_it_is_started_with_the_settings_of_the_others() -> None:
+    with small_cluster() as small:
+        give(small, 2, service_queue_limit_bytes=1 << 20)
+        for member_id in small.cluster.members:
+            small.cluster.start(member_id)
+        small.wait(lambda: small.cluster.leader() is not None)
+
+        small.cluster.kill(small.member(2).member_id)
+        give(small, 2, service_queue_limit_bytes=64 << 20)
+        small.cluster.start(small.member(2).member_id)
+        small.cluster.run_for(5 * SECOND)
+        small.send(10)
+
+        assert small.member(2).node is not None
+        assert small.is_at_rest()
