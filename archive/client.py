@@ -24,7 +24,7 @@ from service_api.wire.message import Message
 from . import messages
 from .client_signals import Replication, SignalInbox
 from .connection import ArchiveConnection, Credentials, OnChallenge
-from .control import CONTROL_STREAM_ID
+from .control import CONTROL_STREAM_ID, check_channel
 from .publication import Publication
 from .queries import LIST_LIMIT
 from .replay_merge import ReplayMerge
@@ -175,6 +175,7 @@ class ArchiveClient:
         Raises:
             ArchiveError: MAX_RECORDINGS, STORAGE_SPACE, UNAUTHORISED_ACTION, ...
         """
+        check_channel(channel)
         async with self._publish(messages.StartRecordingRequest2, channel=channel, stream_id=stream_id) as publication:
             yield publication
 
@@ -306,6 +307,7 @@ class ArchiveClient:
 
     async def update_channel(self, recording_id: int, channel: str) -> None:
         """Rename the channel of a recording."""
+        check_channel(channel)
         await self._edit(messages.UpdateChannelRequest, recording_id=RecordingId(recording_id), channel=channel)
 
     # --- copying

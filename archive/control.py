@@ -56,6 +56,9 @@ FOLLOW_LENGTH: Final = -1
 ALL_LENGTH: Final = -2
 """The `length` of a replay request that ends where the recording ends when it is received."""
 
+CHANNEL_LIMIT_BYTES: Final = 1024
+"""Of a channel's text, which is kept in the catalog and means nothing here."""
+
 _FACTS: Final = re.compile(r" \(code=\w+(?: recording_id=(-?\d+))?(?: position=(-?\d+))?\)$")
 _KNOWN_TYPES: Final = frozenset((TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
 
@@ -63,6 +66,16 @@ _KNOWN_TYPES: Final = frozenset((TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
 def major_version(version: int) -> int:
     """Take the major part of a semantic version."""
     return version >> 16 & 0xFF
+
+
+def check_channel(channel: str) -> None:
+    """Refuse a channel that the catalog cannot hold.
+
+    Raises:
+        ArchiveError: it is not ASCII, or too long.
+    """
+    if not channel.isascii() or len(channel) > CHANNEL_LIMIT_BYTES:
+        raise ArchiveError(f"channel impossible: length={len(channel)} expected ASCII, at most {CHANNEL_LIMIT_BYTES}")
 
 
 def encode_request(message: Message) -> bytes:

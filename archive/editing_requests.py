@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import messages
-from .recordings import check_channel
+from .control import check_channel
 
 if TYPE_CHECKING:
     from .control_session import ControlSession

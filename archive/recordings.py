@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from service_api.wire.frame import wrap_int32
 
 from . import messages
-from .control import CONTROL_STREAM_IDS
+from .control import CONTROL_STREAM_IDS, check_channel
 from .errors import ArchiveError, ArchiveErrorCode
 from .recording_session import RecordingSession
 
 if TYPE_CHECKING:
     from .control_session import ControlSession
-
-CHANNEL_LIMIT_BYTES: Final = 1024
-"""Of a channel's text, which is kept in the catalog and means nothing here."""
 
 _StartRequest = messages.StartRecordingRequest | messages.StartRecordingRequest2
 _ExtendRequest = messages.ExtendRecordingRequest | messages.ExtendRecordingRequest2
@@ -63,16 +60,6 @@ def _check_room(session: ControlSession) -> None:
         raise ArchiveError("one stream a connection", code=ArchiveErrorCode.ACTIVE_SUBSCRIPTION)
     if len(server.recordings) >= server.recording_limit:
         raise ArchiveError(f"too many recordings: limit={server.recording_limit}", code=ArchiveErrorCode.MAX_RECORDINGS)
-
-
-def check_channel(channel: str) -> None:
-    """Refuse a channel that the catalog cannot hold.
-
-    Raises:
-        ArchiveError: it is not ASCII, or too long.
-    """
-    if not channel.isascii() or len(channel) > CHANNEL_LIMIT_BYTES:
-        raise ArchiveError(f"channel impossible: length={len(channel)} expected ASCII, at most {CHANNEL_LIMIT_BYTES}")
 
 
 def _begin(

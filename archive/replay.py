@@ -12,7 +12,7 @@ import asyncio
 from typing import Final, Protocol
 
 from .conductor import Archive
-from .errors import ArchiveError, ArchiveErrorCode, behind_oldest
+from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
 
 CHUNK_LENGTH_BYTES: Final = 64 << 10
 RATE_STEP_S: Final = 0.005
@@ -57,7 +57,8 @@ class ReplaySession:
     grows.
 
     With a `limit` it is a bounded replay, which waits there. `rate_limit_bytes_per_s` is kept on average,
-    `chunk_length_bytes` is what is read at once.
+    `chunk_length_bytes` is what is read at once. Unless it `is_frame_boundary`, a position at which no right frame
+    begins may be the fault of whoever asked for it: that is found out before anything is called damaged.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ReplaySession:
         limit: ReplayLimit | None = None,
         rate_limit_bytes_per_s: int | None = None,
         chunk_length_bytes: int = CHUNK_LENGTH_BYTES,
+        is_frame_boundary: bool = True,
     ) -> None:
         descriptor = archive.present_descriptor(recording_id)
         end_position = archive.recorded_position(recording_id)
@@ -92,6 +94,7 @@ class ReplaySession:
         self._limit = limit
         self._rate_limit = rate_limit_bytes_per_s
         self._chunk_length = chunk_length_bytes
+        self._is_frame_boundary = is_frame_boundary or position == descriptor.start_position
         self._paid_until_s = 0.0
         """When what was sent so far has taken its time, at the rate."""
         self._barrier_position = -1
@@ -115,6 +118,8 @@ class ReplaySession:
             CorruptionError: the frame at `position` is not what was recorded; everything before it was sent.
         """
         with self._archive.reading(self.recording_id, lambda: self.position):
+            if not self._is_frame_boundary:
+                await self._check_frame_boundary()
             while True:
                 end_position = self._available_position()
                 if self.position < end_position and self._barrier_position < end_position:
@@ -130,6 +135,31 @@ class ReplaySession:
         if self._limit is not None:
             end_position = min(end_position, self._limit.position)
         return end_position
+
+    async def _check_frame_boundary(self) -> None:
+        """Refuse a position that lies inside a frame. Its segment is walked only where no right frame is found."""
+        archive, recording_id, position = self._archive, self.recording_id, self.position
+        durable_position = archive.recorded_position(recording_id)
+        if position >= durable_position:
+            return
+        try:
+            archive.read(recording_id, position, 0, stop_position=durable_position, is_frame_boundary=False)
+            return
+        except CorruptionError as error:
+            fault = error
+        descriptor = archive.present_descriptor(recording_id)
+        at = max(descriptor.start_position, descriptor.segment_base_position(position))
+        while at < position:
+            limit_bytes = min(CHUNK_LENGTH_BYTES, position - at)
+            at += len(archive.read(recording_id, at, limit_bytes, stop_position=durable_position))
+            await asyncio.sleep(0)
+        if at > position:
+            raise ArchiveError(
+                "no frame begins there",
+                code=ArchiveErrorCode.INVALID_POSITION,
+                recording_id=recording_id,
+                position=position,
+            ) from fault
 
     async def _pump(self, end_position: int) -> None:
         """Write what there is up to `end_position`, letting the loop run between chunks."""

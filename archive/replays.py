@@ -174,6 +174,7 @@ async def on_replay(session: ControlSession, request: messages.ReplayRequest | m
         limit=limit,
         rate_limit_bytes_per_s=server.replay_rate_limit_bytes_per_s,
         chunk_length_bytes=min(max(largest, SHORTEST_CHUNK_BYTES), CHUNK_LENGTH_BYTES),
+        is_frame_boundary=False,
     )
     replay_session_id = next(server.ids)
     served = ServedReplay(
