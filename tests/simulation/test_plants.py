@@ -20,7 +20,7 @@ from tests.simulation.scenarios import SCENARIOS, run_scenario
 HARDEST: Final = {
     "relay-not-sent-again": 108,
     "follow-older": 30,
-    "torn-frame-believed": 24,
+    "torn-frame-believed": 150,
     "suspension-lost": 12,
     "purge-too-early": 8,
     "truncation-lowers-term": 6,

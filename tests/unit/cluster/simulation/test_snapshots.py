@@ -110,9 +110,8 @@ def restart(small: SmallCluster, *members: Member) -> None:
 
 def recordings(member: Member) -> set[int]:
     """Recordings that have files."""
-    return {
-        int(name.split("-")[0]) for name in member.machine.disk.list_directory(DIRECTORY / "archive") if "-" in name
-    }
+    names = member.machine.disk.list_directory(DIRECTORY / "archive")
+    return {int(name.split("-")[0]) for name in names if name.endswith(".rec")}
 
 
 def damage(member: Member, recording_id: int, position: int) -> None:
