@@ -1,8 +1,8 @@
 """Durable recordings of byte streams in Aeron's format; knows nothing of Raft.
 
 Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Change: `editing`, `edit_journal`.
-Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control` -> `server` -> `control_session`, `replay`; `client`
--> `connection`, `publication`, `replay_merge`. Copy: `replication`. Disk: `file_system`. Command line: `tool`.
+Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control`, `server`, `control_session`, `replay`; `client`,
+`connection`, `publication`, `replay_merge`. Copy: `replication`. Disk: `file_system`. Command line: `tool`.
 """
 
 from .client import ArchiveClient as ArchiveClient

@@ -25,6 +25,7 @@ TASK_OWNERS = {
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""
 
 CLOCK_OWNERS = {
+    "archive/commands/offline.py": "a command's entry: how long ago an Aeron archive was active",
     "archive/conductor.py": "the default of a parameter: how long a sync takes",
     "cluster/cli/demo/stream.py": "the default of a parameter: latencies of the demo",
     "cluster/runtime/system_clock.py": "the clock itself",
