@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,6 +30,7 @@ from service_api.types import (
     MemberId,
     RecordingId,
     TermId,
+    TimeUnit,
 )
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
@@ -55,6 +55,7 @@ from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.error_log import ErrorLog
+from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
 from .runtime.ingress import Ingress
 from .runtime.inspector import Inspector
@@ -67,7 +68,7 @@ from .runtime.node_state_file import NodeStateFile
 from .runtime.operation_desk import OperationDesk
 from .runtime.queries import QueryDesk
 from .runtime.recording_log_file import RecordingLogFile
-from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
+from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
 from .runtime.snapshot_shipping import SnapshotFetcher, SnapshotOffice
 from .runtime.snapshot_taker import SnapshotTaker
@@ -105,7 +106,7 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
 
 async def _run_until_end(node: Node, stop: _StopRequest, log_tap: LogTap | None) -> NodeEnd:
     """Run a node that was opened, with everything that goes with a process."""
-    _settle_garbage_collector()
+    settle_garbage_collector()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_unhandled)
     stop.node = node
@@ -177,7 +178,8 @@ class Node:
             [with_stop_watches(service, self.stalls) for service in services],
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
-            time_unit=ctx.config.time_unit,
+            time_unit=ctx.time_unit,
+            shared_timer_ids=config.shared_timer_ids,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         self._adapter = BoundedLogAdapter(
@@ -245,7 +247,9 @@ class Node:
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
-                yield cls(config, services, archive, recording, files, host, recovered)
+                node = cls(config, services, archive, recording, files, host, recovered)
+                node.adopt_time_unit(find_time_unit(archive, files.recording_log.recording_log, recording))
+                yield node
             finally:
                 await archive.aclose()
 
@@ -282,6 +286,12 @@ class Node:
                 await log.aclose()
         logger.info("node.stopped")
         return NodeEnd.SNAPSHOT_INSTALLED if self.agent.is_to_begin_anew else NodeEnd.STOPPED
+
+    def adopt_time_unit(self, time_unit: TimeUnit | None) -> None:
+        """Count cluster time in the unit of the log, before the services start; None leaves it as it is."""
+        if time_unit is None:
+            time_unit = self.module.ctx.time_unit
+        self.module.ctx.time_unit = self.service_agent.time_unit = time_unit
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -608,6 +618,7 @@ def _make_context(
             session_limit=config.session_limit,
             service_count=service_count,
             service_queue_limit_bytes=config.service_queue_limit_bytes,
+            shared_timer_ids=config.shared_timer_ids,
             initial_term_id=recording.descriptor.initial_term_id,
             term_length_bytes=recording.descriptor.term_buffer_length,
             mtu_length_bytes=recording.descriptor.mtu_length,
@@ -683,13 +694,3 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what no callback of the loop caught: a bug, and one to be found in the error log."""
     logger.error("loop.exception", message=context.get("message"), exc_info=context.get("exception"))
-
-
-def _settle_garbage_collector() -> None:
-    """Keep what start-up made out of every later collection, and collect the young less often.
-
-    The hot path makes no cycles; a full collection of a started node costs 20 ms, which would be seen as a pause.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
