@@ -49,6 +49,16 @@ class RepairResult:
 
 
 @dataclass(slots=True, frozen=True)
+class TailEnd:
+    """Where a recording ends, why, and the base position of the segment that holds that place."""
+
+    stop_position: int
+    reason: str
+    base_position: int | None
+    """None where there is no segment."""
+
+
+@dataclass(slots=True, frozen=True)
 class _Walk:
     """Where the right frames of a segment end, why, and where the last one begins (None: there is none)."""
 
@@ -68,9 +78,23 @@ def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_li
         OSError: the disk refused.
     """
     files.remove_unpublished()
+    end = find_tail(files, descriptor, torn_limit_bytes=torn_limit_bytes)
+    if end.base_position is None:
+        return RepairResult(end.stop_position, end.reason, cut=False)
+    cut = files.clean_after(end.base_position, end.stop_position)
+    return RepairResult(end.stop_position, end.reason, cut)
+
+
+def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> TailEnd:
+    """Find where a recording without a stop position ends, and change nothing. As `repair_tail` otherwise.
+
+    Raises:
+        CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
+        OSError: the disk refused.
+    """
     bases = files.base_positions()
     if not bases:
-        return RepairResult(descriptor.start_position, "no segment file", cut=False)
+        return TailEnd(descriptor.start_position, "no segment file", None)
     _check_segments_adjoin(bases, descriptor)
     walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes)
     stop_position, base = walk.end_position, bases[-1]
@@ -79,8 +103,7 @@ def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_li
         before = _walk_segment(files, descriptor, bases[-2], 0)
         if before.end_position != base:
             walk, stop_position, base = before, before.end_position, bases[-2]
-    cut = files.clean_after(base, stop_position)
-    return RepairResult(stop_position, walk.reason, cut)
+    return TailEnd(stop_position, walk.reason, base)
 
 
 def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) -> None:
