@@ -98,8 +98,8 @@ class MemberLinks:
         self._desk = AnsweringDesk(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
-        self._differences: dict[MemberId, str] = {}
-        """What was said last of members whose settings differ: once for each, not once for each link."""
+        self.differences: dict[MemberId, str] = {}
+        """Members that are not heard, and in which settings they differ; what was said of each, once."""
         self._status_count = 0
         self._server: asyncio.Server | None = None
 
@@ -136,11 +136,11 @@ class MemberLinks:
         """Whether a member with these settings is of this cluster; says so where that is news."""
         member_id, found = MemberId(theirs.member_id), difference(self._settings, theirs)
         if found is None:
-            if self._differences.pop(member_id, None) is not None:
+            if self.differences.pop(member_id, None) is not None:
                 logger.info("member.agrees", peer_member_id=member_id)
             return True
-        if self._differences.get(member_id) != found:
-            self._differences[member_id] = found
+        if self.differences.get(member_id) != found:
+            self.differences[member_id] = found
             logger.error(
                 "member.differs",
                 peer_member_id=member_id,
