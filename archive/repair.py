@@ -49,6 +49,15 @@ class RepairResult:
 
 
 @dataclass(slots=True, frozen=True)
+class Tail:
+    """Where the recording ends, why, and where the segment begins in which that is; None: there is no segment."""
+
+    stop_position: int
+    reason: str
+    base_position: int | None
+
+
+@dataclass(slots=True, frozen=True)
 class _Walk:
     """Where the right frames of a segment end, why, and where the last one begins (None: there is none)."""
 
@@ -68,19 +77,29 @@ def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_li
         OSError: the disk refused.
     """
     files.remove_unpublished()
+    tail = find_tail(files, descriptor, torn_limit_bytes=torn_limit_bytes)
+    cut = tail.base_position is not None and files.clean_after(tail.base_position, tail.stop_position)
+    return RepairResult(tail.stop_position, tail.reason, cut)
+
+
+def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> Tail:
+    """Find the stop position of a recording without one, as `repair_tail` does, and change nothing.
+
+    Raises:
+        CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
+        OSError: the disk refused.
+    """
     bases = files.base_positions()
     if not bases:
-        return RepairResult(descriptor.start_position, "no segment file", cut=False)
+        return Tail(descriptor.start_position, "no segment file", None)
     _check_segments_adjoin(bases, descriptor)
     walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes)
-    stop_position, base = walk.end_position, bases[-1]
     if walk.last_frame_position is None and len(bases) > 1:
         # It was durable before the one after it got its name: no power loss has torn it.
         before = _walk_segment(files, descriptor, bases[-2], 0)
-        if before.end_position != base:
-            walk, stop_position, base = before, before.end_position, bases[-2]
-    cut = files.clean_after(base, stop_position)
-    return RepairResult(stop_position, walk.reason, cut)
+        if before.end_position != bases[-1]:
+            return Tail(before.end_position, before.reason, bases[-2])
+    return Tail(walk.end_position, walk.reason, bases[-1])
 
 
 def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) -> None:
