@@ -12,4 +12,6 @@ from .descriptor import RecordingState as RecordingState
 from .errors import ArchiveError as ArchiveError
 from .errors import ArchiveErrorCode as ArchiveErrorCode
 from .errors import CorruptionError as CorruptionError
+from .frame_batches import ReadProblem as ReadProblem
+from .frame_batches import frames as frames
 from .recording import Recording as Recording

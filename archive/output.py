@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable
 from rich.table import Table
 from rich.text import Text
 
@@ -74,6 +74,18 @@ def print_rows(
     }
     with ended_by_reader():
         printers[output]()
+        sys.stdout.flush()
+
+
+def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callable[[], ConsoleRenderable]) -> None:
+    """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one."""
+    with ended_by_reader():
+        if output is OutputFormat.TABLE:
+            make_console().print(as_table())
+        elif output is OutputFormat.JSON:
+            sys.stdout.write(json.dumps(row, indent=2) + "\n")
+        else:
+            print_line(row)
         sys.stdout.flush()
 
 

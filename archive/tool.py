@@ -16,6 +16,7 @@ import typer
 from service_api.wire.message import MESSAGES
 
 from .commands.describe import count_entries, describe, describe_all
+from .commands.diff import build_diff
 from .commands.grep import build_grep
 from .commands.tail import build_tail
 from .commands.verify import verify
@@ -42,6 +43,7 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
         "quorate archive grep data/node-0/archive 'user-[0-9]+' --type SessionMessageHeader",
     )
     add_command(group, build_tail(vocabulary), "quorate archive tail data/node-0/archive -f -n 20")
+    add_command(group, build_diff(vocabulary), "quorate archive diff data/node-0 data/node-1")
     return group
 
 

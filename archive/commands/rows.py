@@ -32,23 +32,27 @@ class MessageRows:
         self._recording_id = int(descriptor.recording_id)
         self._registry = vocabulary.registry
 
-    def row(self, message: RecordedMessage) -> dict[str, Any]:
-        """Make the object that stands for a message: as `dump --messages`, with the beginning of its payload."""
-        return self.hit_row(Hit(message, True))
+    def row(self, message: RecordedMessage, *, around: int | None = None) -> dict[str, Any]:
+        """Make the object that stands for a message: as `dump --messages`, with the beginning of its payload.
+
+        Or with the part of it around a byte of the message.
+        """
+        start = payload_start(message.payload, self._registry)
+        return self._row(message, None if around is None else max(0, around - start))
 
     def hit_row(self, hit: Hit) -> dict[str, Any]:
         """Make the object that stands for what was found, with the part of its payload around that."""
-        message = hit.message
-        view = self._viewer.view(message)
+        return self._row(hit.message, hit.match_start)
+
+    def _row(self, message: RecordedMessage, match_start: int | None) -> dict[str, Any]:
         start = payload_start(message.payload, self._registry)
-        near = 0 if hit.match_start is None else max(0, hit.match_start - EXCERPT_BYTES // 4)
-        excerpt = message.payload[start + near : start + near + EXCERPT_BYTES]
+        near = start + max(0, (match_start or 0) - EXCERPT_BYTES // 4)
         return {
             "recording_id": self._recording_id,
             "session_id": message.session_id,
-            **view,
-            "match_offset": hit.match_start,
-            "excerpt": as_text(excerpt),
+            **self._viewer.view(message),
+            "match_offset": match_start,
+            "excerpt": as_text(message.payload[near : near + EXCERPT_BYTES]),
         }
 
 
