@@ -24,6 +24,7 @@ from __future__ import annotations
 import errno
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -124,6 +125,16 @@ def encode_entry(descriptor: RecordingDescriptor) -> bytes:
     body += bytes(-(ENTRY_HEADER_LENGTH + len(body)) % ENTRY_ALIGNMENT)
     checksum = entry_checksum(body) if descriptor.checksummed else 0
     return _ENTRY_HEADER.pack(len(body), descriptor.state, checksum) + body
+
+
+def encode_catalog(descriptors: Iterable[RecordingDescriptor], *, next_recording_id: int) -> bytes:
+    """Build a whole catalog file, its entries in the order given, with as much room behind them as it has at first.
+
+    Raises:
+        ArchiveError: a text of a descriptor is not ASCII.
+    """
+    data = _encode_header(next_recording_id) + b"".join(encode_entry(descriptor) for descriptor in descriptors)
+    return data + bytes(max(ENTRY_HEADER_LENGTH, INITIAL_LENGTH_BYTES - len(data)))
 
 
 def parse_catalog(data: bytes) -> CatalogContent:

@@ -31,11 +31,13 @@ from .editing import (
 )
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, behind_oldest
 from .file_system import FileSystem, OsFileSystem
+from .mark_file import ACTIVITY_INTERVAL_S, ArchiveMarkFile
 from .range_reader import RangeReader
 from .reader import FrameReader
 from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
 from .repair import RepairResult, repair_tail
 from .segment_files import Segment, SegmentFiles, storage_error
+from .space import SpaceWatch
 from .worker import ThreadWorker, WorkerFactory
 
 _T = TypeVar("_T")
@@ -69,6 +71,9 @@ class Archive:
         """Called by `read`, before it raises, for whoever is to stop when what was recorded is not there any more."""
         self._torn_limit_bytes = UNSYNCED_LIMIT_BYTES if is_power_loss_possible else 0
         self._catalog = Catalog(file_system, directory, sync_level=config.file_sync_level)
+        self._space = SpaceWatch(file_system, directory, config.space_threshold_bytes)
+        self._mark: ArchiveMarkFile | None = None
+        self._activity_timer: asyncio.TimerHandle | None = None
         self._active: dict[int, Recording] = {}
         self._changes = asyncio.Lock()
         """Held while the catalog or the set of active recordings changes."""
@@ -108,6 +113,7 @@ class Archive:
         the process: the last batch may then be torn in any order (see `archive.repair`).
 
         Raises:
+            ArchiveInUseError: another process, or another archive of this one, runs on the directory.
             CorruptionError: something is wrong that is not a torn tail; nothing was changed.
             ArchiveError: the disk refused.
         """
@@ -120,7 +126,12 @@ class Archive:
             monotonic_ns=monotonic_ns,
             is_power_loss_possible=is_power_loss_possible,
         )
-        await archive._blocking(archive._open)
+        try:
+            await archive._blocking(archive._open)
+        except BaseException:
+            archive._close_files(in_order=True)
+            raise
+        archive._tell_activity()
         return archive
 
     def descriptor(self, recording_id: int) -> RecordingDescriptor:
@@ -236,7 +247,7 @@ class Archive:
                 # The segment comes first: a segment without an entry is removed at the next start, while an
                 # entry without a segment would be a recording that cannot be told from one that lost its
                 # data.
-                self._refuse_if_space_low(None)
+                self._space.refuse_if_low(None)
                 files.remove_unpublished()
                 files.remove_blank_orphans()
                 segment = files.create_first(base_position, zero=preallocate)
@@ -266,7 +277,7 @@ class Archive:
             extended = replace(descriptor, session_id=session_id, stop_position=None, stop_timestamp_ms=None)
 
             def reopen() -> Segment:
-                self._refuse_if_space_low(recording_id)
+                self._space.refuse_if_low(recording_id)
                 files.remove_unpublished()
                 files.clean_after(base_position, position)
                 if base_position in files.base_positions():
@@ -300,7 +311,9 @@ class Archive:
         await recording.stop()
         return True
 
-    def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+    def read(
+        self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int, is_frame_boundary: bool = True
+    ) -> bytes:
         """Read whole durable frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
 
         Never past `stop_position`, nor past the end of a segment; b"" at the end. Every frame is checked, with its
@@ -310,8 +323,8 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have, or of
                 which the segments were removed.
-            CorruptionError: there is no right frame at `position`; `on_corruption` has been told. Right frames before
-                a wrong one are returned.
+            CorruptionError: there is no right frame at `position`; `on_corruption` has been told, unless nobody is
+                sure that one begins there (`is_frame_boundary`). Right frames before a wrong one are returned.
             ArchiveError: STORAGE_FAILED, the disk refused.
         """
         descriptor = self.present_descriptor(recording_id)
@@ -331,6 +344,8 @@ class Archive:
         try:
             return self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
         except CorruptionError as error:
+            if not is_frame_boundary:
+                raise
             _log.error("recording.damaged", recording_id=recording_id, position=position, reason=str(error))
             if self.on_corruption is not None:
                 self.on_corruption(error)
@@ -515,20 +530,19 @@ class Archive:
             else:
                 await recording.release()
                 self._active.pop(recording.recording_id, None)
-        self._reader.forget(None)
-        self._catalog.close()
+        self._close_files(in_order=True)
 
     async def abandon(self) -> None:
         """Close the files as a crash would, without stop positions: for a node that must stop at once."""
         for recording in list(self._active.values()):
             await recording.release()
         self._active.clear()
-        self._reader.forget(None)
-        self._catalog.close()
+        self._close_files(in_order=False)
 
     def _open(self) -> None:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
+        self._mark = ArchiveMarkFile.open(self.directory, now_ms=self._clock_ms(), file_system=self._file_system)
         self._catalog.open()
         edit = complete(self._editing)
         if edit is not None:
@@ -554,6 +568,24 @@ class Archive:
                     cut=result.cut,
                 )
 
+    def _tell_activity(self) -> None:
+        """Say in the mark file that the archive is alive, now and about once a second from now on."""
+        assert self._mark is not None
+        try:
+            self._mark.update_activity(self._clock_ms())
+        except OSError as error:
+            # Nothing recorded depends on it: a disk that is broken says so where that matters.
+            _log.warning("archive.activity_not_written", directory=str(self.directory), reason=str(error))
+        self._activity_timer = asyncio.get_running_loop().call_later(ACTIVITY_INTERVAL_S, self._tell_activity)
+
+    def _close_files(self, *, in_order: bool) -> None:
+        if self._activity_timer is not None:
+            self._activity_timer.cancel()
+        self._reader.forget(None)
+        self._catalog.close()
+        if self._mark is not None:
+            (self._mark.close if in_order else self._mark.release)()
+
     def _activate(
         self,
         descriptor: RecordingDescriptor,
@@ -570,6 +602,7 @@ class Archive:
             on_stopped=self._on_stopped,
             inline_sync_limit_bytes=self.config.inline_sync_limit_bytes,
             preallocate=preallocate,
+            watch_space=lambda: self._space.warn_if_low(descriptor.recording_id),
         )
         recording = Recording(descriptor, position=position, segment=segment, context=context)
         self._active[descriptor.recording_id] = recording
@@ -603,17 +636,6 @@ class Archive:
             self._reader.forget(edit.recording_id)
             self._reader.forget(edit.dst_recording_id)
         return count
-
-    def _refuse_if_space_low(self, recording_id: int | None) -> None:
-        """Refuse to begin what the disk may soon have no room for. Blocks."""
-        free_bytes, threshold_bytes = self._file_system.free_bytes(self.directory), self.config.space_threshold_bytes
-        if free_bytes < threshold_bytes:
-            raise ArchiveError(
-                f"disk space is low: free_bytes={free_bytes} low_space_threshold_bytes={threshold_bytes} "
-                f"directory={self.directory}; purge what is not needed, or give the archive another disk",
-                code=ArchiveErrorCode.STORAGE_SPACE,
-                recording_id=recording_id,
-            )
 
     def _refuse_if_purged(self, recording_id: int, position: int) -> None:
         """Raise when what lies at a position was purged, by us or by hand: its lack is no damage then."""

@@ -104,6 +104,8 @@ class RecordingContext:
     """Writes the stop position into the catalog, durably."""
     inline_sync_limit_bytes: int
     preallocate: bool
+    watch_space: Callable[[], None]
+    """Warns when the disk has little room left; called in any thread before a segment is made."""
 
 
 class Recording:
@@ -533,6 +535,7 @@ class Recording:
         files = self._context.files
         segment, self._next.ready = self._next.ready, None
         if segment is None:
+            self._context.watch_space()
             segment = files.create_sparse(base_position)
         self._segments.append(segment)
         if not files.sync_level:
@@ -566,6 +569,7 @@ class Recording:
         segment: Segment | None = None
         offset = 0
         try:
+            await loop.run_in_executor(None, self._context.watch_space)
             segment = await loop.run_in_executor(None, files.create_for_zeroing, base_position)
             while offset < files.segment_length_bytes and self._wants(base_position):
                 begin_ns = clock()

@@ -49,12 +49,13 @@ class RepairResult:
 
 
 @dataclass(slots=True, frozen=True)
-class Tail:
-    """Where the recording ends, why, and where the segment begins in which that is; None: there is no segment."""
+class TailEnd:
+    """Where a recording ends, why, and the base position of the segment that holds that place."""
 
     stop_position: int
     reason: str
     base_position: int | None
+    """None where there is no segment."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,13 +78,15 @@ def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_li
         OSError: the disk refused.
     """
     files.remove_unpublished()
-    tail = find_tail(files, descriptor, torn_limit_bytes=torn_limit_bytes)
-    cut = tail.base_position is not None and files.clean_after(tail.base_position, tail.stop_position)
-    return RepairResult(tail.stop_position, tail.reason, cut)
+    end = find_tail(files, descriptor, torn_limit_bytes=torn_limit_bytes)
+    if end.base_position is None:
+        return RepairResult(end.stop_position, end.reason, cut=False)
+    cut = files.clean_after(end.base_position, end.stop_position)
+    return RepairResult(end.stop_position, end.reason, cut)
 
 
-def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> Tail:
-    """Find the stop position of a recording without one, as `repair_tail` does, and change nothing.
+def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> TailEnd:
+    """Find where a recording without a stop position ends, and change nothing. As `repair_tail` otherwise.
 
     Raises:
         CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
@@ -91,15 +94,16 @@ def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limi
     """
     bases = files.base_positions()
     if not bases:
-        return Tail(descriptor.start_position, "no segment file", None)
+        return TailEnd(descriptor.start_position, "no segment file", None)
     _check_segments_adjoin(bases, descriptor)
     walk = _walk_segment(files, descriptor, bases[-1], torn_limit_bytes)
+    stop_position, base = walk.end_position, bases[-1]
     if walk.last_frame_position is None and len(bases) > 1:
         # It was durable before the one after it got its name: no power loss has torn it.
         before = _walk_segment(files, descriptor, bases[-2], 0)
-        if before.end_position != bases[-1]:
-            return Tail(before.end_position, before.reason, bases[-2])
-    return Tail(walk.end_position, walk.reason, bases[-1])
+        if before.end_position != base:
+            walk, stop_position, base = before, before.end_position, bases[-2]
+    return TailEnd(stop_position, walk.reason, base)
 
 
 def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) -> None:

@@ -15,6 +15,8 @@ import typer
 
 from service_api.wire.message import MESSAGES
 
+from .commands.catalog import capacity, compact, delete_orphaned_segments, mark_invalid, mark_valid
+from .commands.checksum import checksum
 from .commands.describe import count_entries, describe, describe_all
 from .commands.diff import build_diff
 from .commands.grep import build_grep
@@ -32,24 +34,26 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    add_command(group, describe, "quorate archive describe data/node-0/archive")
-    add_command(group, describe_all, "quorate archive describe-all data/node-0/archive -o jsonl")
-    add_command(group, count_entries, "quorate archive count-entries data/node-0/archive -o json")
-    add_command(group, verify, "quorate archive verify data/node-0/archive -o jsonl")
-    add_command(group, build_dump(vocabulary), "quorate archive dump data/node-0/archive --messages --recording-id 0")
-    add_command(
-        group,
-        build_grep(vocabulary),
-        "quorate archive grep data/node-0/archive 'user-[0-9]+' --type SessionMessageHeader",
-    )
-    add_command(group, build_tail(vocabulary), "quorate archive tail data/node-0/archive -f -n 20")
-    add_command(group, build_diff(vocabulary), "quorate archive diff data/node-0 data/node-1")
+    add_command(group, describe, "describe data/node-0/archive")
+    add_command(group, describe_all, "describe-all data/node-0/archive -o jsonl")
+    add_command(group, count_entries, "count-entries data/node-0/archive -o json")
+    add_command(group, build_dump(vocabulary), "dump data/node-0/archive --messages --recording-id 0")
+    add_command(group, build_grep(vocabulary), "grep data/node-0/archive 'user-[0-9]+' --type SessionMessageHeader")
+    add_command(group, build_tail(vocabulary), "tail data/node-0/archive -f -n 20")
+    add_command(group, verify, "verify data/node-0/archive -o jsonl")
+    add_command(group, build_diff(vocabulary), "diff data/node-0 data/node-1")
+    add_command(group, mark_invalid, "mark-invalid data/node-0/archive 3")
+    add_command(group, mark_valid, "mark-valid data/node-0/archive 3")
+    add_command(group, checksum, "checksum data/node-0/archive --recording-id 0")
+    add_command(group, compact, "compact data/node-0/archive --dry-run")
+    add_command(group, capacity, "capacity data/node-0/archive 4194304")
+    add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
     return group
 
 
-def add_command(group: typer.Typer, command: Callable[..., Any], example: str, *, name: str | None = None) -> None:
-    """Add a command to the group, with the example that its help ends with."""
-    group.command(name, epilog=f"Example: {example}")(command)
+def add_command(group: typer.Typer, command: Callable[..., Any], example: str) -> None:
+    """Add a command to the group, with the example that its help ends with, which begins with the command's name."""
+    group.command(example.split()[0], epilog=f"Example: quorate archive {example}")(command)
 
 
 app: Final = build_app(Vocabulary(MESSAGES, {}))

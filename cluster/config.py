@@ -96,6 +96,12 @@ class NodeConfig(BaseSettings):
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    shared_timer_ids: Annotated[
+        Switch,
+        Field(
+            description="services share timer ids, and each is told of every timer, as in Aeron; the same everywhere"
+        ),
+    ] = False
     service_queue_limit_bytes: Annotated[
         SizeBytes,
         Field(gt=0, description="most bytes a service may have offered and not delivered; the same on every member"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,6 +30,7 @@ from service_api.types import (
     MemberId,
     RecordingId,
     TermId,
+    TimeUnit,
 )
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
@@ -54,22 +54,20 @@ from .runtime.answering import answering_once
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
-from .runtime.error_log import ErrorLog
+from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
 from .runtime.ingress import Ingress
 from .runtime.inspector import Inspector
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.log_tap import LogTap, keep_failure
-from .runtime.mark_file import ClusterMarkFile
+from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
-from .runtime.node_state_file import NodeStateFile
 from .runtime.operation_desk import OperationDesk
 from .runtime.queries import QueryDesk
-from .runtime.recording_log_file import RecordingLogFile
-from .runtime.recovery import Recovered, is_log, load_snapshots, remove_leftovers
+from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
-from .runtime.snapshot_shipping import SnapshotFetcher, SnapshotOffice
+from .runtime.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotOffice
 from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
@@ -105,7 +103,7 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
 
 async def _run_until_end(node: Node, stop: _StopRequest, log_tap: LogTap | None) -> NodeEnd:
     """Run a node that was opened, with everything that goes with a process."""
-    _settle_garbage_collector()
+    settle_garbage_collector()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_unhandled)
     stop.node = node
@@ -153,7 +151,7 @@ class Node:
         services: Sequence[ClusteredService],
         archive: Archive,
         recording: Recording,
-        files: _Files,
+        files: MemberFiles,
         host: Host,
         recovered: Recovered | None,
     ) -> None:
@@ -177,7 +175,8 @@ class Node:
             [with_stop_watches(service, self.stalls) for service in services],
             _ModuleRequests(self.module),
             member_id=MemberId(config.member_id),
-            time_unit=ctx.config.time_unit,
+            time_unit=ctx.time_unit,
+            shared_timer_ids=config.shared_timer_ids,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         self._adapter = BoundedLogAdapter(
@@ -193,6 +192,7 @@ class Node:
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
+        self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
         self._status = StatusPublisher(
             self.module,
@@ -200,6 +200,7 @@ class Node:
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
+            snapshot_fetch=self._snapshot_fetch,
             stalls=self.stalls,
             errors=self.errors,
         )
@@ -223,7 +224,7 @@ class Node:
         if not 1 <= len(services) <= SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
         host = Host.of_operating_system() if host is None else host
-        with _open_files(config, host) as files, keep_failure(files.errors.observe):
+        with open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await Archive.launch(
                 config.directory / "archive",
                 ArchiveConfig(
@@ -245,7 +246,9 @@ class Node:
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
-                yield cls(config, services, archive, recording, files, host, recovered)
+                node = cls(config, services, archive, recording, files, host, recovered)
+                node.adopt_time_unit(find_time_unit(archive, files.recording_log.recording_log, recording))
+                yield node
             finally:
                 await archive.aclose()
 
@@ -282,6 +285,12 @@ class Node:
                 await log.aclose()
         logger.info("node.stopped")
         return NodeEnd.SNAPSHOT_INSTALLED if self.agent.is_to_begin_anew else NodeEnd.STOPPED
+
+    def adopt_time_unit(self, time_unit: TimeUnit | None) -> None:
+        """Count cluster time in the unit of the log, before the services start; None leaves it as it is."""
+        if time_unit is None:
+            time_unit = self.module.ctx.time_unit
+        self.module.ctx.time_unit = self.service_agent.time_unit = time_unit
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -326,8 +335,10 @@ class Node:
             post=self.agent.post,
             on_failed=self.agent.terminate,
             monotonic_ns=self._clock.monotonic_ns,
+            counts=self.vitals.counts.snapshots,
             tasks=tasks,
         )
+        self._fetcher = self._make_fetcher(tasks)
         self.agent.attach(
             links=self._links,
             ingress=self._ingress,
@@ -337,7 +348,7 @@ class Node:
             queries=self.queries,
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
-            fetcher=self._make_fetcher(tasks),
+            fetcher=self._fetcher,
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -376,6 +387,9 @@ class Node:
     def log_start_position(self) -> int:
         """Where the log begins that is still here."""
         return self._archive.descriptor(self._recording.recording_id).start_position
+
+    def _snapshot_fetch(self) -> FetchProgress | None:
+        return None if self._fetcher is None else self._fetcher.progress
 
     async def take_snapshot(self) -> int:
         """Have every member take a snapshot; give its log position once this one, which must lead, has it durably.
@@ -453,6 +467,8 @@ class Node:
             counts=EffectCounts(),
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,
+            log_start_position=lambda: self.log_start_position,
+            snapshot_fetch=self._snapshot_fetch,
             ingress_window_bytes=self._config.ingress_window_bytes,
             started_ns=started_ns,
             start_position=self.module.ctx.append_position,
@@ -505,56 +521,6 @@ class Node:
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
-class _Files:
-    """The small files of a member, locked and open."""
-
-    def __init__(
-        self,
-        mark: ClusterMarkFile,
-        node_state: NodeStateFile,
-        recording_log: RecordingLogFile,
-        *,
-        errors: ErrorLog,
-        timed_disk: TimedFileSystem | None,
-    ) -> None:
-        self.mark = mark
-        self.node_state = node_state
-        self.recording_log = recording_log
-        self.errors = errors
-        self.timed_disk = timed_disk
-        """The archive's disk where its syncs are timed, for the metrics."""
-
-
-@contextlib.contextmanager
-def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
-    directory, disk, sync_level = config.directory / "cluster", host.file_system, config.file_sync_level
-    with contextlib.ExitStack() as stack:
-        try:
-            disk.make_directory(directory)
-            mark = ClusterMarkFile.open(
-                directory,
-                member_id=config.member_id,
-                now_ms=host.clock.epoch_time(),
-                file_system=disk,
-                try_lock=host.try_lock,
-                boot_id=host.boot_id,
-            )
-            stack.callback(mark.close)
-            node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)
-            stack.callback(node_state.close)
-            recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
-            stack.callback(recording_log.close)
-        except OSError as error:
-            raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
-        yield _Files(
-            mark,
-            node_state,
-            recording_log,
-            errors=ErrorLog(mark, host.clock.epoch_time),
-            timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
-        )
-
-
 async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """Open the log recording for appending.
 
@@ -588,7 +554,7 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
 
 
 def _make_context(
-    config: NodeConfig, files: _Files, recording: Recording, host: Host, *, service_count: int
+    config: NodeConfig, files: MemberFiles, recording: Recording, host: Host, *, service_count: int
 ) -> ConsensusContext:
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()
@@ -608,6 +574,7 @@ def _make_context(
             session_limit=config.session_limit,
             service_count=service_count,
             service_queue_limit_bytes=config.service_queue_limit_bytes,
+            shared_timer_ids=config.shared_timer_ids,
             initial_term_id=recording.descriptor.initial_term_id,
             term_length_bytes=recording.descriptor.term_buffer_length,
             mtu_length_bytes=recording.descriptor.mtu_length,
@@ -683,13 +650,3 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what no callback of the loop caught: a bug, and one to be found in the error log."""
     logger.error("loop.exception", message=context.get("message"), exc_info=context.get("exception"))
-
-
-def _settle_garbage_collector() -> None:
-    """Keep what start-up made out of every later collection, and collect the young less often.
-
-    The hot path makes no cycles; a full collection of a started node costs 20 ms, which would be seen as a pause.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)

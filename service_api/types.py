@@ -72,3 +72,7 @@ class TimeUnit(IntEnum):
     MILLIS = 0
     MICROS = 1
     NANOS = 2
+
+
+TICKS_PER_MS: Final = {TimeUnit.MILLIS: 1, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1_000_000}
+"""How many of each unit are a millisecond."""

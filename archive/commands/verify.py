@@ -10,10 +10,12 @@ import typer
 from rich.progress import Progress
 
 from ..catalog import CatalogEntry
+from ..descriptor import RecordingState
 from ..file_system import OsFileSystem
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 from ..verify import RecordingVerdict, verify_recording
+from .offline import offline_archive
 from .progress import one_bar, progress_bars
 
 
@@ -30,6 +32,11 @@ LastSegmentOption = Annotated[bool, typer.Option("--last-segment", help="Only th
 FaultTolerantOption = Annotated[
     bool, typer.Option("--fault-tolerant", help="Go on behind a wrong frame at the next right one, and name every gap.")
 ]
+MarkInvalidOption = Annotated[
+    bool, typer.Option("--mark-invalid", help="Mark what is wrong INVALID; refused where an archive runs.")
+]
+
+
 _COLUMNS: Final = {
     "recording_id": "id",
     "verdict": "verdict",
@@ -47,23 +54,27 @@ def verify(
     checksum: ChecksumOption = ChecksumMode.AUTO,
     last_segment: LastSegmentOption = False,
     fault_tolerant: FaultTolerantOption = False,
+    mark_invalid: MarkInvalidOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Check every frame of every recording; exit status 10 when something is wrong."""
+    """Check every frame of every recording; exit status 10 when something is wrong. Nothing is changed unless asked."""
     entries = select_entries(load_catalog(directory), recording_id)
     checksums = None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON
-    with progress_bars() as progress:
-        verdicts = [
-            _verify_entry(
-                directory,
-                entry,
-                progress,
-                checksums=checksums,
-                is_last_segment_only=last_segment,
-                is_fault_tolerant=fault_tolerant,
-            )
-            for entry in entries
-        ]
+
+    def verify_all() -> list[RecordingVerdict]:
+        options = {"is_last_segment_only": last_segment, "is_fault_tolerant": fault_tolerant}
+        with progress_bars() as progress:
+            return [_verify_entry(directory, entry, progress, checksums=checksums, **options) for entry in entries]
+
+    if mark_invalid:
+        with offline_archive(directory) as archive:
+            entries = select_entries(archive.read(), recording_id)
+            verdicts = verify_all()
+            wrong = {verdict.recording_id for verdict in verdicts if not verdict.is_ok}
+            if wrong:
+                archive.set_state(wrong, RecordingState.INVALID)
+    else:
+        verdicts = verify_all()
     print_rows(map(_verdict_row, verdicts), output, title=str(directory), columns=_COLUMNS)
     if not all(verdict.is_ok for verdict in verdicts):
         raise typer.Exit(EXIT_UNHEALTHY)

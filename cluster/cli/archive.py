@@ -10,6 +10,7 @@ from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, LOG_STREAM_ID
 from service_api.wire.message import MESSAGES, Message
 
 from .. import messages
+from .import_directory import import_directories
 
 
 def _ends_snapshot(message: Message) -> bool:
@@ -28,3 +29,6 @@ VOCABULARY: Final = Vocabulary(
 """What a member's recordings hold."""
 
 app: Final = build_app(VOCABULARY)
+app.command("import", epilog="Example: quorate archive import /var/lib/aeron/node0 --to quorate-data/node-0 --dry-run")(
+    import_directories
+)

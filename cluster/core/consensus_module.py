@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service_api import Role
-from service_api.types import NULL_TERM_ID, ClusterSessionId, MemberId
+from service_api.types import NULL_TERM_ID, ClusterSessionId, MemberId, TimeUnit
 
 from ..messages.consensus import (
     AppendPosition,
@@ -29,7 +29,7 @@ from ..messages.consensus import (
     TerminationPosition,
     Vote,
 )
-from ..messages.log import ClusterActionRequest, SessionCloseEvent, SessionOpenEvent, TimerEvent
+from ..messages.log import ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import dialogue, leadership_probe
 from . import effects as fx
@@ -195,6 +195,10 @@ class ConsensusModule:
     def on_replay_service_message(self, session_id: ClusterSessionId, payload: bytes | memoryview) -> int | None:
         """A message of a service. Gives the id of that service; None if no service may be given the message."""
         return self.service_messages.on_replay_service_message(session_id, payload)
+
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
+        """A new leader's first entry: from here on the log's times are in the unit that it names."""
+        self.ctx.time_unit = TimeUnit.MILLIS if event.time_unit is None else event.time_unit
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""

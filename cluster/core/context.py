@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from service_api import Role
 from service_api.authenticator import AcceptAll, Authenticator
 from service_api.authorisation import AuthorisationService, DefaultAuthorisation
-from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, RecordingId, TermId, TimeUnit
+from service_api.types import NULL_POSITION, NULL_TERM_ID, TICKS_PER_MS, MemberId, RecordingId, TermId, TimeUnit
 from service_api.wire.message import Message
 
 from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChanged, SendToMember
@@ -42,6 +42,8 @@ class ConsensusConfig:
     termination_timeout_ns: int = 10_000_000_000
     """How long a leader that stops with its cluster waits for the followers, once its own part is done."""
     service_count: int = 1
+    shared_timer_ids: bool = False
+    """Whether services share the ids of timers, and each is told of every timer; the same on every member."""
     service_queue_limit_bytes: int = 64 << 20
     """What one service may have offered and not delivered; the same on every member."""
     initial_term_id: int = 0
@@ -51,7 +53,6 @@ class ConsensusConfig:
     catchup_near_bytes: int
     """A follower in catch-up joins the live log when it is this close to its end: half of what the window retains."""
     retention: RetentionPolicy = KEEP_ALL
-    time_unit: TimeUnit = TimeUnit.MILLIS
     app_version: int = 1
 
 
@@ -95,13 +96,15 @@ class ConsensusContext:
     leader_member_id: MemberId | None = None
     log_session_id: int = 0
     role: Role = Role.FOLLOWER
+    time_unit: TimeUnit = TimeUnit.MILLIS
+    """The unit of every time in the log: what the log itself says, so that one that Aeron began goes on in its own."""
     cluster_time: int = 0
-    """The newest timestamp in the log; a leader never stamps below it."""
+    """The newest timestamp in the log, in that unit; a leader never stamps below it."""
     time_of_last_leader_ns: int | None = None
 
     now_ns: int = 0
     timestamp: int = 0
-    """Monotonic and cluster time of the turn that runs."""
+    """Monotonic time, and epoch time in milliseconds, of the turn that runs."""
     effects: list[Effect] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -141,10 +144,16 @@ class ConsensusContext:
             self.role = role
             self.effects.append(RoleChanged(role))
 
+    @property
+    def clock_time(self) -> int:
+        """What the clock says, in the unit of the log."""
+        return self.timestamp * TICKS_PER_MS[self.time_unit]
+
     def stamp(self) -> int:
         """Give the time for a new log entry: the clock's, but never below the newest time in the log."""
-        if self.timestamp > self.cluster_time:
-            self.cluster_time = self.timestamp
+        clock_time = self.clock_time
+        if clock_time > self.cluster_time:
+            self.cluster_time = clock_time
         return self.cluster_time
 
     def propose_candidate_term(self, candidate_term_id: TermId) -> None:
@@ -174,7 +183,7 @@ class ConsensusContext:
             leadership_term_id=leadership_term_id,
             term_base_log_position=term_base_log_position,
             log_position=NULL_POSITION,
-            timestamp=self.timestamp,
+            timestamp=self.clock_time,
         )
         self.log_leadership_term_id = leadership_term_id
         self.emit(PersistRecordingLog())

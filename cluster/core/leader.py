@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service_api.types import ClusterSessionId, CorrelationId, MemberId
+from service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
 from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
@@ -122,13 +122,14 @@ class LeaderTerm:
         timer = self._timers.next_deadline()
         if timer is None or self._actions.is_holding:
             return deadline_ns
+        tick_ns = 1_000_000 // TICKS_PER_MS[ctx.time_unit]
         # The timer's clock is cluster time: look again in steps, so that a jump of that clock is noticed.
         return min(
             deadline_ns,
             ctx.now_ns
             + max(
                 _TIMER_RESOLUTION_NS,
-                min((timer - ctx.timestamp) * _TIMER_RESOLUTION_NS, 10 * _TIMER_RESOLUTION_NS),
+                min((timer - ctx.clock_time) * tick_ns, 10 * _TIMER_RESOLUTION_NS),
             ),
         )
 
@@ -290,14 +291,14 @@ class LeaderTerm:
                 term_base_log_position=ctx.term_base_log_position,
                 leader_member_id=ctx.config.member_id,
                 log_session_id=ctx.log_session_id,
-                time_unit=ctx.config.time_unit,
+                time_unit=ctx.time_unit,
                 app_version=ctx.config.app_version,
             )
         )
 
     def _fire_timers(self) -> None:
         ctx = self._ctx
-        for correlation_id in self._timers.expired(ctx.timestamp, limit=_TIMER_LIMIT):
+        for correlation_id in self._timers.expired(ctx.clock_time, limit=_TIMER_LIMIT):
             event = TimerEvent(
                 leadership_term_id=ctx.leadership_term_id,
                 correlation_id=CorrelationId(correlation_id),

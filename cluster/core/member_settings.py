@@ -11,7 +11,14 @@ from __future__ import annotations
 from ..messages.settings import MemberSettings
 from .context import ConsensusContext
 
-_COMPARED = ("member_count", "service_count", "service_queue_limit_bytes", "term_length_bytes", "checksums")
+_COMPARED = (
+    "member_count",
+    "service_count",
+    "service_queue_limit_bytes",
+    "term_length_bytes",
+    "checksums",
+    "shared_timer_ids",
+)
 
 
 def settings_of(ctx: ConsensusContext) -> MemberSettings:
@@ -24,6 +31,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         service_queue_limit_bytes=config.service_queue_limit_bytes,
         term_length_bytes=config.term_length_bytes,
         checksums=config.checksums,
+        shared_timer_ids=config.shared_timer_ids,
         app_version=config.app_version,
     )
 

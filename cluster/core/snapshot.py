@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from service_api import CloseReason, RemoteProtocolError
-from service_api.types import CorrelationId, TermId
+from service_api.types import CorrelationId, TermId, TimeUnit
 from service_api.wire.message import Message
 
 from ..messages import snapshot as wire
@@ -47,6 +47,8 @@ class ModuleSnapshot:
 
     log_position: int
     leadership_term_id: int
+    time_unit: TimeUnit
+    """Of its timers' deadlines, and of every time in the log."""
     next_session_id: int
     sessions: tuple[wire.ClusterSession, ...]
     timers: tuple[wire.Timer, ...]
@@ -200,7 +202,7 @@ class SnapshotControl:
             leadership_term_id=TermId(action.leadership_term_id),
             index=0,
             mark=mark,
-            time_unit=config.time_unit,
+            time_unit=self._ctx.time_unit,
             app_version=config.app_version,
         )
 
@@ -210,7 +212,7 @@ class SnapshotControl:
         """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
         ctx = self._ctx
         ctx.commit_position = snapshot.log_position
-        ctx.cluster_time = max(ctx.cluster_time, timestamp)
+        ctx.cluster_time, ctx.time_unit = max(ctx.cluster_time, timestamp), snapshot.time_unit
         principals = {client.cluster_session_id: client.encoded_principal for client in clients}
         sessions = [
             ClusterSession(
@@ -265,6 +267,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
     return ModuleSnapshot(
         log_position=begin.log_position,
         leadership_term_id=begin.leadership_term_id,
+        time_unit=TimeUnit.MILLIS if begin.time_unit is None else begin.time_unit,
         next_session_id=modules[0].next_session_id,
         sessions=tuple(sessions),
         timers=tuple(timers),

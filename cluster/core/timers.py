@@ -15,6 +15,9 @@ from typing import Final
 
 from service_api import LocalProtocolError
 
+EVERY_SERVICE: Final = -1
+"""Whose timer it is where services share the ids of timers."""
+
 _COMPACT_FACTOR: Final = 4
 _SERVICE_ID_SHIFT: Final = 56
 _SHARED_ID_MAX: Final = (1 << _SERVICE_ID_SHIFT) - 1
@@ -25,13 +28,16 @@ _INT64_MAX: Final = (1 << 63) - 1
 class TimerIds:
     """The ids that the timers of several services have in the log, where there is room for one number only.
 
-    A node with one service uses that service's own ids. With several, the highest byte is the service's id.
+    A node with one service uses that service's own ids. With several, the highest byte is the service's id; unless they
+    share their ids, as the services of an Aeron node do: then an id is the same to all of them, and all are told when
+    it fires.
     """
 
-    __slots__ = ("_service_count",)
+    __slots__ = ("_has_own", "_service_count")
 
-    def __init__(self, service_count: int) -> None:
+    def __init__(self, service_count: int, *, is_shared: bool = False) -> None:
         self._service_count = service_count
+        self._has_own = service_count > 1 and not is_shared
 
     def encode(self, service_id: int, correlation_id: int) -> int:
         """Give a timer's id in the log.
@@ -39,7 +45,7 @@ class TimerIds:
         Raises:
             LocalProtocolError: there is no room for the service's own id.
         """
-        if self._service_count == 1:
+        if not self._has_own:
             if not _INT64_MIN <= correlation_id <= _INT64_MAX:
                 raise LocalProtocolError(
                     f"timer id out of range: correlation_id={correlation_id} expected={_INT64_MIN}..{_INT64_MAX}"
@@ -53,9 +59,9 @@ class TimerIds:
         return service_id << _SERVICE_ID_SHIFT | correlation_id
 
     def decode(self, log_id: int) -> tuple[int, int]:
-        """Tell which service a timer belongs to, and its id there."""
-        if self._service_count == 1:
-            return 0, log_id
+        """Tell which service a timer belongs to, `EVERY_SERVICE` if to all, and its id there."""
+        if not self._has_own:
+            return (0 if self._service_count == 1 else EVERY_SERVICE), log_id
         return log_id >> _SERVICE_ID_SHIFT, log_id & _SHARED_ID_MAX
 
 

@@ -21,5 +21,6 @@ class MemberSettings(QuorateMessage):
     service_queue_limit_bytes: Int64
     term_length_bytes: Int32
     checksums: bool | None
+    shared_timer_ids: bool | None
     app_version: Version
     """Major << 16 | minor << 8 | patch: the major has to be the same."""

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from service_api import Clock, Role
-from service_api.types import NULL_POSITION, TimeUnit
+from service_api.types import NULL_POSITION, TICKS_PER_MS
 
 from ..core.consensus_module import ConsensusModule
 from ..core.members import ClusterMember
@@ -35,7 +35,6 @@ from ..status import printable_line
 from .status_publisher import ROLE_NAMES
 
 _NS_PER_S: Final = 1_000_000_000
-_UNITS_PER_S: Final = {TimeUnit.MILLIS: 1_000, TimeUnit.MICROS: 1_000_000, TimeUnit.NANOS: 1_000_000_000}
 
 
 class Inspector:
@@ -154,9 +153,12 @@ class Inspector:
 
     def _describe_timers(self, window: slice) -> TimersView:
         ctx = self._module.ctx
-        pending, ids = self._module.timers.pending(), TimerIds(ctx.config.service_count)
-        units_per_s = _UNITS_PER_S[ctx.config.time_unit]
-        now = max(ctx.cluster_time, self._clock.epoch_time())
+        pending, ids = (
+            self._module.timers.pending(),
+            TimerIds(ctx.config.service_count, is_shared=ctx.config.shared_timer_ids),
+        )
+        ticks_per_ms = TICKS_PER_MS[ctx.time_unit]
+        now = max(ctx.cluster_time, self._clock.epoch_time() * ticks_per_ms)
         return TimersView(
             answered_by=ctx.config.member_id,
             role=ROLE_NAMES[ctx.role],
@@ -168,7 +170,7 @@ class Inspector:
                     correlation_id=correlation_id,
                     service_id=service_id,
                     deadline=deadline,
-                    due_in_s=round((deadline - now) / units_per_s, 3),
+                    due_in_s=round((deadline - now) / (1_000 * ticks_per_ms), 3),
                 )
                 for (service_id, correlation_id), deadline in ((ids.decode(key), due) for key, due in pending[window])
             ],

@@ -25,11 +25,13 @@ from service_api.types import (
     ClusterSessionId,
     TimeUnit,
 )
+from service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
 from service_api.wire.message import Message, decode_message
 from service_api.wire.session import SessionMessageHeader
 
 from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..core.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
+from ..messages.log import LOG_MESSAGES, NewLeadershipTermEvent
 from ..messages.replies import KeptReply, SessionRequests
 from ..messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
@@ -46,6 +48,9 @@ from .recording_log_file import RecordingLogFile
 from .snapshot_recording import SnapshotReader
 
 _SNAPSHOT_STREAMS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
+
+_FIRST_ENTRY_BYTES = 256
+"""Room for the frame of a NewLeadershipTermEvent."""
 
 logger = structlog.get_logger()
 
@@ -119,7 +124,10 @@ async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLog
     if strange := [state.service_id for state in module.trackers if state.service_id >= len(service_entries)]:
         raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
     images = tuple(_open_reader(archive, entry) for entry in service_entries)
-    parts = [await _load_container(image, entry) for image, entry in zip(images, service_entries, strict=True)]
+    parts = [
+        await _load_container(image, entry, module.time_unit)
+        for image, entry in zip(images, service_entries, strict=True)
+    ]
     clients, replies = parts[0]
     for entry, (others, _) in zip(service_entries, parts, strict=True):
         if others != clients:
@@ -138,6 +146,31 @@ def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, s
         f"{archive.directory.parent}` on every member while none runs, until no snapshot of {found} is left: then the "
         f"log is replayed to the {service_count} services from its begin"
     )
+
+
+def find_time_unit(archive: Archive, recording_log: RecordingLog, log: Recording) -> TimeUnit | None:
+    """Find the unit of the times in the log: what the first entry of its newest term says. None if it has none here.
+
+    Blocks, for a read of a few frames at most a term.
+
+    Raises:
+        ArchiveError: the log cannot be read.
+    """
+    terms = [entry for entry in recording_log.entries if entry.is_valid_term]
+    for term in reversed(terms):
+        position = term.term_base_log_position
+        if position < log.descriptor.start_position:
+            return None
+        while position < log.append_position:
+            data = archive.read(log.recording_id, position, _FIRST_ENTRY_BYTES, stop_position=log.append_position)
+            frame_length, frame_type = int.from_bytes(data[:4], "little"), int.from_bytes(data[6:8], "little")
+            if frame_type != TYPE_PADDING:
+                event = decode_message(data[HEADER_LENGTH:frame_length], registry=LOG_MESSAGES)
+                if isinstance(event, NewLeadershipTermEvent):
+                    return TimeUnit.MILLIS if event.time_unit is None else event.time_unit
+                break
+            position += (frame_length + 31) & -32
+    return None
 
 
 def is_log(descriptor: RecordingDescriptor) -> bool:
@@ -172,14 +205,14 @@ async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> Mod
         snapshot = decode_module_snapshot(messages)
         for message in messages:
             if isinstance(message, SnapshotMarker):
-                _check_marker(message, entry)
+                _check_marker(message, entry, snapshot.time_unit)
     except RemoteProtocolError as error:
         raise _unusable(archive, entry, str(error)) from error
     return snapshot
 
 
 async def _load_container(
-    reader: SnapshotReader, entry: RecordingLogEntry
+    reader: SnapshotReader, entry: RecordingLogEntry, time_unit: TimeUnit
 ) -> tuple[tuple[ClientSession, ...], dict[ClusterSessionId, SessionReplies]]:
     """Read what the container wrote, up to and with its last marker."""
     clients: list[ClientSession] = []
@@ -188,25 +221,26 @@ async def _load_container(
         marker = expect_marker(
             await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
         )
-        _check_marker(marker, entry)
+        _check_marker(marker, entry, time_unit)
         while isinstance(message := await reader.decode(_decode_service_message), ClientSession):
             clients.append(message)
         while isinstance(message, SessionRequests | KeptReply):
             replies.append(message)
             message = await reader.decode(_decode_service_message)
-        _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry)
+        _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry, time_unit)
         return tuple(clients), decode_replies(replies)
     except RemoteProtocolError as error:
         raise reader.unusable(str(error)) from error
 
 
-def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry) -> None:
+def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry, time_unit: TimeUnit) -> None:
     actual = (marker.log_position, marker.leadership_term_id)
     expected = (entry.log_position, entry.leadership_term_id)
     if actual != expected:
         raise RemoteProtocolError(f"(log_position, leadership_term_id)={actual} expected={expected}")
-    if marker.time_unit not in (None, TimeUnit.MILLIS):
-        raise RemoteProtocolError(f"time_unit={marker.time_unit.name} expected={TimeUnit.MILLIS.name}")
+    actual_unit = TimeUnit.MILLIS if marker.time_unit is None else marker.time_unit
+    if actual_unit is not time_unit:
+        raise RemoteProtocolError(f"time_unit={actual_unit.name} expected={time_unit.name}")
 
 
 def _open_reader(archive: SnapshotSource, entry: RecordingLogEntry) -> SnapshotReader:

@@ -22,7 +22,7 @@ from service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from service_api.wire.request import REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
-from ..core.timers import TimerIds
+from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
 from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
@@ -44,6 +44,7 @@ class ClusteredServiceAgent:
         member_id: MemberId,
         time_unit: TimeUnit,
         max_payload_length: int,
+        shared_timer_ids: bool = False,
     ) -> None:
         self.services = tuple(services)
         self.service: MessageReceiver = (
@@ -65,7 +66,7 @@ class ClusteredServiceAgent:
         self.time_unit = time_unit
         self.max_payload_length = max_payload_length
         self.error_count = 0
-        self._timer_ids = TimerIds(len(services))
+        self._timer_ids = TimerIds(len(services), is_shared=shared_timer_ids)
         self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
         """The cluster as each service sees it."""
         self._outlets: dict[ClusterSessionId, tuple[EgressOutlet, int]] = {}
@@ -208,8 +209,11 @@ class ClusteredServiceAgent:
         self._call_all(lambda service: service.on_session_close(session, event.timestamp, reason))
 
     def on_timer_event(self, event: TimerEvent) -> None:
-        """A timer fired: the service that set it is told."""
+        """A timer fired: the service that set it is told, or each of them where they share the ids."""
         service_id, correlation_id = self._timer_ids.decode(event.correlation_id)
+        if service_id == EVERY_SERVICE:
+            self._call_all(lambda service: service.on_timer_event(correlation_id, event.timestamp))
+            return
         if service_id not in self._ids:
             logger.error("timer.unknown_service", log_position=self.log_position, correlation_id=event.correlation_id)
             return
@@ -217,6 +221,7 @@ class ClusteredServiceAgent:
 
     def on_new_leadership_term_event(self, event: NewLeadershipTermEvent) -> None:
         """A new leader's first entry."""
+        self.time_unit = TimeUnit.MILLIS if event.time_unit is None else event.time_unit
         self._call_all(
             lambda service: service.on_new_leadership_term_event(
                 leadership_term_id=event.leadership_term_id,
@@ -225,7 +230,7 @@ class ClusteredServiceAgent:
                 term_base_log_position=event.term_base_log_position,
                 leader_member_id=event.leader_member_id,
                 log_session_id=event.log_session_id,
-                time_unit=TimeUnit.MILLIS if event.time_unit is None else event.time_unit,
+                time_unit=self.time_unit,
                 app_version=event.app_version,
             )
         )

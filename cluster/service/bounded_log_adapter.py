@@ -26,6 +26,7 @@ from ..core.log_buffer import LogBuffer
 from ..messages.log import (
     LOG_MESSAGES,
     ClusterActionRequest,
+    MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -89,6 +90,9 @@ class ModuleReplay(Protocol):
 
     def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
         """A message of a service. Gives the id of that service; None if no service may be given the message."""
+
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
+        """A new leader's first entry."""
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
@@ -351,6 +355,7 @@ class BoundedLogAdapter:
             log_position=event.log_position,
             position=self.position,
         )
+        self._module.on_replay_new_leadership_term(event)
         self._agent.on_new_leadership_term_event(event)
 
 
@@ -360,4 +365,5 @@ _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the ty
     TimerEvent: BoundedLogAdapter._on_timer,
     NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
+    MembershipChangeEvent: lambda adapter, event: None,  # in logs from before Aeron 1.41: members are in the settings
 }

@@ -50,6 +50,7 @@ from service_api import (
     SnapshotPublication,
     TimeUnit,
 )
+from service_api.types import TICKS_PER_MS
 
 REQUEST: Final = struct.Struct("<BHIQqqI")
 QUERY: Final = struct.Struct("<H")
@@ -67,7 +68,6 @@ VALUE_LIMIT: Final = 8
 _ANSWER: Final = struct.Struct("<BIQqB")
 _WRITE: Final = struct.Struct("<qq")
 _FAULT_LIMIT: Final = 20
-_TICKS_PER_MS: Final = {TimeUnit.MILLIS: 1, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1_000_000}
 
 
 class RequestKind(IntEnum):
@@ -339,7 +339,7 @@ class Registers(ClusteredService):
             case RequestKind.COMPARE_AND_SET:
                 status = AnswerStatus.MISMATCH
             case RequestKind.WRITE_LATER:
-                deadline = timestamp + request.delay_ms * _TICKS_PER_MS[self.cluster.time_unit]
+                deadline = timestamp + request.delay_ms * TICKS_PER_MS[self.cluster.time_unit]
                 self._timers[request.argument] = _Timer(request.key, deadline)
                 self.cluster.schedule_timer(request.argument, deadline)
             case RequestKind.GET | RequestKind.CLOSE:

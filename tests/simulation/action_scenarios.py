@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def a_cluster_that_stops(scene: Scene) -> None:
-    """A cluster is shut down just after a follower died: it comes back, and all stop at one position without a vote.
+    """A cluster is shut down just after a follower died: it comes back at once, and all stop at one position.
 
     Then all start again, each from its snapshot.
     """
@@ -26,7 +26,7 @@ def a_cluster_that_stops(scene: Scene) -> None:
     elections = scene.referee.counts.elections
     scene.cluster.kill(late.member_id)
     _order(leader, ControlToggle.SHUTDOWN)
-    scene.run(1)
+    scene.run(0.3)
     scene.cluster.start(late.member_id)
     scene.run_until(
         lambda: not any(member.is_running for member in scene.cluster.members.values()),

@@ -100,14 +100,26 @@ def _keep_a_message_from_followers(planting: Planting) -> None:
 
 
 PLANTS = tuple(
-    Plant(name, class_number, rule, break_it, options=RELAY_HUNT_OPTIONS)
-    for name, class_number, rule, break_it in (
-        ("relay-not-sent-again", 32, "what a deposed leader appended is unsent again", _forget_what_was_appended),
-        ("relay-sent-twice", 35, "a message of a service is appended once", _append_twice),
-        ("relay-tracker-lost", 31, "the ids of services' messages are in snapshots", _leave_trackers_out_of_snapshots),
-        ("relay-queue-lost", 31, "what services have offered is in snapshots", _leave_the_queue_out_of_snapshots),
-        ("relay-log-unseen", 32, "what is in the log is unsent nowhere", _deliver_what_was_delivered),
-        ("relay-followers-keep", 32, "followers forget what they see in the log", _keep_a_message_from_followers),
-        ("relay-timer-astray", 25, "a timer is its service's", _give_timers_to_the_first_service),
+    Plant(name, class_number, rule, break_it, options=RELAY_HUNT_OPTIONS, scenario=scenario)
+    for name, class_number, rule, break_it, scenario in (
+        (
+            "relay-not-sent-again",
+            32,
+            "what a deposed leader appended is unsent again",
+            _forget_what_was_appended,
+            "lost-offers",
+        ),
+        ("relay-sent-twice", 35, "a message of a service is appended once", _append_twice, None),
+        (
+            "relay-tracker-lost",
+            31,
+            "the ids of services' messages are in snapshots",
+            _leave_trackers_out_of_snapshots,
+            None,
+        ),
+        ("relay-queue-lost", 31, "what services have offered is in snapshots", _leave_the_queue_out_of_snapshots, None),
+        ("relay-log-unseen", 32, "what is in the log is unsent nowhere", _deliver_what_was_delivered, None),
+        ("relay-followers-keep", 32, "followers forget what they see in the log", _keep_a_message_from_followers, None),
+        ("relay-timer-astray", 25, "a timer is its service's", _give_timers_to_the_first_service, None),
     )
 )

@@ -34,6 +34,7 @@ from service_api import ClusterError
 from service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
+from .relay_scenarios import a_leader_that_dies_with_the_offers
 
 S: Final = 1_000_000_000
 MS: Final = 1_000_000
@@ -53,6 +54,8 @@ class Scene:
     """A cluster under the referee, and clients that use it."""
 
     settings: Settings
+    has_relays: bool = False
+    """Whether members have a second service, which talks to the log."""
     referee: Referee = field(default_factory=lambda: Referee(Registers))
     history: History = field(default_factory=History)
     workloads: list[Workload] = field(default_factory=list)
@@ -62,7 +65,8 @@ class Scene:
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cluster = SimulatedCluster(1, self.settings, self.referee.make_service)
+        make_others = self.referee.make_others if self.has_relays else lambda member: []
+        self.cluster = SimulatedCluster(1, self.settings, self.referee.make_service, make_others=make_others)
         self.trace = Trace(self.cluster, None)
         self.referee.watch(self.cluster, self.trace)
         self.cluster.on_member_exit = self._on_exit
@@ -560,6 +564,7 @@ class Scenario:
     window_bytes: int = 256 << 10
     timeout_ms: int = TIMEOUT_MS
     """The heartbeat timeout."""
+    has_relays: bool = False
 
     def settings(self) -> Settings:
         """Give the settings of its cluster."""
@@ -579,6 +584,7 @@ SCENARIOS: Final = {
     "cluster-stops": Scenario(a_cluster_that_stops),
     "suspended-failover": Scenario(a_suspended_cluster),
     "order-undone": Scenario(an_order_that_comes_to_nothing),
+    "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),
     "leader-alone": Scenario(a_leader_alone),
@@ -601,7 +607,7 @@ SCENARIOS: Final = {
 def run_scenario(scenario: Scenario) -> tuple[RuleBroken | None, float]:
     """Play a scenario; give the rule that was broken, if one was, and the virtual seconds it took."""
     with _surroundings():
-        scene = Scene(scenario.settings())
+        scene = Scene(scenario.settings(), has_relays=scenario.has_relays)
         try:
             scenario.play(scene)
             expect(not scene.history.faults, "clients see nothing impossible", faults=scene.history.faults[:3])

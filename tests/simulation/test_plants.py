@@ -18,16 +18,15 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
-    "relay-not-sent-again": 108,
     "follow-older": 30,
-    "torn-frame-believed": 24,
+    "torn-frame-believed": 150,
     "suspension-lost": 12,
     "purge-too-early": 8,
     "truncation-lowers-term": 6,
     "query-before-delivery": 6,
-    "copy-not-durable": 5,
+    "copy-not-durable": 30,
     "any-log-wins": 4,
-    "catalog-not-synced": 4,
+    "catalog-not-synced": 12,
     "follower-commit-goes-back": 3,
 }
 """The plants that need most seeds, and a seed shortly before the first that found each.

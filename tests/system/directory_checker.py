@@ -100,6 +100,19 @@ class TermEntry:
     log_position: int | None
 
 
+@dataclass(slots=True, frozen=True)
+class SnapshotEntry:
+    """One snapshot of `recording.log` that counts."""
+
+    recording_id: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int
+    timestamp: int
+    service_id: int
+    entry_index: int
+
+
 @dataclass(slots=True)
 class DirectoryReport:
     """What was found in a directory that keeps all rules."""
@@ -107,6 +120,7 @@ class DirectoryReport:
     directory: Path
     recordings: list[RecordingView]
     terms: list[TermEntry]
+    snapshots: list[SnapshotEntry]
     candidate_term_id: int
 
     @property
@@ -116,10 +130,13 @@ class DirectoryReport:
         return log
 
 
-def check_directory(directory: Path, *, stopped: bool = True, by_aeron: bool = False) -> DirectoryReport:
+def check_directory(
+    directory: Path, *, stopped: bool = True, by_aeron: bool = False, is_imported: bool = False
+) -> DirectoryReport:
     """Check every file of a member that does not run; `stopped` says that its last process ended in order.
 
     `by_aeron` leaves out what we promise and Aeron does not: a candidate term never below a term that was followed.
+    `is_imported` says that no member has run here yet: there are no mark files.
 
     Raises:
         DirectoryFault: with every fault.
@@ -131,14 +148,15 @@ def check_directory(directory: Path, *, stopped: bool = True, by_aeron: bool = F
         _check_segments(archive, recording, faults, stopped=stopped)
         _check_frames(recording, faults)
     _check_no_strays(archive, recordings, faults, stopped=stopped)
-    terms = _check_recording_log((directory / "cluster" / "recording.log").read_bytes(), recordings, faults)
+    terms, snapshots = _check_recording_log((directory / "cluster" / "recording.log").read_bytes(), recordings, faults)
     candidate_term_id = _check_node_state((directory / "cluster" / "node-state.dat").read_bytes(), faults)
-    _check_mark_file((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
+    if not is_imported:
+        _check_mark_file((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
     if not by_aeron and terms and candidate_term_id < terms[-1].leadership_term_id:
         faults.append(f"node-state.dat: candidate_term_id={candidate_term_id} below {terms[-1]}")
     if faults:
         raise DirectoryFault(f"{directory}:\n  " + "\n  ".join(faults))
-    return DirectoryReport(directory, recordings, terms, candidate_term_id)
+    return DirectoryReport(directory, recordings, terms, snapshots, candidate_term_id)
 
 
 def log_end_position(directory: Path) -> int:
@@ -202,7 +220,7 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
         offset += 32 + length
     if any(data[offset:]):
         faults.append(f"catalog: bytes other than zero behind the last entry at {offset}")
-    if ids != list(range(len(ids))) or next_recording_id != len(ids):
+    if ids != sorted(set(ids)) or next_recording_id <= max(ids, default=-1):
         faults.append(f"catalog: recording ids {ids}, next is {next_recording_id}")
     return recordings
 
@@ -336,9 +354,12 @@ def _check_no_strays(archive: Path, recordings: list[RecordingView], faults: lis
             faults.append(f"archive: a file that nobody needs: {name}")
 
 
-def _check_recording_log(data: bytes, recordings: list[RecordingView], faults: list[str]) -> list[TermEntry]:
+def _check_recording_log(
+    data: bytes, recordings: list[RecordingView], faults: list[str]
+) -> tuple[list[TermEntry], list[SnapshotEntry]]:
     """Terms ascend and adjoin, only the last is open, and the log's own NewLeadershipTermEvents say the same."""
     terms: list[TermEntry] = []
+    snapshots: list[SnapshotEntry] = []
     if len(data) % 64:
         faults.append(f"recording.log: length={len(data)} is not a multiple of 64")
     for offset in range(0, len(data) - 63, 64):
@@ -347,7 +368,12 @@ def _check_recording_log(data: bytes, recordings: list[RecordingView], faults: l
         )
         if kind == -1:
             continue
-        if kind in (1, 2) and timestamp >= 0:
+        if kind == 1 and timestamp >= 0:
+            snapshots.append(
+                SnapshotEntry(recording_id, term_id, base, log_position, timestamp, service_id, offset // 64)
+            )
+            continue
+        if kind in (2, 1 - 2**31, 2 - 2**31) and timestamp >= 0:
             continue
         if kind != 0 or service_id != -1 or timestamp < 0:
             faults.append(f"recording.log offset={offset}: type={kind} service_id={service_id} timestamp={timestamp}")
@@ -372,7 +398,7 @@ def _check_recording_log(data: bytes, recordings: list[RecordingView], faults: l
                         f"log position={message.position}: term {term_id} from {base} "
                         f"with log_position={log_position}, recording.log has {bases.get(term_id)}"
                     )
-    return terms
+    return terms, snapshots
 
 
 def _check_node_state(data: bytes, faults: list[str]) -> int:

@@ -93,6 +93,7 @@ def _greeting(member_id: int) -> bytes:
         service_queue_limit_bytes=64 << 20,
         term_length_bytes=64 << 10,
         checksums=True,
+        shared_timer_ids=False,
         app_version=1 << 8,
     )
     return encode_frame(settings.encode(), stream_id=STREAM_IDS["consensus"])

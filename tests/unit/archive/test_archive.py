@@ -157,6 +157,7 @@ async def test_damage_below_the_recorded_position_is_never_taken_for_a_torn_tail
     await record(recording, StreamBuilder(), [100] * 50)
     disk.damage(DIRECTORY / "0-0.rec", 1000, b"\xff")
     before = disk.content(DIRECTORY / "0-0.rec")
+    disk.crash_process()
 
     with pytest.raises(CorruptionError, match="checksum wrong"):
         await launch(disk)
@@ -303,7 +304,7 @@ async def test_real_disk_and_real_threads(tmp_path: Path, level: int) -> None:
     assert recorded == sorted(set(recorded))
     assert read_all(archive) == b"".join(written)
     assert verify_all(OsFileSystem(), directory) == []
-    assert [path.name for path in directory.iterdir() if path.suffix not in (".rec", ".catalog", ".redo")] == []
+    assert [path.name for path in directory.iterdir() if path.suffix not in (".rec", ".catalog", ".redo", ".dat")] == []
     await archive.aclose()
 
 

@@ -434,13 +434,15 @@ async def test_a_crash_at_any_operation_leaves_an_edit_done_or_not_begun(
     with contextlib.suppress(PowerLoss):
         await CRASHED_EDITS[name](archive)
         is_done = True
-    after_crash = await restart(disk, power, random, share, is_power_loss)
     if not is_done and random.random() < 0.5:
         # The next start is cut short as well.
+        crash(disk, random, share, is_power_loss)
         power.operations_left = random.randrange(12)
         with contextlib.suppress(PowerLoss):
             await launch(disk, is_power_loss_possible=is_power_loss)
-        after_crash = await restart(disk, power, random, share, is_power_loss)
+    power.operations_left = -1
+    crash(disk, random, share, is_power_loss)
+    after_crash = await launch(disk, is_power_loss_possible=is_power_loss)
 
     found = state_of(after_crash)
     expected = await result_of(name)
@@ -452,13 +454,11 @@ async def test_a_crash_at_any_operation_leaves_an_edit_done_or_not_begun(
     await after_crash.aclose()
 
 
-async def restart(disk: MemoryFileSystem, power: PowerSupply, random: Random, share: float, is_loss: bool) -> Archive:
-    power.operations_left = -1
-    if is_loss:
+def crash(disk: MemoryFileSystem, random: Random, share: float, is_power_loss: bool) -> None:
+    if is_power_loss:
         disk.crash(lambda: random.random() < share)
     else:
         disk.crash_process()
-    return await launch(disk, is_power_loss_possible=is_loss)
 
 
 _results: dict[str | None, tuple[State, set[str]]] = {}

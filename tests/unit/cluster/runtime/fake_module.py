@@ -10,7 +10,7 @@ from typing import cast
 from cluster.core import effects as fx
 from cluster.core.context import ConsensusContext
 from cluster.core.log_buffer import LogBuffer
-from service_api import Role
+from service_api import Role, TimeUnit
 
 
 @dataclass
@@ -22,7 +22,13 @@ class FakeContext:
     append_position: int = 0
     cluster_time: int = 0
     timestamp: int = 0
+    time_unit: TimeUnit = TimeUnit.MILLIS
     effects: list[fx.Effect] = field(default_factory=list)
+
+    @property
+    def clock_time(self) -> int:
+        """The clock's time, which is the log's here."""
+        return self.timestamp
 
     def stamp(self) -> int:
         """Stamp as the real context does."""

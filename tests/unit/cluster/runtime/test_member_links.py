@@ -50,6 +50,7 @@ SETTINGS = MemberSettings(
     service_queue_limit_bytes=64 << 20,
     term_length_bytes=64 << 20,
     checksums=True,
+    shared_timer_ids=False,
     app_version=1 << 8,
 )
 

@@ -67,6 +67,7 @@ class FakeRequests:
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
+        self.time_units: list[TimeUnit | None] = []
         self.stands_still = False
         self.offered_by: int | None = 0
 
@@ -92,6 +93,9 @@ class FakeRequests:
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         self.told.append(("closed", event.cluster_session_id))
+
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
+        self.time_units.append(event.time_unit)
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         self.told.append(("fired", event.correlation_id))

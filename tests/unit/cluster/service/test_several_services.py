@@ -234,6 +234,28 @@ def test_timer_ids_of_several_services_do_not_meet(two: SeveralRig) -> None:
     assert [len(service.calls) for service in two.services] == [3, 3]
 
 
+def test_services_that_share_timer_ids_are_all_told(two: SeveralRig) -> None:
+    """As the services of an Aeron node do: an id in the log is the same to each. Source: aeron.md §3.9."""
+    two.agent = ClusteredServiceAgent(
+        two.services,
+        two.requests,
+        member_id=MemberId(0),
+        time_unit=TimeUnit.MILLIS,
+        max_payload_length=8160,
+        shared_timer_ids=True,
+    )
+    two.adapter = BoundedLogAdapter(two.log_buffer, two.reader, two.agent, two.requests)
+    two.services[1].on_message = lambda session, payload: two.cluster(1).schedule_timer(-7, 500)
+    two.open()
+    two.message(b"go")
+    two.timer(-7, timestamp=501)
+
+    two.deliver()
+
+    assert two.requests.told[1:] == [("schedule", -7, 500), ("fired", -7)]
+    assert [service.calls[-1] for service in two.services] == [("timer", -7, 501)] * 2
+
+
 @pytest.mark.parametrize("correlation_id", [-1, 1 << 56])
 def test_timer_id_that_does_not_fit_beside_a_service_id_is_refused(two: SeveralRig, correlation_id: int) -> None:
     two.agent.enter_messages()
