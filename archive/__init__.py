@@ -1,10 +1,11 @@
 """Durable recordings of byte streams in Aeron's format; knows nothing of Raft.
 
 Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Change: `editing`, `edit_journal`.
-Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `replay`, `server`, `replication`. Disk: `file_system`.
-Command line: `tool`.
+Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control`, `server`, `control_session`, `replay`; `client`,
+`connection`, `publication`, `replay_merge`. Copy: `replication`. Disk: `file_system`. Command line: `tool`.
 """
 
+from .client import ArchiveClient as ArchiveClient
 from .conductor import Archive as Archive
 from .config import ArchiveConfig as ArchiveConfig
 from .descriptor import RecordingDescriptor as RecordingDescriptor
@@ -14,4 +15,6 @@ from .errors import ArchiveErrorCode as ArchiveErrorCode
 from .errors import CorruptionError as CorruptionError
 from .frame_batches import ReadProblem as ReadProblem
 from .frame_batches import frames as frames
+from .publication import Publication as Publication
 from .recording import Recording as Recording
+from .server import ArchiveServer as ArchiveServer

@@ -311,7 +311,9 @@ class Archive:
         await recording.stop()
         return True
 
-    def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+    def read(
+        self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int, is_frame_boundary: bool = True
+    ) -> bytes:
         """Read whole durable frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
 
         Never past `stop_position`, nor past the end of a segment; b"" at the end. Every frame is checked, with its
@@ -321,8 +323,8 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have, or of
                 which the segments were removed.
-            CorruptionError: there is no right frame at `position`; `on_corruption` has been told. Right frames before
-                a wrong one are returned.
+            CorruptionError: there is no right frame at `position`; `on_corruption` has been told, unless nobody is
+                sure that one begins there (`is_frame_boundary`). Right frames before a wrong one are returned.
             ArchiveError: STORAGE_FAILED, the disk refused.
         """
         descriptor = self.present_descriptor(recording_id)
@@ -342,6 +344,8 @@ class Archive:
         try:
             return self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
         except CorruptionError as error:
+            if not is_frame_boundary:
+                raise
             _log.error("recording.damaged", recording_id=recording_id, position=position, reason=str(error))
             if self.on_corruption is not None:
                 self.on_corruption(error)

@@ -7,17 +7,25 @@ that ends at a frame boundary, and the next call goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from .client import ArchiveClient
+from service_api.errors import RemoteProtocolError
+from service_api.types import RecordingId
+
+from . import messages
+from .connection import ArchiveConnection, Credentials
+from .descriptor import RecordingDescriptor
 from .errors import ArchiveError, ArchiveErrorCode
 from .frame_check import FrameRules
+from .frame_stream import open_replay
 from .recording import Recording
 
 AHEAD_LIMIT_BYTES: Final = 8 << 20
 """How far the appended bytes may run ahead of the durable ones; then the remote archive is left waiting."""
+
+OnProgress = Callable[[int], None]
+"""Told the append position after each chunk."""
 
 
 async def replicate(
@@ -27,7 +35,7 @@ async def replicate(
     src_recording_id: int,
     recording: Recording,
     stop_position: int,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: OnProgress | None = None,
     credentials: bytes = b"",
     connect_timeout_s: float = 5.0,
     progress_timeout_s: float = 10.0,
@@ -52,30 +60,87 @@ async def replicate(
             position=position,
         )
     if position < stop_position:
-        async with ArchiveClient.connect(host, port, credentials=credentials, timeout_s=connect_timeout_s) as client:
-            rules = await _agree(client, src_recording_id, recording)
-            replay = client.replay(
+        connection = await ArchiveConnection.dial(
+            host, port, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
+        )
+        try:
+            check_fit(await describe(connection, src_recording_id), recording.descriptor)
+            stream = await open_replay(
+                connection,
                 src_recording_id,
                 position=position,
                 stop_position=stop_position,
-                rules=rules,
+                follow=False,
+                rules=FrameRules.of(recording.descriptor),
                 timeout_s=progress_timeout_s,
             )
-            async with aclosing(replay) as chunks:
-                async for chunk in chunks:
-                    recording.append(chunk)
-                    recording.flush()
-                    if on_progress is not None:
-                        on_progress(recording.append_position)
-                    await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)
+            await copy(
+                lambda: stream.read(progress_timeout_s), recording, stop_position=stop_position, on_progress=on_progress
+            )
+        finally:
+            connection.abort()
     recording.flush()
     await recording.wait_recorded(stop_position)
     return recording.recorded_position
 
 
-async def _agree(client: ArchiveClient, src_recording_id: int, recording: Recording) -> FrameRules:
-    """Check that the remote recording is laid out as ours is, and return the rules of its frames."""
-    remote, local = await client.list_recording(src_recording_id), recording.descriptor
+async def copy(
+    read: Callable[[], Awaitable[bytes]],
+    recording: Recording,
+    *,
+    stop_position: int | None,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Append chunk after chunk until the end, which is at `stop_position` if that is given.
+
+    Raises:
+        RemoteProtocolError: a chunk runs past the stop position.
+        ArchiveError: the chunks end in front of it; or the disk refused.
+    """
+    while stop_position is None or recording.append_position < stop_position:
+        chunk = await read()
+        position = recording.append_position
+        if not chunk:
+            if stop_position is None:
+                return
+            raise ArchiveError(
+                f"source ends in front of stop_position={stop_position}",
+                code=ArchiveErrorCode.INVALID_POSITION,
+                recording_id=recording.recording_id,
+                position=position,
+            )
+        if stop_position is not None and position + len(chunk) > stop_position:
+            raise RemoteProtocolError(
+                f"replayed frames run past the end asked for: position={position} length={len(chunk)} "
+                f"end={stop_position}"
+            )
+        recording.append(chunk)
+        recording.flush()
+        if on_progress is not None:
+            on_progress(recording.append_position)
+        await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)
+
+
+async def describe(connection: ArchiveConnection, recording_id: int) -> messages.RecordingDescriptor:
+    """Ask an archive for the descriptor of a recording.
+
+    Raises:
+        ArchiveError: UNKNOWN_RECORDING, or the archive is gone.
+    """
+    rows = await connection.ask_rows(
+        messages.ListRecordingRequest, 1, is_range=False, recording_id=RecordingId(recording_id)
+    )
+    (descriptor,) = rows
+    assert isinstance(descriptor, messages.RecordingDescriptor)
+    return descriptor
+
+
+def check_fit(remote: messages.RecordingDescriptor, local: RecordingDescriptor) -> None:
+    """Check that a remote recording is laid out as ours is.
+
+    Raises:
+        ArchiveError: INVALID_EXTENSION; it is not.
+    """
     facts = (
         ("initial_term_id", remote.initial_term_id, local.initial_term_id),
         ("term_buffer_length", remote.term_buffer_length, local.term_buffer_length),
@@ -89,4 +154,3 @@ async def _agree(client: ArchiveClient, src_recording_id: int, recording: Record
                 code=ArchiveErrorCode.INVALID_EXTENSION,
                 recording_id=local.recording_id,
             )
-    return FrameRules.of(local)

@@ -18,6 +18,7 @@ FILE_LINE_LIMIT = 700
 TASK_OWNERS = {
     "archive/conductor.py": "awaits the executor's future itself, shielded, so that file work is never abandoned",
     "archive/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
+    "archive/server.py": "owns the replications, which outlive the connections that ask for them; aclose() joins them",
     "client/connection.py": "owns its dials; closing cancels and joins them",
     "cluster/simulation/machine.py": "the main task of a simulated process, which dies with the process, unjoined",
 }

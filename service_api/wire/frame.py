@@ -52,6 +52,8 @@ FRAME_HEADER: Final = struct.Struct("<iBBHiiiiq")
 
 _SETUP: Final = struct.Struct("<iBBHiiiiiiii")
 _STATUS: Final = struct.Struct("<iBBHiiiiiq")
+_CHECKSUMMED: Final = 0x01
+"""The flag of a setup frame: the data frames that follow carry a CRC-32."""
 _UINT32_MASK: Final = 0xFFFF_FFFF
 _INT32_SIGN: Final = 0x8000_0000
 
@@ -204,6 +206,8 @@ class SetupFrame:
     active_term_id: int = 0
     term_length_bytes: int = 64 << 20
     mtu_length_bytes: int = 65504
+    checksummed: bool = False
+    """Whether the data frames of the stream carry a CRC-32. Ours: a flag that Aeron leaves at 0."""
 
     @classmethod
     def at_position(
@@ -215,6 +219,7 @@ class SetupFrame:
         initial_term_id: int = 0,
         term_length_bytes: int = 64 << 20,
         mtu_length_bytes: int = 65504,
+        checksummed: bool = False,
     ) -> Self:
         """Announce a stream that begins at `position`."""
         active_term_id, term_offset = term_of(
@@ -228,6 +233,7 @@ class SetupFrame:
             active_term_id=active_term_id,
             term_length_bytes=term_length_bytes,
             mtu_length_bytes=mtu_length_bytes,
+            checksummed=checksummed,
         )
 
     @property
@@ -245,7 +251,7 @@ class SetupFrame:
         return _SETUP.pack(
             _SETUP.size,
             0,
-            0,
+            _CHECKSUMMED if self.checksummed else 0,
             TYPE_SETUP,
             self.term_offset,
             self.session_id,
@@ -280,6 +286,7 @@ class SetupFrame:
             active_term_id=active_term_id,
             term_length_bytes=term_length,
             mtu_length_bytes=mtu,
+            checksummed=bool(values[2] & _CHECKSUMMED),
         )
 
 

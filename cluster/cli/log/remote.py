@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from archive.client import ArchiveClient
 from archive.errors import ArchiveError
-from archive.frame_check import FrameRules, HeaderFields
-from archive.reader import Frame, MessageReader, RecordedMessage
+from archive.reader import RecordedMessage
 from cluster.cli.inspect.asking import UnreachableError, ask_for_best
 from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
 from cluster.cli.watching import pause
 from cluster.inspection import ROW_LIMIT, MembersView
 from cluster.member_endpoints import MemberEndpoints, split_endpoint
-from service_api.wire.frame import FLAG_END, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
 
 from .entry import LogEntry, make_entry
 
@@ -97,38 +95,6 @@ class ClusterLog:
         if start == end:
             return
         async with self._connect(view) as client:
-            descriptor = await client.list_recording(view.log_recording_id)
-            rules = FrameRules(
-                initial_term_id=descriptor.initial_term_id,
-                term_length_bytes=descriptor.term_buffer_length,
-                mtu_length_bytes=descriptor.mtu_length,
-                stream_id=descriptor.stream_id,
-                checksummed=False,  # the archive over there replays no frame that does not check out
-            )
-            position, frames = start, list[Frame]()
-            replay = client.replay(
-                view.log_recording_id, position=start, stop_position=end, rules=rules, timeout_s=self._timeout_s
-            )
-            async with aclosing(replay) as chunks:
-                async for chunk in chunks:
-                    frames += _frames(chunk, position)
-                    position += len(chunk)
-                    whole = _whole_count(frames)
-                    for message in MessageReader(iter(frames[:whole])):
-                        yield message
-                    del frames[:whole]
-
-
-def _frames(chunk: bytes, position: int) -> Iterator[Frame]:
-    offset = 0
-    while offset < len(chunk):
-        fields: HeaderFields = FRAME_HEADER.unpack_from(chunk, offset)
-        yield Frame(position + offset, *fields, chunk[offset + HEADER_LENGTH : offset + fields[0]])
-        offset += align(fields[0])
-
-
-def _whole_count(frames: list[Frame]) -> int:
-    """Count the frames up to the last one that ends a message."""
-    return max(
-        (n for n, frame in enumerate(frames, 1) if frame.type == TYPE_DATA and frame.flags & FLAG_END), default=0
-    )
+            replay = client.replay(view.log_recording_id, position=start, stop_position=end)
+            async for message in replay:
+                yield message

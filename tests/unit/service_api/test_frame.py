@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -168,7 +169,7 @@ def test_setup_and_status_frames_carry_a_position(
         ({"mtu_length_bytes": 32}, "mtu=32"),
     ],
 )
-def test_setup_frame_with_impossible_lengths_is_refused(changes: dict[str, int], message: str) -> None:
+def test_setup_frame_with_impossible_lengths_is_refused(changes: dict[str, Any], message: str) -> None:
     data = SetupFrame(session_id=1, stream_id=2, **changes).encode()
 
     with pytest.raises(RemoteProtocolError, match=message):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -74,7 +74,7 @@ class Member:
         """Let the leader's link come in."""
         image, transport = subscription._make_image(), FakeTransport()
         image.connection_made(transport)
-        values = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
+        values: dict[str, Any] = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
         setup = SetupFrame.at_position(position, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)
         receive(image, setup.encode())
         return image, transport

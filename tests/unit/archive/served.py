@@ -1,0 +1,53 @@
+"""Archives that are served on loopback, and clients of them: shared by the tests of the archive's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from archive import Archive
+from archive.client import ArchiveClient
+from archive.server import ArchiveServer
+from service_api.authorisation import AllowAll
+from tests.unit.archive.streams import launch
+
+HOST = "127.0.0.1"
+
+
+@asynccontextmanager
+async def serving(archive: Archive | None = None, **options: Any) -> AsyncIterator[ArchiveServer]:  # of the server
+    """An archive that everybody may change, on a free port."""
+    server = ArchiveServer(archive or await launch(), **{"authorisation": AllowAll(), **options})
+    await server.start(HOST, 0)
+    try:
+        yield server
+    finally:
+        await server.aclose()
+
+
+@asynccontextmanager
+async def client_of(server: ArchiveServer, **options: Any) -> AsyncIterator[ArchiveClient]:  # of the client
+    """A client of a served archive."""
+    async with ArchiveClient.connect(HOST, server.port, **options) as archive:
+        yield archive
+
+
+@asynccontextmanager
+async def served_client(archive: Archive | None = None) -> AsyncIterator[tuple[ArchiveServer, ArchiveClient]]:
+    """A served archive and a client of it."""
+    async with serving(archive) as server, client_of(server) as client:
+        yield server, client
+
+
+async def until(is_so: Callable[[], bool], *, limit_s: float = 5) -> None:
+    """Let real sockets work until something holds, which must be soon."""
+    async with asyncio.timeout(limit_s):
+        while not is_so():  # noqa: ASYNC110 - real sockets, with a deadline
+            await asyncio.sleep(0.001)
+
+
+def numbered(count: int, *, length: int = 200, first: int = 0) -> list[bytes]:
+    """Messages that say which they are."""
+    return [number.to_bytes(8, "little").ljust(length, b".") for number in range(first, first + count)]
