@@ -53,7 +53,11 @@ def _positions(report: ClusterReport) -> Table:
 
 
 def _state(status: MemberStatus) -> Text:
-    """The state in the term or election, and that of the module where it is no ordinary one."""
+    """The state in the term or election, and how far a snapshot has come or that of the module if not ordinary."""
+    fetch = status.snapshot_fetch
+    if fetch is not None:
+        done = f"{100 * fetch.copied_bytes // fetch.length_bytes} %" if fetch.length_bytes else "asks"
+        return Text(f"{status.state} snapshot of {fetch.leader_member_id}: {done}", style=_ELECTING_STYLE)
     if status.module_state in _ORDINARY_STATES:
         return Text(status.state, style=_STATE_STYLES.get(status.state, _ELECTING_STYLE))
     return Text(f"{status.state} {status.module_state}", style=_ELECTING_STYLE)
