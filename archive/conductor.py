@@ -215,11 +215,15 @@ class Archive:
         channel: str,
         source_identity: str,
         preallocate: bool = True,
+        may_use_reserve: bool = False,
     ) -> Recording:
         """Begin a new recording. Its first segment and its catalog entry are durable when this returns.
 
         `preallocate` zero-writes segments ahead, for cheap syncs; a short recording, as a snapshot is, does
-        without.
+        without. With `may_use_reserve` it begins on a disk that is nearly full: a snapshot lets others be purged.
+
+        Raises:
+            ArchiveError: INVALID_POSITION, or STORAGE_SPACE: the disk is nearly full, or full.
         """
         config = self.config
         if start_position < 0 or start_position % 32:
@@ -247,7 +251,8 @@ class Archive:
                 # The segment comes first: a segment without an entry is removed at the next start, while an
                 # entry without a segment would be a recording that cannot be told from one that lost its
                 # data.
-                self._space.refuse_if_low(None)
+                if not may_use_reserve:
+                    self._space.refuse_if_low(None)
                 files.remove_unpublished()
                 files.remove_blank_orphans()
                 segment = files.create_first(base_position, zero=preallocate)
@@ -261,7 +266,7 @@ class Archive:
         """Re-open a recording at its stop position, to append to it.
 
         Raises:
-            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, or INVALID_EXTENSION.
+            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, INVALID_EXTENSION, or STORAGE_SPACE.
         """
         async with self._changing():
             descriptor, position = self._editing.inactive(recording_id)

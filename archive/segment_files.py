@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -89,7 +90,8 @@ class SegmentFiles:
             self.sync(segment)
             self.publish(segment)
         except BaseException:
-            self.file_system.close_file(segment.handle)
+            with suppress(OSError):
+                self.discard(segment)
             raise
         return segment
 
