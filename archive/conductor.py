@@ -411,7 +411,7 @@ class Archive:
             return count
 
     async def purge_segments(self, recording_id: int, position: int) -> int:
-        """Remove the segments that lie wholly below `position`; give the position that the recording starts at now.
+        """Remove the segments that lie wholly below `position`; give their number.
 
         The recording may be active. Segments that were detached before go as well.
 
@@ -422,7 +422,7 @@ class Archive:
         async with self._changing():
             edit = plan_purge(self._editing, recording_id, position)
             if edit is None:
-                return self._catalog.get(recording_id).start_position
+                return 0
             count = await self._perform(edit)
             _log.info(
                 "recording.segments_purged",
@@ -430,7 +430,7 @@ class Archive:
                 start_position=edit.position,
                 segment_count=count,
             )
-            return edit.position
+            return count
 
     async def detach_segments(self, recording_id: int, position: int) -> None:
         """Let a recording start at `position`, where a segment of it begins; the files below stay where they are.
