@@ -21,6 +21,7 @@ from .commands.describe import count_entries, describe, describe_all
 from .commands.diff import build_diff
 from .commands.export import export
 from .commands.grep import build_grep
+from .commands.mark import errors, pid
 from .commands.tail import build_tail
 from .commands.verify import verify
 from .dump import build_dump
@@ -50,6 +51,8 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, compact, "compact data/node-0/archive --dry-run")
     add_command(group, capacity, "capacity data/node-0/archive 4194304")
     add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
+    add_command(group, pid, "pid data/node-0/archive -o json")
+    add_command(group, errors, "errors data/node-0/archive")
     return group
 
 

@@ -200,6 +200,7 @@ class Node:
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
+            differing_members=lambda: self._links.differences,
             snapshot_fetch=self._snapshot_fetch,
             stalls=self.stalls,
             errors=self.errors,

@@ -75,6 +75,16 @@ class SnapshotFetchStatus(BaseModel):
     """All there is to copy, the log around it included; 0 until that is known."""
 
 
+class DifferingMember(BaseModel):
+    """Another member that is not heard, because its settings differ."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    member_id: Id
+    detail: Line
+    """Which settings, with both values."""
+
+
 class MemberStatus(BaseModel):
     """One member's state at the moment it was asked. Positions are bytes in the log."""
 
@@ -108,6 +118,8 @@ class MemberStatus(BaseModel):
     """How far its service has been given the log."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
+    differing_members: list[DifferingMember] = []
+    """Members that it does not hear, because their settings differ from its own."""
     snapshot_fetch: SnapshotFetchStatus | None = None
     """None unless it gets a snapshot from another member, because its own log begins too early."""
     session_count: Count

@@ -12,6 +12,7 @@ from cluster.cli.app import COMMANDS
 ROOT = Path(__file__).parent.parent
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
+ARCHIVE_TOOL_PAGE = (ROOT / "docs" / "archive-tool.md").read_text()
 
 CLUSTER_TOOL = (
     *("describe", "pid", "recovery-plan", "recording-log", "sort-recording-log", "seed-recording-log-from-snapshot"),
@@ -68,15 +69,18 @@ def test_the_counts_in_the_introduction_are_right() -> None:
     assert f"{missing} are not covered yet" in introduction
 
 
-@pytest.mark.parametrize(("heading", "commands"), [("ClusterTool", CLUSTER_TOOL), ("ArchiveTool", ARCHIVE_TOOL)])
-def test_every_command_of_their_tools_has_a_row(heading: str, commands: tuple[str, ...]) -> None:
-    section = TOOLS.split(f"## {heading}\n")[1].split("\n## ")[0]
+@pytest.mark.parametrize(
+    ("page", "heading", "commands"),
+    [(TOOLS, "ClusterTool", CLUSTER_TOOL), (ARCHIVE_TOOL_PAGE, "Command by command", ARCHIVE_TOOL)],
+)
+def test_every_command_of_their_tools_has_a_row(page: str, heading: str, commands: tuple[str, ...]) -> None:
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
     named = re.findall(r"`([a-z-]+)", " ".join(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE)))
 
     assert sorted(named) == sorted(commands)
 
 
 def test_every_command_of_ours_that_a_table_names_exists() -> None:
-    named = set(re.findall(r"`quorate ([a-z-]+)", TOOLS))
+    named = set(re.findall(r"`quorate ([a-z-]+)", TOOLS + ARCHIVE_TOOL_PAGE))
 
     assert named - set(COMMANDS) == set()

@@ -5,15 +5,16 @@ Nothing is counted or kept for it, so a member that nobody asks does no work for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Final
 
 from service_api import Clock, Role
 from service_api.distribution import installed_version
+from service_api.types import MemberId
 
 from ..core.consensus_module import ConsensusModule
-from ..status import ElectionStatus, MemberStatus, RoleName, SnapshotFetchStatus, printable_line
+from ..status import DifferingMember, ElectionStatus, MemberStatus, RoleName, SnapshotFetchStatus, printable_line
 from .error_log import ErrorLog
 from .snapshot_shipping import FetchProgress
 from .stall_tracker import StallTracker
@@ -38,6 +39,7 @@ class StatusPublisher:
         pid: int,
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
+        differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_fetch: Callable[[], FetchProgress | None],
         stalls: StallTracker,
         errors: ErrorLog,
@@ -47,6 +49,7 @@ class StatusPublisher:
         self._pid = pid
         self._delivered_position = delivered_position
         self._connection_count = connection_count
+        self._differing_members = differing_members
         self._snapshot_fetch = snapshot_fetch
         self._stalls = stalls
         self._errors = errors
@@ -78,6 +81,10 @@ class StatusPublisher:
             commit_position=ctx.commit_position,
             delivered_position=self._delivered_position(),
             snapshot_position=module.snapshots.newest_position,
+            differing_members=[
+                DifferingMember(member_id=member_id, detail=printable_line(detail))
+                for member_id, detail in sorted(self._differing_members().items())
+            ],
             snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),

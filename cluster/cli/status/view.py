@@ -79,15 +79,22 @@ def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
     status = member.status
     if status is None:
         return *[ABSENT] * 5, Text(member.detail or member.outcome, style=_FAILED_STYLE)
-    election = status.last_election
     return (
         str(status.pid),
         format_duration(status.uptime_s),
         Text(status.version),
         _number(status.session_count),
         _number(status.connection_count),
-        Text("none yet" if election is None else describe_election(election)),
+        _reason(status),
     )
+
+
+def _reason(status: MemberStatus) -> Text:
+    """Say whom the member does not hear, if anybody, or else what its last election was."""
+    if status.differing_members:
+        other = status.differing_members[0]
+        return Text(f"does not hear member {other.member_id}: {other.detail}", style=_FAILED_STYLE)
+    return Text("none yet" if status.last_election is None else describe_election(status.last_election))
 
 
 def describe_election(election: ElectionStatus) -> str:
