@@ -20,6 +20,7 @@ from .commands.checksum import checksum
 from .commands.describe import count_entries, describe, describe_all
 from .commands.diff import build_diff
 from .commands.grep import build_grep
+from .commands.serve import serve
 from .commands.tail import build_tail
 from .commands.verify import verify
 from .dump import build_dump
@@ -48,6 +49,7 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, compact, "compact data/node-0/archive --dry-run")
     add_command(group, capacity, "capacity data/node-0/archive 4194304")
     add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
+    add_command(group, serve, "serve data/archive --port 8010")
     return group
 
 
