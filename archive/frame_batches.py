@@ -18,12 +18,22 @@ from .catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from .file_system import OsFileSystem
+from .log_fields import LogFields
 from .reader import FrameReader
 
 if TYPE_CHECKING:
     from .vector.scan import FrameBlock
 
-DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 19
+DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 22
+
+HEADER_COLUMNS: Final = (
+    *("recording_id", "position", "frame_length", "version", "flags", "type", "term_offset", "session_id"),
+    *("stream_id", "term_id", "reserved_value"),
+)
+"""What a frame's header says, and where it lies."""
+MESSAGE_COLUMNS: Final = LogFields._fields
+"""What the first bytes of a payload say, where they begin a message of the cluster's log."""
+FRAME_COLUMNS: Final = (*HEADER_COLUMNS, *MESSAGE_COLUMNS, "payload")
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,7 +76,7 @@ def frames(
     batch_length_bytes: int = DEFAULT_BATCH_LENGTH_BYTES,
     on_problem: Callable[[ReadProblem], None] | None = None,
 ) -> Any:
-    """Read the frames of an archive directory, ours or a real Aeron's, as Arrow record batches.
+    """Read the frames of an archive directory, or a member's, ours or a real Aeron's, as Arrow record batches.
 
     Gives a `pyarrow.RecordBatchReader`. All VALID recordings in the order of the catalog, or the one with
     `recording_id`, whatever its state. A batch holds the frames of about `batch_length_bytes` of a recording
@@ -87,7 +97,7 @@ def frames(
         CorruptionError: from the iteration, after the rows before the damage. With `on_problem`, that is called
             instead and reading goes on with the next recording.
     """
-    schema = _make_schema(columns, time_unit)
+    schema = make_schema(columns, time_unit)
     if recording_id is None and not (start_position is stop_position is bound_position is None):
         raise ConfigurationError("positions are those of one recording: expected a recording_id with them")
     selection = FrameSelection(
@@ -99,8 +109,39 @@ def frames(
         padding=padding,
         batch_length_bytes=batch_length_bytes,
     )
-    directory = Path(path)
+    from .selection import find_archive  # the command line's, which is not to be loaded with the archive
+
+    directory = find_archive(Path(path))
     return _open(directory, find_entries(directory, recording_id), selection, schema, on_problem or _raise_problem)
+
+
+def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """Check the names of columns; None stands for all.
+
+    Raises:
+        ConfigurationError: there is no such column, or one is named twice.
+    """
+    names = FRAME_COLUMNS if columns is None else tuple(columns)
+    for name in names:
+        if name not in FRAME_COLUMNS:
+            raise ConfigurationError(f"no such column: column={name!r} expected some of {', '.join(FRAME_COLUMNS)}")
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"a column is named twice: columns={','.join(names)}")
+    return names
+
+
+def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
+    """Make the `pyarrow.Schema` of these columns, or of all.
+
+    Raises:
+        ConfigurationError: no numpy or pyarrow, no such column, or one is named twice.
+    """
+    try:
+        from .vector.columns import frame_schema
+    except ImportError as error:
+        message = f"record batches need numpy and pyarrow: pip install 'quorate[arrow]' ({error})"
+        raise ConfigurationError(message) from error
+    return frame_schema(columns, time_unit=time_unit)
 
 
 def read_batches(
@@ -109,8 +150,12 @@ def read_batches(
     selection: FrameSelection,
     schema: Any,  # a pyarrow.Schema, from `frame_schema`
     on_problem: Callable[[ReadProblem], None],
+    on_progress: Callable[[int], None] = lambda position: None,
 ) -> Iterator[Any]:
-    """Yield the record batches of one recording; `on_problem` is told at the end if they end too early."""
+    """Yield the record batches of one recording; `on_problem` is told at the end if they end too early.
+
+    `on_progress` is told the position after each batch.
+    """
     from .vector.columns import BatchMaker
     from .vector.messages import MessageJoiner
     from .vector.scan import FrameScanner
@@ -130,6 +175,7 @@ def read_batches(
         kept: FrameBlock | None = block if selection.padding else block.without_padding()
         if kept is not None:
             yield maker.make(kept)
+        on_progress(scanner.position)
     damage = scanner.find_damage()
     if damage is not None:
         on_problem(ReadProblem(descriptor.recording_id, scanner.position, damage))
@@ -155,15 +201,6 @@ def find_entries(directory: Path, recording_id: int | None) -> list[CatalogEntry
             recording_id=recording_id,
         )
     return found
-
-
-def _make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
-    try:
-        from .vector.columns import frame_schema
-    except ImportError as error:
-        message = f"record batches need numpy and pyarrow: pip install 'quorate[arrow]' ({error})"
-        raise ConfigurationError(message) from error
-    return frame_schema(columns, time_unit=time_unit)
 
 
 def _open(

@@ -143,6 +143,26 @@ class ArchiveMarkFile:
             self.release()
 
 
+def read_mark_file(directory: Path, *, file_system: FileSystem | None = None) -> tuple[ArchiveMarkFileHeader, bytes]:
+    """Read the mark file of an archive directory, ours or Aeron's, without its lock: the header and the error log.
+
+    Raises:
+        ArchiveError: there is no header.
+        OSError: there is no such file, or the disk refused.
+    """
+    disk = OsFileSystem() if file_system is None else file_system
+    path = directory / MARK_FILE_NAME
+    handle = disk.open_file(path, writable=False)
+    try:
+        header = _read(disk, handle)
+        if header is None:
+            raise ArchiveError(f"no mark file of an archive: path={path}")
+        begin = header.header_length or MARK_FILE_HEADER_LENGTH
+        return header, read_fully(disk, handle, header.error_buffer_length or MARK_FILE_ERROR_LOG_LENGTH, begin)
+    finally:
+        disk.close_file(handle)
+
+
 def _open_or_create(disk: FileSystem, path: Path) -> int:
     try:
         return disk.open_file(path)

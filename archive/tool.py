@@ -19,7 +19,9 @@ from .commands.catalog import capacity, compact, delete_orphaned_segments, mark_
 from .commands.checksum import checksum
 from .commands.describe import count_entries, describe, describe_all
 from .commands.diff import build_diff
+from .commands.export import export
 from .commands.grep import build_grep
+from .commands.mark import errors, pid
 from .commands.serve import serve
 from .commands.tail import build_tail
 from .commands.verify import verify
@@ -43,6 +45,7 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, build_tail(vocabulary), "tail data/node-0/archive -f -n 20")
     add_command(group, verify, "verify data/node-0/archive -o jsonl")
     add_command(group, build_diff(vocabulary), "diff data/node-0 data/node-1")
+    add_command(group, export, "export data/node-0/archive --to log --format parquet")
     add_command(group, mark_invalid, "mark-invalid data/node-0/archive 3")
     add_command(group, mark_valid, "mark-valid data/node-0/archive 3")
     add_command(group, checksum, "checksum data/node-0/archive --recording-id 0")
@@ -50,6 +53,8 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, capacity, "capacity data/node-0/archive 4194304")
     add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
     add_command(group, serve, "serve data/archive --port 8010")
+    add_command(group, pid, "pid data/node-0/archive -o json")
+    add_command(group, errors, "errors data/node-0/archive")
     return group
 
 

@@ -54,23 +54,20 @@ from .runtime.answering import answering_once
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
-from .runtime.error_log import ErrorLog
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
 from .runtime.ingress import Ingress
 from .runtime.inspector import Inspector
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.log_tap import LogTap, keep_failure
-from .runtime.mark_file import ClusterMarkFile
+from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
-from .runtime.node_state_file import NodeStateFile
 from .runtime.operation_desk import OperationDesk
 from .runtime.queries import QueryDesk
-from .runtime.recording_log_file import RecordingLogFile
 from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
-from .runtime.snapshot_shipping import SnapshotFetcher, SnapshotOffice
+from .runtime.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotOffice
 from .runtime.snapshot_taker import SnapshotTaker
 from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.status_publisher import StatusPublisher
@@ -154,7 +151,7 @@ class Node:
         services: Sequence[ClusteredService],
         archive: Archive,
         recording: Recording,
-        files: _Files,
+        files: MemberFiles,
         host: Host,
         recovered: Recovered | None,
     ) -> None:
@@ -195,6 +192,7 @@ class Node:
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
+        self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
         self._status = StatusPublisher(
             self.module,
@@ -202,6 +200,8 @@ class Node:
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
+            differing_members=lambda: self._links.differences,
+            snapshot_fetch=self._snapshot_fetch,
             stalls=self.stalls,
             errors=self.errors,
         )
@@ -225,7 +225,7 @@ class Node:
         if not 1 <= len(services) <= SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
         host = Host.of_operating_system() if host is None else host
-        with _open_files(config, host) as files, keep_failure(files.errors.observe):
+        with open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await Archive.launch(
                 config.directory / "archive",
                 ArchiveConfig(
@@ -336,8 +336,10 @@ class Node:
             post=self.agent.post,
             on_failed=self.agent.terminate,
             monotonic_ns=self._clock.monotonic_ns,
+            counts=self.vitals.counts.snapshots,
             tasks=tasks,
         )
+        self._fetcher = self._make_fetcher(tasks)
         self.agent.attach(
             links=self._links,
             ingress=self._ingress,
@@ -347,7 +349,7 @@ class Node:
             queries=self.queries,
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
-            fetcher=self._make_fetcher(tasks),
+            fetcher=self._fetcher,
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -386,6 +388,9 @@ class Node:
     def log_start_position(self) -> int:
         """Where the log begins that is still here."""
         return self._archive.descriptor(self._recording.recording_id).start_position
+
+    def _snapshot_fetch(self) -> FetchProgress | None:
+        return None if self._fetcher is None else self._fetcher.progress
 
     async def take_snapshot(self) -> int:
         """Have every member take a snapshot; give its log position once this one, which must lead, has it durably.
@@ -463,6 +468,8 @@ class Node:
             counts=EffectCounts(),
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,
+            log_start_position=lambda: self.log_start_position,
+            snapshot_fetch=self._snapshot_fetch,
             ingress_window_bytes=self._config.ingress_window_bytes,
             started_ns=started_ns,
             start_position=self.module.ctx.append_position,
@@ -515,56 +522,6 @@ class Node:
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
-class _Files:
-    """The small files of a member, locked and open."""
-
-    def __init__(
-        self,
-        mark: ClusterMarkFile,
-        node_state: NodeStateFile,
-        recording_log: RecordingLogFile,
-        *,
-        errors: ErrorLog,
-        timed_disk: TimedFileSystem | None,
-    ) -> None:
-        self.mark = mark
-        self.node_state = node_state
-        self.recording_log = recording_log
-        self.errors = errors
-        self.timed_disk = timed_disk
-        """The archive's disk where its syncs are timed, for the metrics."""
-
-
-@contextlib.contextmanager
-def _open_files(config: NodeConfig, host: Host) -> Iterator[_Files]:
-    directory, disk, sync_level = config.directory / "cluster", host.file_system, config.file_sync_level
-    with contextlib.ExitStack() as stack:
-        try:
-            disk.make_directory(directory)
-            mark = ClusterMarkFile.open(
-                directory,
-                member_id=config.member_id,
-                now_ms=host.clock.epoch_time(),
-                file_system=disk,
-                try_lock=host.try_lock,
-                boot_id=host.boot_id,
-            )
-            stack.callback(mark.close)
-            node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)
-            stack.callback(node_state.close)
-            recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
-            stack.callback(recording_log.close)
-        except OSError as error:
-            raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
-        yield _Files(
-            mark,
-            node_state,
-            recording_log,
-            errors=ErrorLog(mark, host.clock.epoch_time),
-            timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
-        )
-
-
 async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     """Open the log recording for appending.
 
@@ -598,7 +555,7 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
 
 
 def _make_context(
-    config: NodeConfig, files: _Files, recording: Recording, host: Host, *, service_count: int
+    config: NodeConfig, files: MemberFiles, recording: Recording, host: Host, *, service_count: int
 ) -> ConsensusContext:
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()

@@ -33,9 +33,10 @@ class _Attempt:
 class PasswordAuthenticator:
     """The built-in authenticator `password`; clients use `PasswordCredentials`."""
 
-    def __init__(self, secrets_file: SecretsFile, random_bytes: Callable[[int], bytes]) -> None:
-        """`random_bytes` gives nonces of a length; none may come again."""
-        self._file = secrets_file
+    def __init__(self, secrets: Callable[[int], SecretsFile], random_bytes: Callable[[int], bytes]) -> None:
+        """`secrets` gives the file as it is at a time, `random_bytes` nonces of a length; none may come again."""
+        self._secrets = secrets
+        self._file = secrets(0)
         self._random_bytes = random_bytes
         self._attempts: dict[int, _Attempt] = {}
 
@@ -44,6 +45,7 @@ class PasswordAuthenticator:
 
     def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """The credentials are the principal."""
+        self._file = self._secrets(now_ms)
         entry = self._file.lookup(encoded_credentials)
         challenge = PasswordChallenge(self._random_bytes(NONCE_LENGTH), entry.salt, self._file.iterations)
         self._attempts[session_id] = _Attempt(encoded_credentials, entry, challenge)

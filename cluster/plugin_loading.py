@@ -13,7 +13,7 @@ from service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, Authorisa
 from service_api.errors import ConfigurationError
 
 from .password_authenticator import PasswordAuthenticator
-from .secrets_file import SecretsFile
+from .runtime.secrets_watch import SecretsWatch
 
 _AUTHORISATION_METHODS: Final = ("is_authorised",)
 _AUTHENTICATOR_METHODS: Final = (
@@ -91,7 +91,7 @@ def load_authenticator(
         service_dir,
         built_in={
             "accept-all": AcceptAll,
-            "password": lambda: PasswordAuthenticator(SecretsFile.load(secrets_file), random_bytes),
+            "password": lambda: PasswordAuthenticator(SecretsWatch(secrets_file), random_bytes),
         },
         methods=_AUTHENTICATOR_METHODS,
     )

@@ -61,6 +61,30 @@ class ElectionStatus(BaseModel):
     """The leadership term that came of it; None while it goes on."""
 
 
+class SnapshotFetchStatus(BaseModel):
+    """A snapshot on its way to a member from another one."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    leader_member_id: Id
+    """Whom it comes from."""
+    log_position: Position
+    """Where it was taken; 0 until that is known."""
+    copied_bytes: Count
+    length_bytes: Count
+    """All there is to copy, the log around it included; 0 until that is known."""
+
+
+class DifferingMember(BaseModel):
+    """Another member that is not heard, because its settings differ."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    member_id: Id
+    detail: Line
+    """Which settings, with both values."""
+
+
 class MemberStatus(BaseModel):
     """One member's state at the moment it was asked. Positions are bytes in the log."""
 
@@ -94,6 +118,10 @@ class MemberStatus(BaseModel):
     """How far its service has been given the log."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
+    differing_members: list[DifferingMember] = []
+    """Members that it does not hear, because their settings differ from its own."""
+    snapshot_fetch: SnapshotFetchStatus | None = None
+    """None unless it gets a snapshot from another member, because its own log begins too early."""
     session_count: Count
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count

@@ -12,6 +12,7 @@ from cluster.cli.app import COMMANDS
 ROOT = Path(__file__).parent.parent
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
+ARCHIVE_TOOL_PAGE = (ROOT / "docs" / "archive-tool.md").read_text()
 
 CLUSTER_TOOL = (
     *("describe", "pid", "recovery-plan", "recording-log", "sort-recording-log", "seed-recording-log-from-snapshot"),
@@ -22,6 +23,9 @@ ARCHIVE_TOOL = (
     *("describe", "describe-all", "dump", "errors", "pid", "count-entries", "max-entries", "capacity", "verify"),
     *("checksum", "compact", "delete-orphaned-segments", "migrate", "mark-invalid", "mark-valid"),
 )
+
+
+_ABSENT = ("**no backup agent**: ", "**not covered yet**: ")
 
 
 def rows() -> dict[str, str]:
@@ -40,7 +44,7 @@ def test_no_scenario_is_missing_and_none_is_made_up() -> None:
 
 def test_every_scenario_is_covered_or_says_why_not() -> None:
     for name, cell in rows().items():
-        is_said = cell.startswith(("`tests/", "does not apply: ", "differs on purpose, ", "**not covered yet**"))
+        is_said = cell.startswith(("`tests/", "does not apply: ", "differs on purpose, ", *_ABSENT))
         assert is_said, name
 
 
@@ -57,22 +61,26 @@ def test_the_counts_in_the_introduction_are_right() -> None:
     covered = sum(cell.startswith("`") for cell in cells)
     different = sum(cell.startswith("differs") for cell in cells)
     elsewhere = sum(cell.startswith("does not apply") for cell in cells)
-    missing = sum(cell.startswith("**") for cell in cells)
+    backup, missing = (sum(cell.startswith(absent) for cell in cells) for absent in _ABSENT)
 
     introduction = " ".join(SCENARIOS.split("\n## ")[0].split())
     assert f"{covered} are covered, {different} differ on purpose, {elsewhere} do not apply" in introduction
+    assert f"{backup} are of the backup agent" in introduction
     assert f"{missing} are not covered yet" in introduction
 
 
-@pytest.mark.parametrize(("heading", "commands"), [("ClusterTool", CLUSTER_TOOL), ("ArchiveTool", ARCHIVE_TOOL)])
-def test_every_command_of_their_tools_has_a_row(heading: str, commands: tuple[str, ...]) -> None:
-    section = TOOLS.split(f"## {heading}\n")[1].split("\n## ")[0]
+@pytest.mark.parametrize(
+    ("page", "heading", "commands"),
+    [(TOOLS, "ClusterTool", CLUSTER_TOOL), (ARCHIVE_TOOL_PAGE, "Command by command", ARCHIVE_TOOL)],
+)
+def test_every_command_of_their_tools_has_a_row(page: str, heading: str, commands: tuple[str, ...]) -> None:
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
     named = re.findall(r"`([a-z-]+)", " ".join(re.findall(r"^\| ([^|]*) \|", section, flags=re.MULTILINE)))
 
     assert sorted(named) == sorted(commands)
 
 
 def test_every_command_of_ours_that_a_table_names_exists() -> None:
-    named = set(re.findall(r"`quorate ([a-z-]+)", TOOLS))
+    named = set(re.findall(r"`quorate ([a-z-]+)", TOOLS + ARCHIVE_TOOL_PAGE))
 
     assert named - set(COMMANDS) == set()

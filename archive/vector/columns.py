@@ -9,17 +9,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from service_api.errors import ConfigurationError
 from service_api.types import TimeUnit
 from service_api.wire.fields import INT64_NULL
 from service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA
+from service_api.wire.session import SessionMessageHeader
 
+from ..frame_batches import choose_columns
 from ..log_fields import LOG_FIELDS, LOG_SCHEMA_ID, MESSAGE_HEADER_LENGTH, NOT_YET_APPENDED, FieldOffsets
 from .scan import KIND, LENGTH, SESSION_ID, SLOT, STREAM_ID, TERM_ID, TERM_OFFSET, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 _SHORTEST_MESSAGE: Final = HEADER_LENGTH + MESSAGE_HEADER_LENGTH
-_WORDS_OF_SLOT: Final = SLOT // 8
+_SESSION_FIELDS: Final = LOG_FIELDS[SessionMessageHeader.TEMPLATE_ID]
+_LAST_SESSION_OFFSET: Final = max(offset for offset in _SESSION_FIELDS if offset is not None)
+_SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID << 16
+_TEMPLATE: Final = 0xFFFF << 16
 _TYPE_AND_BEGIN: Final = ~0x7FFF
 
 
@@ -48,12 +52,7 @@ def frame_schema(columns: Sequence[str] | None = None, *, time_unit: TimeUnit = 
         "timestamp": pa.timestamp(_TIME_UNITS[time_unit], tz="UTC"),
         "payload": pa.binary(),
     }
-    names = list(types) if columns is None else list(columns)
-    for name in names:
-        if name not in types:
-            raise ConfigurationError(f"no such column: column={name!r} expected some of {', '.join(types)}")
-    if len(set(names)) < len(names):
-        raise ConfigurationError(f"a column is named twice: columns={names}")
+    names = choose_columns(columns)
     return pa.schema([pa.field(name, types[name]) for name in names])
 
 
@@ -115,37 +114,54 @@ _PARTS_OF_KIND: Final[Mapping[str, Callable[[NDArray[np.int32]], NDArray[Any]]]]
 
 
 class _Messages:
-    """What the payloads of a block say in their first bytes, where they begin a message of the cluster schema."""
+    """What the payloads of a block say in their first bytes, where they begin a message of the cluster schema.
+
+    Nearly all messages of a log are session messages, whose fields all lie in the first slot of the payload: these
+    are gathered together for every row, and what is true of them only is said by `_is_session_message`.
+    """
 
     def __init__(self, block: FrameBlock) -> None:
         self._words = block.words
-        # The payload begins a slot behind the header, and its first slot holds all that most messages are asked for.
-        self._first_words = (block.slots + 1) * _WORDS_OF_SLOT
-        heads = block.words.take(self._first_words)
+        first_slots = block.slots + 1
+        self._heads: NDArray[np.int64] = block.words.view("V32").take(first_slots).view(np.int64).reshape(-1, 4)
+        heads = self._heads[:, 0]
         lengths, kind = block.headers[:, LENGTH], block.headers[:, KIND]
-        self._block_lengths = heads & 0xFFFF
         self.template_ids = heads >> 16 & 0xFFFF
-        self.is_message = lengths >= _SHORTEST_MESSAGE
+        block_lengths = heads & 0xFFFF
+        self.is_message = (heads >> 32 & 0xFFFF) == LOG_SCHEMA_ID
         self.is_message &= (kind & _TYPE_AND_BEGIN) == (TYPE_DATA << 16 | FLAG_BEGIN << 8)
-        self.is_message &= (heads >> 32 & 0xFFFF) == LOG_SCHEMA_ID
-        self.is_message &= self._block_lengths <= lengths - _SHORTEST_MESSAGE
-        self._rows_of = {
-            template_id: rows
-            for template_id in LOG_FIELDS
-            if len(rows := (self.is_message & (self.template_ids == template_id)).nonzero()[0])
-        }
+        self.is_message &= block_lengths <= lengths - _SHORTEST_MESSAGE
+        # A payload too short for a header is followed by whatever was in the buffer before.
+        self.is_message &= lengths >= _SHORTEST_MESSAGE
+        self._is_session_message = self.is_message & (heads & _TEMPLATE == _SESSION_MESSAGE)
+        self._is_session_message &= block_lengths >= _LAST_SESSION_OFFSET + 8
+        others = (self.is_message & ~self._is_session_message).nonzero()[0]
+        self._others = [
+            (
+                LOG_FIELDS[template_id],
+                block_lengths[rows],
+                (first_slots[rows] * SLOT + MESSAGE_HEADER_LENGTH) // 8,
+                rows,
+            )
+            for template_id in np.unique(self.template_ids[others]).tolist()
+            if template_id in LOG_FIELDS and len(rows := others[self.template_ids[others] == template_id])
+        ]
 
     def field(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Gather one of the fields: its values, and which of them are there."""
-        values = np.zeros(len(self._first_words), np.int64)
-        is_there = np.zeros(len(values), np.bool_)
-        for template_id, rows in self._rows_of.items():
-            offset = LOG_FIELDS[template_id][index]
-            if offset is None:
-                continue
-            found = self._words.take(self._first_words[rows] + (MESSAGE_HEADER_LENGTH + offset) // 8)
-            values[rows] = found
-            is_there[rows] = (self._block_lengths[rows] >= offset + 8) & (found != INT64_NULL)
+        offset = _SESSION_FIELDS[index]
+        if offset is None:
+            values = np.zeros(len(self._heads), np.int64)
+            is_there = np.zeros(len(values), np.bool_)
+        else:
+            values = self._heads[:, (MESSAGE_HEADER_LENGTH + offset) // 8].copy()
+            is_there = self._is_session_message & (values != INT64_NULL)
+        for offsets, block_lengths, first_words, rows in self._others:
+            offset = offsets[index]
+            if offset is not None:
+                found = self._words.take(first_words + offset // 8)
+                values[rows] = found
+                is_there[rows] = (block_lengths >= offset + 8) & (found != INT64_NULL)
         if index == FieldOffsets._fields.index("timestamp"):
             is_there &= values != NOT_YET_APPENDED
         return values, is_there

@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The secrets file; `add` makes it.")]
 PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A name without blanks.")]
 
-_NEXT: Final = "give every member this file; it counts from the member's next start on"
+_NEXT: Final = "give every member this file; it counts for whoever connects a second later"
 
 
 @app.command()

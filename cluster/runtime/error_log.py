@@ -1,13 +1,7 @@
 """The distinct errors of a member: each kind of trouble once, with how often and when, readable after death.
 
-They lie in the error area of the mark file, in Aeron's layout, so its tools can print them, too. One record follows the
-other, each begins at a multiple of 8, and the first length of zero ends the log:
-
-    0    int32   length of the record with this header, without the padding behind it
-    4    int32   how often it was observed
-    8    int64   the last time, milliseconds since the Unix epoch
-    16   int64   the first time
-    24   UTF-8   the text
+They lie in the error area of the mark file, in Aeron's layout (`archive.error_records`), so its tools can print them,
+too.
 
 The text is ours: `LEVEL EVENT KIND at PLACE`, the message in one line, and below it the trace. Two observations are the
 same error when that first line is the same; the message and the trace are those of the first one.
@@ -24,11 +18,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+from archive.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
 from archive.file_system import FileSystem, OsFileSystem, read_fully
 from service_api import ClusterError
 
@@ -40,10 +35,8 @@ TEXT_LIMIT_BYTES: Final = 8192
 _PART_LIMIT: Final = 200
 """The longest part of a headline, in characters."""
 
-_HEADER: Final = struct.Struct("<iiqq")
 _LENGTH: Final = struct.Struct("<i")
 _COUNT_AND_LAST: Final = struct.Struct("<iq")
-_ALIGNMENT: Final = 8
 _COUNT_LIMIT: Final = (1 << 31) - 1
 _KEPT_BYTES: Final = MARK_FILE_ERROR_LOG_LENGTH // 2
 """What a start keeps of a fuller log: the errors that were observed last."""
@@ -175,11 +168,11 @@ class ErrorLog:
 
     def _append(self, headline: str, count: int, last_ms: int, first_ms: int, text: bytes) -> bool:
         """Write a new record: its body, then its length. False when there is no room."""
-        length = _HEADER.size + len(text)
-        end = self._end + length + -length % _ALIGNMENT
+        length = RECORD_HEADER.size + len(text)
+        end = self._end + length + -length % RECORD_ALIGNMENT
         if end + _LENGTH.size > MARK_FILE_ERROR_LOG_LENGTH:
             return False
-        body = _HEADER.pack(0, count, last_ms, first_ms) + text
+        body = RECORD_HEADER.pack(0, count, last_ms, first_ms) + text
         # Behind it a length of zero, in case an older log went on there.
         self._area.write_error_area(body.ljust(end - self._end, b"\0") + bytes(_LENGTH.size), self._end)
         self._area.write_error_area(_LENGTH.pack(length), self._end)
@@ -194,7 +187,7 @@ class ErrorLog:
 
     def _load(self) -> None:
         """Go on with what an earlier run left; when that is much, with its newest half."""
-        found = list(_records(self._area.read_error_area()))
+        found = list(error_records(self._area.read_error_area()))
         if found and found[-1].end > _KEPT_BYTES:
             self._rewrite(found)
             return
@@ -202,7 +195,7 @@ class ErrorLog:
             self._records[raw.headline] = _Record(raw.offset, raw.count)
             self._end = raw.end
 
-    def _rewrite(self, found: list[_RawRecord]) -> None:
+    def _rewrite(self, found: list[ErrorRecord]) -> None:
         kept_bytes = 0
         kept = []
         for raw in sorted(found, key=lambda raw: raw.last_ms, reverse=True):
@@ -229,10 +222,10 @@ def read_errors(path: Path, *, file_system: FileSystem | None = None) -> list[Di
         area = read_fully(disk, handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
     finally:
         disk.close_file(handle)
-    return decode_errors(_records(area))
+    return decode_errors(error_records(area))
 
 
-def decode_errors(records: Iterable[_RawRecord]) -> list[DistinctError]:
+def decode_errors(records: Iterable[ErrorRecord]) -> list[DistinctError]:
     """Make errors of records, in the order of their last observation."""
     errors = [
         DistinctError(
@@ -241,32 +234,6 @@ def decode_errors(records: Iterable[_RawRecord]) -> list[DistinctError]:
         for raw in records
     ]
     return sorted(errors, key=lambda error: error.last_ms)
-
-
-@dataclass(slots=True, frozen=True)
-class _RawRecord:
-    offset: int
-    end: int
-    count: int
-    last_ms: int
-    first_ms: int
-    text: bytes
-
-    @property
-    def headline(self) -> str:
-        return self.text.partition(b"\n")[0].decode(errors="replace")
-
-
-def _records(area: bytes) -> Iterator[_RawRecord]:
-    """Walk over the records up to the end, or to what cannot be one."""
-    offset = 0
-    while offset + _HEADER.size <= len(area):
-        length, count, last_ms, first_ms = _HEADER.unpack_from(area, offset)
-        if length < _HEADER.size or offset + length > len(area) or count < 0:
-            return
-        end = offset + length + -length % _ALIGNMENT
-        yield _RawRecord(offset, end, count, last_ms, first_ms, area[offset + _HEADER.size : offset + length])
-        offset = end
 
 
 def _one_line(text: str) -> str:

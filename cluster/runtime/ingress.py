@@ -38,6 +38,7 @@ from service_api.wire.session import (
     SESSION_HEADER_LENGTH,
     SESSION_MESSAGE,
     AdminRequest,
+    AdminRequestType,
     ChallengeResponse,
     SessionCloseRequest,
     SessionConnectRequest,
@@ -53,6 +54,7 @@ from .dialling import Endpoint, as_stream_transport, is_gone
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20
 _MAX_FRAME_LENGTH: Final = 65504
+_ADMIN_TYPES: Final = frozenset(AdminRequestType)
 _PREFIX: Final = struct.Struct("<HHHHqq")
 
 logger = structlog.get_logger()
@@ -371,6 +373,9 @@ class IngressConnection(asyncio.BufferedProtocol):
         if (template_id, schema_id) == (QueryRequest.TEMPLATE_ID, QueryRequest.SCHEMA_ID):
             self._ingress.owner.on_query(connection_id, QueryRequest.decode(encoded))
             return
+        if (template_id, schema_id) == (AdminRequest.TEMPLATE_ID, AdminRequest.SCHEMA_ID):
+            post(ev.ClientAdmin(connection_id, _decode_admin_request(encoded)))
+            return
         message = decode_message(encoded, registry=INGRESS_MESSAGES)
         if isinstance(message, SessionKeepAlive):
             self._on_keep_alive(message)
@@ -378,8 +383,6 @@ class IngressConnection(asyncio.BufferedProtocol):
             post(ev.ClientConnect(connection_id, message))
         elif isinstance(message, SessionCloseRequest):
             post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
-        elif isinstance(message, AdminRequest):
-            post(ev.ClientAdmin(connection_id, message))
         elif isinstance(message, ChallengeResponse):
             self._on_challenge_response(message)
         else:
@@ -428,3 +431,14 @@ class IngressConnection(asyncio.BufferedProtocol):
         owner.schedule_flush()
         if owner.is_window_full():
             self._ingress.pause()
+
+
+def _decode_admin_request(encoded: bytes) -> AdminRequest:
+    """Read an admin request; one of a type that is unknown here has none, and gets an answer."""
+    *ids, request_type = AdminRequest.unpack(encoded)
+    if request_type in _ADMIN_TYPES:
+        return AdminRequest.decode(encoded)
+    term_id, session_id, correlation_id = ids
+    return AdminRequest(
+        leadership_term_id=term_id, cluster_session_id=session_id, correlation_id=correlation_id, request_type=None
+    )

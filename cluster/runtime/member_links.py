@@ -3,6 +3,9 @@
 Messages are best effort: what matters is repeated by the state that needs it. A connection that closes is news, because
 it means that the process at the other end is probably gone; it is told at once, both when it comes and when it goes.
 
+The first message on a link says which settings its member has. One whose settings cannot go with this member's is not
+heard (`core.member_settings`), and counts as one that cannot be reached; its links stay, for it would only dial again.
+
 The same endpoint answers whoever asks how this member is (`cluster.status`): a connection whose setup frame names the
 status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A connection
 that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds nothing for
@@ -98,8 +101,8 @@ class MemberLinks:
         self._desk = AnsweringDesk(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
-        self._differences: dict[MemberId, str] = {}
-        """What was said last of members whose settings differ: once for each, not once for each link."""
+        self.differences: dict[MemberId, str] = {}
+        """Members that are not heard, and in which settings they differ; what was said of each, once."""
         self._status_count = 0
         self._server: asyncio.Server | None = None
 
@@ -136,11 +139,15 @@ class MemberLinks:
         """Whether a member with these settings is of this cluster; says so where that is news."""
         member_id, found = MemberId(theirs.member_id), difference(self._settings, theirs)
         if found is None:
-            if self._differences.pop(member_id, None) is not None:
+            if self.differences.pop(member_id, None) is not None:
                 logger.info("member.agrees", peer_member_id=member_id)
+                if member_id in self._outbound:
+                    self._on_link_changed(member_id, True)
             return True
-        if self._differences.get(member_id) != found:
-            self._differences[member_id] = found
+        if self.differences.get(member_id) != found:
+            if member_id not in self.differences and member_id in self._outbound:
+                self._on_link_changed(member_id, False)
+            self.differences[member_id] = found
             logger.error(
                 "member.differs",
                 peer_member_id=member_id,
@@ -166,7 +173,8 @@ class _Outbound(asyncio.Protocol):
         settings = encode_frame(self._links._settings.encode(), stream_id=CONSENSUS_STREAM_ID)
         stream.write(setup.encode() + settings)
         self._links._outbound[self._peer_id] = stream
-        self._links._on_link_changed(self._peer_id, True)
+        if self._peer_id not in self._links.differences:
+            self._links._on_link_changed(self._peer_id, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._links._outbound.pop(self._peer_id, None) is not None:

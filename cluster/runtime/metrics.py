@@ -125,6 +125,17 @@ def _sync_max(vitals: Vitals) -> float | None:
     return None if disk is None else max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
 
 
+def _snapshot_position(vitals: Vitals) -> float:
+    position = vitals.module.snapshots.newest_position
+    return -1 if position is None else position
+
+
+def _snapshot_fetch(vitals: Vitals) -> Labelled:
+    progress = vitals.snapshot_fetch()
+    yield ("copied",), 0 if progress is None else progress.copied_bytes
+    yield ("all",), 0 if progress is None else progress.length_bytes
+
+
 METRICS: Final = (
     MetricRow(
         "quorate_member_info",
@@ -298,6 +309,60 @@ METRICS: Final = (
         "106, 107",
     ),
     MetricRow("quorate_sync_max_seconds", "gauge", "the longest of them", _sync_max, (), "105"),
+    MetricRow(
+        "quorate_log_start_position_bytes",
+        "gauge",
+        "where the log begins that is still on this member's disk",
+        lambda v: v.log_start_position(),
+    ),
+    # --- snapshots
+    MetricRow(
+        "quorate_snapshot_position_bytes",
+        "gauge",
+        "where the newest complete snapshot of this member was taken; -1 while it has none",
+        _snapshot_position,
+    ),
+    MetricRow(
+        "quorate_snapshots_taken_total",
+        "counter",
+        "snapshots that this member has taken",
+        lambda v: v.counts.snapshots.taken,
+        (),
+        "205",
+    ),
+    MetricRow(
+        "quorate_snapshots_failed_total",
+        "counter",
+        "snapshots that this member lacks because a service could not write its state",
+        lambda v: v.counts.snapshots.failed,
+    ),
+    MetricRow(
+        "quorate_snapshot_last_seconds",
+        "gauge",
+        "how long the last one took, and delivery stood still; 0 before the first",
+        lambda v: v.counts.snapshots.last_duration_ns / _NS_PER_S,
+    ),
+    MetricRow(
+        "quorate_snapshot_max_seconds",
+        "gauge",
+        "how long the longest took",
+        lambda v: v.counts.snapshots.max_duration_ns / _NS_PER_S,
+        (),
+        "234, 236",
+    ),
+    MetricRow(
+        "quorate_snapshot_last_bytes",
+        "gauge",
+        "how long the services' recordings of the last one are",
+        lambda v: v.counts.snapshots.last_length_bytes,
+    ),
+    MetricRow(
+        "quorate_snapshot_fetch_bytes",
+        "gauge",
+        "of a snapshot that another member gives to this one: what is `copied`, and how much it is in `all`; else 0",
+        _snapshot_fetch,
+        ("what",),
+    ),
     # --- clients
     MetricRow(
         "quorate_sessions",
@@ -321,6 +386,20 @@ METRICS: Final = (
         "213",
     ),
     MetricRow(
+        "quorate_sessions_refused_total",
+        "counter",
+        "clients that this member turned away: of another `version`, beyond the session `limit`, by `authentication`, "
+        "`malformed`, silent until the `timeout` before their session was open, or without the `token` of a session",
+        lambda v: [((reason,), count) for reason, count in v.counts.sessions_refused.items()],
+        ("reason",),
+    ),
+    MetricRow(
+        "quorate_sessions_pending",
+        "gauge",
+        "leader: sessions that are not open yet, because their clients are being authenticated",
+        lambda v: len(v.module.sessions.pending),
+    ),
+    MetricRow(
         "quorate_ingress_connections",
         "gauge",
         "client connections to this member; a client keeps one to every member",
@@ -338,6 +417,13 @@ METRICS: Final = (
         "gauge",
         "replies that clients have not taken yet",
         lambda v: v.ingress.egress_waiting_bytes,
+    ),
+    MetricRow(
+        "quorate_kept_replies_bytes",
+        "gauge",
+        "replies to requests that are kept until clients acknowledge them, 64 bytes for each included; at 256 MiB a "
+        "session runs one request at a time",
+        lambda v: v.service.requests.kept_bytes,
     ),
     # --- queries
     MetricRow(

@@ -25,6 +25,7 @@ import structlog
 
 from archive import Archive, ArchiveError
 from archive.client import ArchiveClient
+from archive.messages import RecordingDescriptor
 from archive.replication import replicate
 from service_api import ClusterError, RemoteProtocolError
 from service_api.types import (
@@ -136,7 +137,21 @@ class _Shipment:
     recording_log: RecordingLog | None = None
     """None until everything is durable and was read through."""
     copied_bytes: int = 0
+    length_bytes: int = 0
     reported_ns: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class FetchProgress:
+    """How far a snapshot has come that is on its way here."""
+
+    leader_member_id: MemberId
+    """The member that it comes from."""
+    log_position: int
+    """Where it was taken; 0 until that member has answered."""
+    copied_bytes: int
+    length_bytes: int
+    """All there is to copy, the log around it included; 0 until that member has answered."""
 
 
 class SnapshotFetcher:
@@ -165,21 +180,35 @@ class SnapshotFetcher:
         self._monotonic_ns = monotonic_ns
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
+        self._shipment: _Shipment | None = None
+        """The one on its way, or ready to be installed."""
         self._ready: _Shipment | None = None
 
     def __repr__(self) -> str:
         return f"<SnapshotFetcher task={self._task!r} ready={self._ready!r}>"
 
+    @property
+    def progress(self) -> FetchProgress | None:
+        """How far the snapshot has come that is on its way here; None if none is."""
+        shipment = self._shipment
+        if shipment is None:
+            return None
+        return FetchProgress(
+            shipment.leader_member_id, shipment.log_position, shipment.copied_bytes, shipment.length_bytes
+        )
+
     def fetch(self, effect: fx.FetchSnapshot) -> None:
         """Begin to get the snapshot of a member; how it ends comes back as an event."""
         self.stop()
         before, shipment = self._task, _Shipment(effect.leader_member_id, [])
+        self._shipment = shipment
         self._task = self._tasks.create_task(
             self._run(shipment, before), name=f"snapshot-fetch-{effect.leader_member_id}"
         )
 
     def stop(self) -> None:
         """Get none any more, and drop what has come of it."""
+        self._shipment = None
         if self._task is not None:
             self._task.cancel()
         ready, self._ready = self._ready, None
@@ -212,6 +241,8 @@ class SnapshotFetcher:
             self._on_failed(error.cause)
         finally:
             if not isinstance(outcome, ev.SnapshotFetched):
+                if self._shipment is shipment:
+                    self._shipment = None
                 await self._discard(shipment)
         if isinstance(outcome, ev.SnapshotFetched):
             self._ready = shipment
@@ -241,22 +272,25 @@ class SnapshotFetcher:
             raise ClusterError(
                 f"snapshot is of no use: log_position={shipment.log_position} append_position={ctx.append_position}"
             )
-        archive_endpoint = Endpoint.parse(peer.archive)
+        segment_length = max(self._archive.config.segment_length_bytes, self._archive.config.term_length_bytes)
+        log_start = max(offer.log_start_position, shipment.log_position - shipment.log_position % segment_length)
+        endpoint = Endpoint.parse(peer.archive)
+        remotes = await _list_remote(endpoint, [*(found.recording_id for found in snapshots), offer.log_recording_id])
+        shipment.length_bytes = (
+            sum(max(0, remote.stop_position) for remote in remotes[:-1]) + shipment.log_position - log_start
+        )
         copies = []
-        for snapshot in snapshots:
+        for snapshot, remote in zip(snapshots, remotes, strict=False):
             is_module = snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID
             stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
-            copied_id = await self._copy(shipment, archive_endpoint, snapshot.recording_id, stream_id)
+            copied_id = await self._copy(shipment, endpoint, remote, stream_id)
             copies.append(replace(snapshot, recording_id=copied_id))
-        segment_length = max(self._archive.config.segment_length_bytes, self._archive.config.term_length_bytes)
         log_id = await self._copy(
             shipment,
-            archive_endpoint,
-            offer.log_recording_id,
+            endpoint,
+            remotes[-1],
             LOG_STREAM_ID,
-            start_position=max(
-                offer.log_start_position, shipment.log_position - shipment.log_position % segment_length
-            ),
+            start_position=log_start,
             stop_position=shipment.log_position,
         )
         recording_log = make_recording_log(terms, copies, log_recording_id=log_id)
@@ -299,15 +333,14 @@ class SnapshotFetcher:
         self,
         shipment: _Shipment,
         endpoint: Endpoint,
-        recording_id: int,
+        remote: RecordingDescriptor,
         stream_id: int,
         *,
         start_position: int = 0,
         stop_position: int | None = None,
     ) -> int:
         """Copy a recording, or a part of it; give the id of the copy, which is durable and stopped."""
-        async with ArchiveClient.connect(endpoint.host, endpoint.port) as client:
-            remote = await client.list_recording(recording_id)
+        recording_id = remote.recording_id
         end_position = remote.stop_position if stop_position is None else stop_position
         is_placed = 0 <= start_position <= end_position and start_position % 32 == 0
         is_named = (remote.original_channel + remote.source_identity).isascii()
@@ -374,6 +407,12 @@ class SnapshotFetcher:
                     await self._archive.purge_recording(recording_id)
         except (ArchiveError, OSError) as error:
             self._on_failed(error)
+
+
+async def _list_remote(endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptor]:
+    """Ask another member's archive about its recordings."""
+    async with ArchiveClient.connect(endpoint.host, endpoint.port) as client:
+        return [await client.list_recording(recording_id) for recording_id in recording_ids]
 
 
 class _DiskFailedError(Exception):

@@ -24,6 +24,7 @@ from ..messages.snapshot import ModuleMessage
 from ..service.agent import ClusteredServiceAgent
 from .activities import ActivityScope
 from .snapshot_recording import SnapshotWriter
+from .vitals import SnapshotCounts
 
 logger = structlog.get_logger()
 
@@ -39,6 +40,7 @@ class SnapshotTaker:
         post: Callable[[object], None],
         on_failed: Callable[[BaseException], None],
         monotonic_ns: Callable[[], int],
+        counts: SnapshotCounts,
         tasks: ActivityScope,
     ) -> None:
         self._archive = archive
@@ -46,6 +48,7 @@ class SnapshotTaker:
         self._post = post
         self._on_failed = on_failed
         self._monotonic_ns = monotonic_ns
+        self._counts = counts
         self._tasks = tasks
 
     def __repr__(self) -> str:
@@ -80,18 +83,22 @@ class SnapshotTaker:
         except _ServiceFailedError as error:
             cause = error.__cause__
             logger.error("snapshot.failed", log_position=effect.log_position, error=repr(cause), exc_info=cause)
+            self._counts.on_failed()
             self._post(ev.SnapshotFailed(effect.log_position, f"the service failed: {cause!r}"))
             return
         except Exception as error:
             self._on_failed(error)
             return
+        duration_ns = self._monotonic_ns() - began_ns
+        length_bytes = sum(map(self._archive.recorded_position, service_ids))
+        self._counts.on_taken(duration_ns, length_bytes)
         logger.info(
             "snapshot.taken",
             log_position=effect.log_position,
             service_recording_ids=service_ids,
             module_recording_id=module_id,
-            length_bytes=sum(map(self._archive.recorded_position, service_ids)),
-            duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
+            length_bytes=length_bytes,
+            duration_ms=duration_ns // 1_000_000,
         )
         self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
 

@@ -5,15 +5,18 @@ Nothing is counted or kept for it, so a member that nobody asks does no work for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Final
 
 from service_api import Clock, Role
 from service_api.distribution import installed_version
+from service_api.types import MemberId
 
 from ..core.consensus_module import ConsensusModule
-from ..status import ElectionStatus, MemberStatus, RoleName, printable_line
+from ..status import DifferingMember, ElectionStatus, MemberStatus, RoleName, SnapshotFetchStatus, printable_line
 from .error_log import ErrorLog
+from .snapshot_shipping import FetchProgress
 from .stall_tracker import StallTracker
 
 _NS_PER_S: Final = 1_000_000_000
@@ -36,6 +39,8 @@ class StatusPublisher:
         pid: int,
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
+        differing_members: Callable[[], Mapping[MemberId, str]],
+        snapshot_fetch: Callable[[], FetchProgress | None],
         stalls: StallTracker,
         errors: ErrorLog,
     ) -> None:
@@ -44,6 +49,8 @@ class StatusPublisher:
         self._pid = pid
         self._delivered_position = delivered_position
         self._connection_count = connection_count
+        self._differing_members = differing_members
+        self._snapshot_fetch = snapshot_fetch
         self._stalls = stalls
         self._errors = errors
         self._started_ns = clock.monotonic_ns()
@@ -74,6 +81,11 @@ class StatusPublisher:
             commit_position=ctx.commit_position,
             delivered_position=self._delivered_position(),
             snapshot_position=module.snapshots.newest_position,
+            differing_members=[
+                DifferingMember(member_id=member_id, detail=printable_line(detail))
+                for member_id, detail in sorted(self._differing_members().items())
+            ],
+            snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),
             last_election=_describe_election(module, now_ns),
@@ -103,6 +115,10 @@ def _describe_election(module: ConsensusModule, now_ns: int) -> ElectionStatus |
         duration_s=None if closed_ns is None else _seconds(closed_ns - last.started_ns),
         leadership_term_id=None if closed_ns is None else _id_or_none(last.leadership_term_id),
     )
+
+
+def _describe_fetch(progress: FetchProgress | None) -> SnapshotFetchStatus | None:
+    return None if progress is None else SnapshotFetchStatus(**asdict(progress))
 
 
 def _seconds(duration_ns: int) -> float:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .error_log import ErrorLog
     from .ingress import Ingress
     from .queries import QueryDesk
+    from .snapshot_shipping import FetchProgress
     from .stall_tracker import StallTracker
     from .sync_timer import TimedFileSystem
 
@@ -33,7 +34,40 @@ CLOSE_REASONS: Final = {
 }
 """What is logged about the close of a session, and the label that counts it; anything else is `other`."""
 
+REFUSALS: Final = {
+    "invalid client version": "version",
+    "concurrent session limit": "limit",
+    "authentication rejected": "authentication",
+}
+"""How a line about a session that was never opened begins, and the label that counts it; another is `malformed`."""
+
+_UNOPENED: Final = {"session.timed_out": "timeout", "session.token_refused": "token"}
 _NS_PER_S: Final = 1_000_000_000
+
+
+class SnapshotCounts:
+    """The snapshots that this member has taken since its process began. Times in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.failed = 0
+        self.last_duration_ns = 0
+        self.max_duration_ns = 0
+        self.last_length_bytes = 0
+        """Of the services' state in the last one that was taken."""
+
+    def __repr__(self) -> str:
+        return f"<SnapshotCounts taken={self.taken} failed={self.failed}>"
+
+    def on_taken(self, duration_ns: int, length_bytes: int) -> None:
+        """One is complete and durable."""
+        self.taken += 1
+        self.last_duration_ns, self.last_length_bytes = duration_ns, length_bytes
+        self.max_duration_ns = max(self.max_duration_ns, duration_ns)
+
+    def on_failed(self) -> None:
+        """A service could not write its state."""
+        self.failed += 1
 
 
 class EffectCounts:
@@ -46,8 +80,12 @@ class EffectCounts:
         self.nominations_refused = 0
         self.leaders_refused = 0
         self.log_truncations = 0
+        self.snapshots = SnapshotCounts()
         self.sessions_opened = 0
         self.sessions_closed: Counter[str] = Counter(dict.fromkeys((*CLOSE_REASONS.values(), "other"), 0))
+        self.sessions_refused: Counter[str] = Counter(
+            dict.fromkeys((*REFUSALS.values(), "malformed", *_UNOPENED.values()), 0)
+        )
 
     def __repr__(self) -> str:
         return f"<EffectCounts elections={self.elections}>"
@@ -73,6 +111,10 @@ class EffectCounts:
             self.sessions_opened += 1
         elif effect.event == "session.closed":
             self.sessions_closed[CLOSE_REASONS.get(effect.reason, "other")] += 1
+        elif effect.event == "session.rejected":
+            self.sessions_refused[REFUSALS.get(effect.reason.partition(":")[0], "malformed")] += 1
+        else:
+            self.sessions_refused[_UNOPENED[effect.event]] += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +133,8 @@ class Vitals:
     counts: EffectCounts
     clock: Clock
     delivered_position: Callable[[], int]
+    log_start_position: Callable[[], int]
+    snapshot_fetch: Callable[[], FetchProgress | None]
     ingress_window_bytes: int
     started_ns: int
     start_position: int

@@ -9,7 +9,8 @@ answers what comes again with what was said the first time.
     one before it is missing     OUT_OF_ORDER: nothing runs
     too much is kept             WINDOW_EXCEEDED: nothing runs, as if the request had never come
 
-Bounds: `REQUEST_LIMIT` replies and `KEPT_REPLY_LIMIT_BYTES` a session, and one reply more.
+Bounds: `REQUEST_LIMIT` replies and `KEPT_REPLY_LIMIT_BYTES` a session, and one reply more; of all sessions together
+`KEPT_REPLIES_LIMIT_BYTES`, and one reply of each session more, so that none can keep another from going on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from typing import Final
 from service_api import LocalProtocolError, RemoteProtocolError
 from service_api.types import ClusterSessionId
 from service_api.wire.message import Message
-from service_api.wire.request import KEPT_REPLY_LIMIT_BYTES, REQUEST_LIMIT, RequestCode
+from service_api.wire.request import (
+    KEPT_REPLIES_LIMIT_BYTES,
+    KEPT_REPLY_LIMIT_BYTES,
+    KEPT_REPLY_OVERHEAD_BYTES,
+    REQUEST_LIMIT,
+    RequestCode,
+)
 
 from ..messages.replies import KeptReply, SessionRequests
 from .client_session import ContainerClientSession
@@ -51,6 +58,11 @@ class SessionReplies:
         """The sequence of the request that runs next."""
         return self.first_sequence + len(self.kept)
 
+    @property
+    def size_bytes(self) -> int:
+        """What the replies take, each with what it takes beside its bytes."""
+        return self.kept_bytes + len(self.kept) * KEPT_REPLY_OVERHEAD_BYTES
+
     def append(self, code: int, reply: bytes) -> None:
         """Keep the reply to the request of `next_sequence`."""
         self.kept.append((code, reply))
@@ -60,7 +72,7 @@ class SessionReplies:
 class RequestRunner:
     """Runs the requests of all sessions of one container."""
 
-    __slots__ = ("_is_taken", "_max_reply_length", "_on_service_error", "_service", "sessions")
+    __slots__ = ("_is_taken", "_max_reply_length", "_on_service_error", "_service", "kept_bytes", "sessions")
 
     def __init__(
         self, service: MessageReceiver, *, max_reply_length: int, on_service_error: Callable[[Exception], None]
@@ -71,6 +83,8 @@ class RequestRunner:
         self._on_service_error = on_service_error
         self.sessions: dict[ClusterSessionId, SessionReplies] = {}
         """Of the open sessions that have sent a request."""
+        self.kept_bytes = 0
+        """Of the replies of all of them, with what each takes beside its bytes."""
 
     def __repr__(self) -> str:
         return f"<RequestRunner sessions={len(self.sessions)}>"
@@ -84,20 +98,27 @@ class RequestRunner:
             replies = self.sessions[session.id] = SessionReplies()
         kept = replies.kept
         while kept and replies.first_sequence <= acknowledged:
-            replies.kept_bytes -= len(kept.popleft()[1])
+            length = len(kept.popleft()[1])
+            replies.kept_bytes -= length
+            self.kept_bytes -= length + KEPT_REPLY_OVERHEAD_BYTES
             replies.first_sequence += 1
         is_full = len(kept) >= REQUEST_LIMIT or replies.kept_bytes >= KEPT_REPLY_LIMIT_BYTES
+        if kept and self.kept_bytes >= KEPT_REPLIES_LIMIT_BYTES:
+            is_full = True
         if sequence != replies.first_sequence + len(kept) or is_full:
             session.offer_reply(sequence, *_known(replies, sequence))
             return
         code, reply = self._run(session, timestamp, payload)
         kept.append((code, reply))
         replies.kept_bytes += len(reply)
+        self.kept_bytes += len(reply) + KEPT_REPLY_OVERHEAD_BYTES
         session.offer_reply(sequence, code, reply)
 
     def on_session_close(self, session_id: ClusterSessionId) -> None:
         """Drop the replies of a session that nobody can ask for any more."""
-        self.sessions.pop(session_id, None)
+        replies = self.sessions.pop(session_id, None)
+        if replies is not None:
+            self.kept_bytes -= replies.size_bytes
 
     def _run(self, session: ContainerClientSession, timestamp: int, payload: memoryview) -> tuple[int, bytes]:
         if not self._is_taken:
@@ -129,6 +150,7 @@ class RequestRunner:
     def restore(self, sessions: Mapping[ClusterSessionId, SessionReplies]) -> None:
         """Take over what a snapshot said."""
         self.sessions = {**sessions}
+        self.kept_bytes = sum(replies.size_bytes for replies in sessions.values())
 
 
 def decode_replies(messages: Iterable[Message]) -> dict[ClusterSessionId, SessionReplies]:

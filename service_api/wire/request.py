@@ -50,6 +50,14 @@ KEPT_REPLY_LIMIT_BYTES: Final = 4 << 20
 reply may go beyond it."""
 
 
+KEPT_REPLIES_LIMIT_BYTES: Final = 256 << 20
+"""Replies of all sessions together that are kept, 64 bytes for each included. Beyond it a session runs a request only
+once it has acknowledged every reply before: each goes on, one request at a time, and a silent one stops nobody."""
+
+KEPT_REPLY_OVERHEAD_BYTES: Final = 64
+"""What a kept reply takes beside its bytes."""
+
+
 class RequestCode(IntEnum):
     """What came of a request. The first three are final and kept; of the others nothing is."""
 

@@ -53,11 +53,11 @@ def _cut(length: int) -> Callable[[Path], None]:
 
 
 def _contents(directory: Path) -> dict[str, bytes]:
-    """Every file but the mark file, which says who tried, and the catalog's redo file, which is made if need be."""
+    """Every file but the mark files, which say who tried, and the catalog's redo file, which is made if need be."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name not in ("cluster-mark.dat", "archive.catalog.redo")
+        if path.is_file() and path.name not in ("cluster-mark.dat", "archive-mark.dat", "archive.catalog.redo")
     }
 
 

@@ -91,6 +91,31 @@ async def test_a_killed_follower_catches_up_under_load(data_dir: Path, directory
     cluster.check_answers(requester)
 
 
+async def test_a_follower_catches_up_and_joins_while_long_messages_come(data_dir: Path) -> None:
+    """Messages of several frames each, so that the catch-up ends and the live log begins within messages.
+
+    ClusterTest.shouldCatchupAndJoinAsFollowerWhileSendingBigMessages.
+    """
+    settings = {"mtu_length_bytes": "1408"}
+    async with SystemCluster(data_dir, settings=settings) as cluster, cluster.requester() as requester:
+        leadership = await cluster.wait_for_leader()
+        follower_id = next(i for i in cluster.members if i != leadership.leader_member_id)
+        requester.start_load(length=8_000)
+        await requester.wait_answered(20)
+        cluster.members[follower_id].kill()
+        behind = log_end_position(cluster.directory_of(follower_id))
+        await cluster.wait_for_log_end(leadership.leader_member_id, behind + 3 * SEGMENT)
+
+        follower = cluster.start(follower_id)
+        await follower.wait_for_event("election.closed")
+        await requester.stop_load()
+        await cluster.wait_for_equal_logs()
+
+        assert follower.events("election.state_changed", new="FOLLOWER_CATCHUP")
+        assert not requester.leaders
+    cluster.check_answers(requester)
+
+
 async def test_a_cluster_that_is_killed_as_a_whole_loses_nothing_acknowledged(data_dir: Path) -> None:
     """DESIGN §4: what was answered is durable on a majority; after the restart the same session goes on."""
     async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:

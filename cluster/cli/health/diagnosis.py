@@ -30,6 +30,8 @@ class ProblemKind(StrEnum):
     """A member answers, but is in an election or in another term than the leader."""
     BEHIND = "behind"
     """A member's durable log, or what its service was given, is further behind the leader's than allowed."""
+    DIFFERS = "differs"
+    """A member does not hear another one, because their settings differ."""
 
 
 class Problem(BaseModel):
@@ -60,7 +62,11 @@ class HealthReport(BaseModel):
 
 def diagnose(report: ClusterReport, *, lag_limit_bytes: int) -> HealthReport:
     """Find what is wrong in what the members answered."""
-    problems = [problem for member in report.members for problem in _of_member(member, report, lag_limit_bytes)]
+    problems = [
+        problem
+        for member in report.members
+        for problem in (*_of_member(member, report, lag_limit_bytes), *_differences(member))
+    ]
     if report.answered_count and report.leader_member_id is None:
         problems.insert(0, Problem(kind=ProblemKind.NO_LEADER, member_id=None, detail=report.verdict))
     elif report.leader_member_id is not None and not report.has_quorum:
@@ -80,6 +86,18 @@ def _exit_status(report: ClusterReport, problems: list[Problem]) -> int:
     if report.leader_member_id is None:
         return EXIT_NO_LEADER
     return EXIT_UNHEALTHY if problems else 0
+
+
+def _differences(member: MemberReport) -> list[Problem]:
+    differing = [] if member.status is None else member.status.differing_members
+    return [
+        Problem(
+            kind=ProblemKind.DIFFERS,
+            member_id=member.member_id,
+            detail=f"does not hear member {other.member_id}: {other.detail}",
+        )
+        for other in differing
+    ]
 
 
 def _of_member(member: MemberReport, report: ClusterReport, lag_limit_bytes: int) -> list[Problem]:

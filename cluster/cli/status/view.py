@@ -53,7 +53,11 @@ def _positions(report: ClusterReport) -> Table:
 
 
 def _state(status: MemberStatus) -> Text:
-    """The state in the term or election, and that of the module where it is no ordinary one."""
+    """The state in the term or election, and how far a snapshot has come or that of the module if not ordinary."""
+    fetch = status.snapshot_fetch
+    if fetch is not None:
+        done = f"{100 * fetch.copied_bytes // fetch.length_bytes} %" if fetch.length_bytes else "asks"
+        return Text(f"{status.state} snapshot of {fetch.leader_member_id}: {done}", style=_ELECTING_STYLE)
     if status.module_state in _ORDINARY_STATES:
         return Text(status.state, style=_STATE_STYLES.get(status.state, _ELECTING_STYLE))
     return Text(f"{status.state} {status.module_state}", style=_ELECTING_STYLE)
@@ -75,15 +79,22 @@ def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
     status = member.status
     if status is None:
         return *[ABSENT] * 5, Text(member.detail or member.outcome, style=_FAILED_STYLE)
-    election = status.last_election
     return (
         str(status.pid),
         format_duration(status.uptime_s),
         Text(status.version),
         _number(status.session_count),
         _number(status.connection_count),
-        Text("none yet" if election is None else describe_election(election)),
+        _reason(status),
     )
+
+
+def _reason(status: MemberStatus) -> Text:
+    """Say whom the member does not hear, if anybody, or else what its last election was."""
+    if status.differing_members:
+        other = status.differing_members[0]
+        return Text(f"does not hear member {other.member_id}: {other.detail}", style=_FAILED_STYLE)
+    return Text("none yet" if status.last_election is None else describe_election(status.last_election))
 
 
 def describe_election(election: ElectionStatus) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from client import PasswordCredentials
 from cluster.cli import main
 from cluster.password_authenticator import PasswordAuthenticator
+from cluster.runtime.secrets_watch import SecretsWatch
 from cluster.secrets_file import SecretsFile
 from service_api.errors import ConfigurationError, RemoteProtocolError
 from service_api.password_proof import ITERATIONS_MIN, PasswordChallenge, encode_principal
@@ -33,6 +36,11 @@ def file_of(**secrets: str) -> SecretsFile:
     for principal, secret in secrets.items():
         file.add(principal, secret, random_bytes)
     return file
+
+
+def always(file: SecretsFile) -> Callable[[int], SecretsFile]:
+    """Give the same file at any time."""
+    return lambda now_ms: file
 
 
 class Proxy:
@@ -57,7 +65,7 @@ class Proxy:
 
 def attempt(file: SecretsFile, credentials: PasswordCredentials, *, session_id: int = -2) -> bytes | bool | None:
     """Go through the whole dialogue."""
-    authenticator, proxy = PasswordAuthenticator(file, random_bytes), Proxy(session_id)
+    authenticator, proxy = PasswordAuthenticator(always(file), random_bytes), Proxy(session_id)
     authenticator.on_connect_request(session_id, credentials.encoded_credentials(), 0)
     authenticator.on_connected_session(proxy, 0)
     (challenge,) = proxy.challenges
@@ -66,6 +74,61 @@ def attempt(file: SecretsFile, credentials: PasswordCredentials, *, session_id: 
     authenticator.on_challenge_response(session_id, credentials.on_challenge(challenge), 0)
     authenticator.on_challenged_session(proxy, 0)
     return proxy.outcome
+
+
+# --- the file changes
+
+
+def write(path: Path, **secrets: str) -> None:
+    """Replace a file as `quorate secrets` does."""
+    new = path.with_suffix(".new")
+    file_of(**secrets).save(new)
+    new.replace(path)
+
+
+def test_file_is_read_again_once_it_has_changed_and_a_second_has_passed(tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch = SecretsWatch(path)
+    known = [[*watch(now_ms).verifiers] for now_ms in (5_000, 5_500)]
+
+    write(path, ops="old", app="new")
+    later = [[*watch(now_ms).verifiers] for now_ms in (5_999, 6_000)]
+
+    assert known == [[b"ops"]] * 2
+    assert later == [[b"ops"], [b"ops", b"app"]]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("version 7\n")])
+def test_file_that_is_spoilt_changes_nothing_and_is_said_once(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch = SecretsWatch(path)
+
+    damage(path)
+    with capture_logs() as logs:
+        known = [[*watch(now_ms).verifiers] for now_ms in (5_000, 7_000, 9_000)]
+    write(path, app="new")
+
+    assert known == [[b"ops"]] * 3
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("secrets.refused", "error")]
+    assert [*watch(11_000).verifiers] == [b"app"]
+
+
+def test_who_was_removed_comes_in_no_more_and_who_was_added_does() -> None:
+    """Also one whose attempt was under way."""
+    files = [file_of(ops="right"), file_of(app="fine")]
+    authenticator, proxy = PasswordAuthenticator(lambda now_ms: files[now_ms // 1_000], random_bytes), Proxy()
+    credentials = PasswordCredentials("ops", "right")
+    authenticator.on_connect_request(-2, credentials.encoded_credentials(), 0)
+    authenticator.on_connected_session(proxy, 0)
+    authenticator.on_connect_request(-3, b"app", 1_000)
+    authenticator.on_challenge_response(-2, credentials.on_challenge(proxy.challenges[0]), 1_000)
+
+    authenticator.on_challenged_session(proxy, 1_000)
+
+    assert proxy.outcome is False
+    assert attempt(files[1], PasswordCredentials("app", "fine")) == b"app"
 
 
 # --- who comes in
@@ -97,7 +160,7 @@ def test_unknown_principal_is_challenged_like_a_known_one_the_same_way_every_tim
     challenges: dict[bytes, set[tuple[bytes, int, int]]] = {}
     for copy in copies:
         for principal in (b"ops", b"nobody"):
-            authenticator, proxy = PasswordAuthenticator(copy, random_bytes), Proxy()
+            authenticator, proxy = PasswordAuthenticator(always(copy), random_bytes), Proxy()
             authenticator.on_connect_request(-2, principal, 0)
             authenticator.on_connected_session(proxy, 0)
             challenge = PasswordChallenge.decode(proxy.challenges[0])
@@ -113,7 +176,7 @@ def test_unknown_principal_is_challenged_like_a_known_one_the_same_way_every_tim
 def test_proof_that_was_overheard_does_not_help_again() -> None:
     """Every attempt has a nonce of its own."""
     file, credentials = file_of(ops="right"), PasswordCredentials("ops", "right")
-    authenticator, first, second = PasswordAuthenticator(file, random_bytes), Proxy(-2), Proxy(-3)
+    authenticator, first, second = PasswordAuthenticator(always(file), random_bytes), Proxy(-2), Proxy(-3)
     for proxy in (first, second):
         authenticator.on_connect_request(proxy.session_id, b"ops", 0)
         authenticator.on_connected_session(proxy, 0)
@@ -135,7 +198,7 @@ def test_stolen_file_is_no_key() -> None:
 
 @pytest.mark.parametrize("response", [b"", b"x" * 55, b"x" * 56, b"x" * 4096])
 def test_malformed_proof_is_rejected(response: bytes) -> None:
-    authenticator, proxy = PasswordAuthenticator(file_of(ops="right"), random_bytes), Proxy()
+    authenticator, proxy = PasswordAuthenticator(always(file_of(ops="right")), random_bytes), Proxy()
     authenticator.on_connect_request(-2, b"ops", 0)
     authenticator.on_connected_session(proxy, 0)
 
@@ -147,7 +210,7 @@ def test_malformed_proof_is_rejected(response: bytes) -> None:
 
 def test_attempts_that_are_never_finished_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.password_authenticator._ATTEMPT_LIMIT", 10)
-    authenticator = PasswordAuthenticator(file_of(), random_bytes)
+    authenticator = PasswordAuthenticator(always(file_of()), random_bytes)
 
     for session_id in range(-2, -102, -1):
         authenticator.on_connect_request(session_id, b"ops", 0)

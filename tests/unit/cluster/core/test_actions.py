@@ -348,6 +348,20 @@ def test_admin_request_is_answered_with_an_error_when_another_action_is_under_wa
     assert answers(solo.feed(admin())) == [(7, AdminResponseCode.ERROR, 99)]
 
 
+def test_admin_request_of_an_unknown_type_is_answered_with_an_error() -> None:
+    """ClusterTest.shouldRejectAnInvalidAdminRequest."""
+    solo = with_session(lead())
+    solo.ctx.authorisation = AllowAll()
+    known = admin()
+    unknown = ev.ClientAdmin(known.connection_id, known.request.model_copy(update={"request_type": None}))
+
+    effects = solo.feed(unknown)
+
+    assert answers(effects) == [(7, AdminResponseCode.ERROR, 99)]
+    assert appended(solo) == []
+    assert solo.module.actions.toggle is ControlToggle.NEUTRAL
+
+
 def test_admin_request_on_another_sessions_connection_is_not_taken() -> None:
     solo = with_session(lead())
     solo.ctx.authorisation = AllowAll()

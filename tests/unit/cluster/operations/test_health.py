@@ -13,7 +13,7 @@ from cluster.cli.app import build_app
 from cluster.cli.health.diagnosis import HealthReport, ProblemKind, diagnose
 from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from cluster.cli.status.report import MemberReport, make_report
-from cluster.status import MemberStatus, Outcome
+from cluster.status import DifferingMember, MemberStatus, Outcome
 from service_api.types import STATUS_STREAM_ID
 from service_api.wire.frame import encode_frame
 from tests.unit.cluster.status.answers import answered, failed, member_status
@@ -49,6 +49,19 @@ def test_a_member_that_does_not_answer_makes_it_unhealthy(outcome: Outcome) -> N
     assert report.exit_status == EXIT_UNHEALTHY
     assert problems(report) == [("no_answer", 2)]
     assert report.problems[0].detail == f"{outcome.value}: nobody listens there"
+
+
+def test_members_that_do_not_hear_each_other_are_named_with_what_differs() -> None:
+    other = DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")
+    deaf = member_status(0).model_copy(update={"differing_members": [other]})
+    alone = deaf.model_copy(update={"member_id": 1, "state": "CANVASS", "leader_member_id": None})
+
+    report = diagnosed(*three(answered(deaf)))
+    leaderless = diagnosed(answered(alone), failed(2))
+
+    assert (report.exit_status, problems(report)) == (EXIT_UNHEALTHY, [("differs", 0)])
+    assert report.problems[0].detail == "does not hear member 2: service_count=1 here, 2 at member 2"
+    assert problems(leaderless) == [("no_leader", None), ("differs", 1), ("no_answer", 2)]
 
 
 def test_a_member_in_an_election_or_another_term_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,24 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from archive.memory_file_system import MemoryFileSystem
+from cluster.core import effects as fx
 from cluster.runtime.metrics import METRICS, MetricsPage, markdown_table
 from cluster.runtime.sync_timer import TimedFileSystem
+from cluster.runtime.vitals import EffectCounts
 from cluster.simulation.cluster import Member
-from tests.unit.cluster.simulation.small_cluster import SmallCluster, running_cluster
+from service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
+from tests.unit.cluster.core.solo import of
+from tests.unit.cluster.core.test_pending_sessions import Doorman, admit, connect, refuse
+from tests.unit.cluster.core.test_pending_sessions import leader as leading
+from tests.unit.cluster.core.test_sessions import appended, deliver, keep_alive, show
+from tests.unit.cluster.simulation.small_cluster import SmallCluster, running_cluster, small_cluster
+from tests.unit.cluster.simulation.test_snapshots import Keeper, ask, service_of, take
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
 ALERTS = ROOT / "deploy" / "alerts.yml"
+
+LAG = "quorate_follower_lag_bytes"
 
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """Values by name and labels."""
@@ -30,6 +40,7 @@ Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def small() -> Iterator[SmallCluster]:
     """Three members in one process, at rest after 20 messages."""
     with running_cluster() as running:
+        running.wait(lambda: all(not number for (name, _), number in scrape(running.leader).items() if name == LAG))
         yield running
 
 
@@ -72,6 +83,55 @@ def test_a_leader_tells_of_its_log_its_followers_and_its_clients(small: SmallClu
         assert value(found, "quorate_follower_lag_bytes", follower_member_id=other) == 0
         assert value(found, "quorate_follower_active", follower_member_id=other) == 1
         assert value(found, "quorate_member_link_up", peer_member_id=other) == 1
+
+
+def test_snapshots_are_counted_with_how_long_they_took_and_how_long_they_are() -> None:
+    """ClusterTest.shouldTrackSnapshotDuration; and one that a service could not write."""
+    with small_cluster(make_service=Keeper) as small:
+        small.start()
+        small.send(20)
+        before = scrape(small.leader)
+        position = take(small)
+        taken = scrape(small.leader)
+        service_of(small.leader).can_take = False
+        ask(small)
+        small.wait(lambda: scrape(small.leader)["quorate_snapshots_failed_total", ()] == 1)
+        after = scrape(small.leader)
+
+    assert value(before, "quorate_snapshot_position_bytes") == -1
+    assert value(before, "quorate_snapshots_taken_total") == value(before, "quorate_snapshot_last_bytes") == 0
+    assert value(taken, "quorate_snapshots_taken_total") == value(after, "quorate_snapshots_taken_total") == 1
+    assert value(taken, "quorate_snapshot_position_bytes") == position
+    assert value(taken, "quorate_snapshot_last_bytes") > 0
+    assert 0 < value(taken, "quorate_snapshot_last_seconds") == value(taken, "quorate_snapshot_max_seconds") < 20
+    assert value(taken, "quorate_log_start_position_bytes") == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "at_first", "events"),
+    [
+        ("version", admit, [connect(version=1 << 16)]),
+        ("limit", admit, [connect(7), connect(8), connect(9)]),
+        ("malformed", admit, [connect(credentials=bytes(CREDENTIALS_LIMIT_BYTES + 1))]),
+        ("authentication", refuse, [connect()]),
+        ("timeout", None, [connect()]),
+        ("token", admit, [connect(), show(1, connection_id=9, secret=b"no"), keep_alive(1, connection_id=9)]),
+    ],
+)
+def test_clients_that_are_turned_away_are_counted_by_why(
+    reason: str, at_first: Callable[[SessionProxy], object] | None, events: list[object]
+) -> None:
+    solo, counts = leading(Doorman(at_first), session_limit=2), EffectCounts()
+
+    for event in events:
+        solo.feed(event)
+        deliver(solo, *appended(solo))
+    if at_first is None:
+        solo.wait(2 * solo.ctx.config.session_timeout_ns)
+    for effect in of(solo.effects, fx.SessionChanged):
+        counts._on_session_changed(effect)
+
+    assert {name: count for name, count in counts.sessions_refused.items() if count} == {reason: 1}
 
 
 def test_members_in_one_process_each_tell_of_themselves(small: SmallCluster) -> None:

@@ -19,6 +19,8 @@ from service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode
 from service_api.wire.message import Message
 from service_api.wire.queries import QueryRequest
 from service_api.wire.session import (
+    AdminRequest,
+    AdminRequestType,
     EventCode,
     SessionCloseRequest,
     SessionConnectRequest,
@@ -162,6 +164,31 @@ def test_control_messages_are_posted_with_the_connection_they_came_on(
         ev.ClientKeepAlive(connection_id, TERM, ClusterSessionId(SESSION)),
         ev.ClientClose(connection_id, TERM, ClusterSessionId(SESSION)),
     ]
+
+
+def test_admin_request_of_an_unknown_type_is_posted_without_one_so_that_it_gets_an_answer(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """ClusterTest.shouldRejectAnInvalidAdminRequest."""
+    known = AdminRequest(
+        leadership_term_id=TermId(TERM),
+        cluster_session_id=ClusterSessionId(SESSION),
+        correlation_id=CorrelationId(99),
+        request_type=AdminRequestType.SNAPSHOT,
+    )
+    encoded = bytearray(known.encode())
+    encoded[32:36] = (42).to_bytes(4, "little")
+    client = Client(ingress)
+
+    for message in (known.encode(), bytes(encoded)):
+        client.send(encode_frame(message, stream_id=INGRESS_STREAM_ID))
+
+    connection_id = client.connection.connection_id
+    assert owner.posted == [
+        ev.ClientAdmin(connection_id, known),
+        ev.ClientAdmin(connection_id, known.model_copy(update={"request_type": None})),
+    ]
+    assert not client.transport.is_closed
 
 
 def test_control_message_between_session_messages_keeps_its_place(owner: FakeIngressOwner, ingress: Ingress) -> None:

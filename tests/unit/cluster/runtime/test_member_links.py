@@ -311,6 +311,24 @@ async def test_member_is_heard_once_its_settings_are_the_same() -> None:
     assert [entry["event"] for entry in logs] == ["member.agrees"]
 
 
+@pytest.mark.parametrize("is_up_first", [True, False])
+async def test_member_whose_settings_differ_counts_as_one_that_cannot_be_reached(is_up_first: bool) -> None:
+    """Nobody is to wait for it: not a canvass, and not a shutdown."""
+    mine = Links()
+    if is_up_first:
+        mine.dialled(ONE)
+    mine.accepted(setup(ONE, service_count=2))
+    if not is_up_first:
+        mine.dialled(ONE)
+
+    assert mine.changes == ([(ONE, True), (ONE, False)] if is_up_first else [])
+    mine.changes.clear()
+    mine.accepted(setup(ONE, service_count=3))
+    assert mine.changes == []
+    mine.accepted(setup(ONE))
+    assert mine.changes == [(ONE, True)]
+
+
 async def test_minor_versions_of_the_service_may_differ() -> None:
     """So that a cluster can be given a new one member by member."""
     mine = Links()

@@ -6,9 +6,11 @@ import dataclasses
 
 from cluster.core.events import LogImageClosed
 from cluster.runtime.error_log import ErrorLog, Trouble
+from cluster.runtime.snapshot_shipping import FetchProgress
 from cluster.runtime.stall_tracker import StallTracker
 from cluster.runtime.status_publisher import StatusPublisher
-from cluster.status import STATUS_LENGTH_LIMIT_BYTES, ElectionStatus, MemberStatus, decode_status
+from cluster.status import STATUS_LENGTH_LIMIT_BYTES, DifferingMember, ElectionStatus, MemberStatus, decode_status
+from service_api.types import MemberId
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 
@@ -36,7 +38,9 @@ class NoArea:
         raise OSError("no room")
 
 
-def publisher_of(solo: Solo) -> StatusPublisher:
+def publisher_of(
+    solo: Solo, fetch: FetchProgress | None = None, differing: dict[MemberId, str] | None = None
+) -> StatusPublisher:
     clock = SoloClock(solo)
     return StatusPublisher(
         solo.module,
@@ -44,6 +48,8 @@ def publisher_of(solo: Solo) -> StatusPublisher:
         pid=4711,
         delivered_position=lambda: 64,
         connection_count=lambda: 5,
+        differing_members=lambda: differing or {},
+        snapshot_fetch=lambda: fetch,
         stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         errors=ErrorLog(NoArea(), clock.epoch_time),
     )
@@ -54,6 +60,23 @@ def asked(publisher: StatusPublisher) -> MemberStatus:
     document = publisher.encode()
     assert len(document) < STATUS_LENGTH_LIMIT_BYTES // 4
     return decode_status(document)
+
+
+def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:
+    progress = FetchProgress(leader_member_id=MemberId(1), log_position=4096, copied_bytes=30, length_bytes=200)
+
+    told = asked(publisher_of(Solo(), progress)).snapshot_fetch
+
+    assert told is not None
+    assert (told.leader_member_id, told.log_position, told.copied_bytes, told.length_bytes) == (1, 4096, 30, 200)
+    assert asked(publisher_of(Solo())).snapshot_fetch is None
+
+
+def test_a_member_says_whom_it_does_not_hear() -> None:
+    told = asked(publisher_of(Solo(), differing={MemberId(2): "service_count=1 here, 2 at member 2"}))
+
+    assert told.differing_members == [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]
+    assert asked(publisher_of(Solo())).differing_members == []
 
 
 def test_a_node_that_is_not_started_yet_says_so() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+import cluster.service.replies as replies_module
 from cluster.messages.replies import KeptReply, SessionRequests
 from cluster.service.replies import RequestRunner, decode_replies
 from service_api import ClusteredService, ConfigurationError, RemoteProtocolError
@@ -14,6 +15,7 @@ from service_api.types import ClusterSessionId
 from service_api.wire.message import Message, decode_message
 from service_api.wire.request import (
     KEPT_REPLY_LIMIT_BYTES,
+    KEPT_REPLY_OVERHEAD_BYTES,
     REQUEST_HEADER,
     REQUEST_LIMIT,
     REQUEST_MESSAGE,
@@ -181,6 +183,47 @@ def test_no_more_bytes_of_replies_are_kept_than_allowed_and_one_reply(rig: Reque
     assert refused == (count + 1, RequestCode.WINDOW_EXCEEDED, b"")
     assert rig.replies()[0][:2] == (count + 1, 0)
     assert rig.agent.requests.sessions[SESSION].kept_bytes == 1 << 20
+
+
+def test_replies_of_all_sessions_together_are_bounded_and_every_session_goes_on(
+    rig: RequestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound a session runs one request at a time; one that acknowledges nothing stops no other."""
+    monkeypatch.setattr(replies_module, "KEPT_REPLIES_LIMIT_BYTES", 4 * (1_000 + KEPT_REPLY_OVERHEAD_BYTES))
+    rig.answering.reply = lambda payload: bytes(1_000)
+    rig.open(SESSION + 1)
+    for sequence in range(1, 6):  # its client is alive, and never acknowledges anything
+        rig.request(sequence, b"other", session_id=SESSION + 1)
+    for sequence in (1, 2):
+        rig.request(sequence)
+    refused = rig.replies()
+    ran = len(rig.answering.ran)
+    for sequence in (2, 3):
+        rig.request(sequence, acknowledged=1)
+    went_on = rig.replies()
+
+    assert ran == 4 + 1
+    assert refused == [(1, 0, bytes(1_000)), (2, RequestCode.WINDOW_EXCEEDED, b"")]
+    assert went_on == [(2, 0, bytes(1_000)), (3, RequestCode.WINDOW_EXCEEDED, b"")]
+    assert rig.agent.requests.kept_bytes == 5 * (1_000 + KEPT_REPLY_OVERHEAD_BYTES)
+
+
+def test_what_is_kept_of_all_sessions_is_known_after_closes_and_in_snapshots(rig: RequestRig) -> None:
+    """Members that start from a snapshot decide like those that did not."""
+    rig.open(SESSION + 1)
+    for sequence in range(1, 4):
+        rig.request(sequence, b"x" * sequence, acknowledged=sequence // 3)
+        rig.request(sequence, session_id=SESSION + 1)
+    rig.deliver()
+    requests = rig.agent.requests
+    other = RequestRunner(rig.service, max_reply_length=1 << 21, on_service_error=rig.agent.on_service_error)
+    other.restore(decode_replies(requests.snapshot_messages()))
+    before = requests.kept_bytes
+    rig.close()
+    rig.deliver()
+
+    assert other.kept_bytes == before == len(b"re xx" + b"re xxx" + 3 * b"re x") + 5 * KEPT_REPLY_OVERHEAD_BYTES
+    assert requests.kept_bytes == len(3 * b"re x") + 3 * KEPT_REPLY_OVERHEAD_BYTES
 
 
 def test_a_service_that_raises_is_an_answer_and_is_kept(rig: RequestRig) -> None:

@@ -17,7 +17,7 @@ from service_api.authorisation import AllowAll
 from service_api.types import MemberId
 
 from .small_cluster import SmallCluster, small_cluster
-from .test_snapshots import Keeper
+from .test_snapshots import Keeper, invalidate
 from .world import SECOND
 
 
@@ -192,6 +192,26 @@ def test_all_members_stop_at_one_position_and_start_again(small: SmallCluster, a
     expected = 3 if action is ControlToggle.SHUTDOWN else 0
     assert small.referee.counts.loaded_snapshots - loaded == expected
     small.referee.actions.expect_held(small.referee.committed)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_cluster_that_was_shut_down_starts_without_its_snapshots_when_they_are_invalidated(
+    small: SmallCluster, count: int
+) -> None:
+    """ClusterTest.shouldRecoverWhenLastSnapshotForShutdownIsMarkedInvalid."""
+    exits: list[MemberId] = []
+    small.cluster.on_member_exit = lambda member, error: exits.append(member.member_id)
+    loaded = small.referee.counts.loaded_snapshots
+    order(small, ControlToggle.SHUTDOWN)
+    small.wait(lambda: len(exits) == 3)
+    for member in [*small.cluster.members.values()][:count]:
+        invalidate(member)
+
+    small.start()
+    small.send(5)
+
+    assert small.referee.counts.loaded_snapshots - loaded == 3 - count
+    small.referee.expect_equal([*small.cluster.members.values()])
 
 
 def test_node_gives_the_position_of_each_action_and_refuses_a_second_one(small: SmallCluster) -> None:

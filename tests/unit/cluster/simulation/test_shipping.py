@@ -133,6 +133,30 @@ def test_a_member_that_lacks_what_was_purged_is_given_a_snapshot(small: SmallClu
     small.wait(lambda: is_back(small, follower))
 
 
+def test_a_snapshot_on_its_way_tells_how_far_it_has_come(small: SmallCluster) -> None:
+    follower = small.follower
+    small.cluster.kill(follower.member_id)
+    position = purge(small)
+    seen: list[tuple[int, int]] = []
+
+    def look() -> bool:
+        progress = None if follower.node is None else follower.node._snapshot_fetch()
+        if progress is not None and progress.log_position:
+            assert progress.log_position == position
+            seen.append((progress.copied_bytes, progress.length_bytes))
+        return is_back(small, follower)
+
+    small.cluster.start(follower.member_id)
+    small.wait(look)
+
+    lengths = {length for _, length in seen if length}
+    assert len(lengths) == 1
+    assert 40_000 < lengths.pop() == seen[-1][0]
+    assert [copied for copied, _ in seen] == sorted(copied for copied, _ in seen)
+    assert follower.node is not None
+    assert follower.node._snapshot_fetch() is None
+
+
 def test_a_purged_log_without_a_valid_snapshot_is_refused_and_the_leader_helps_an_empty_directory(
     small: SmallCluster,
 ) -> None:

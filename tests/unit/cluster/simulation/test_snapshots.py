@@ -286,6 +286,26 @@ def test_damaged_snapshot_is_refused_and_the_one_before_it_works(
     assert second > first
 
 
+def test_snapshot_whose_recording_is_gone_is_refused_and_the_one_before_it_works(small: SmallCluster) -> None:
+    """ClusterTest.shouldInvalidateSnapshotsThatHaveBeenRemoved; here an operator does that, not the member."""
+    take(small)
+    small.send(5)
+    second = take(small)
+    follower = small.follower
+    small.cluster.kill(follower.member_id)
+    follower.machine.disk.remove(DIRECTORY / "archive" / "3-0.rec")
+
+    small.cluster.start(follower.member_id)
+    small.wait(lambda: follower.refusal is not None)
+
+    assert "run `quorate snapshot invalidate /quorate`" in str(follower.refusal)
+    assert len(str(follower.refusal).splitlines()) == 1
+    invalidate(follower)
+    small.cluster.start(follower.member_id)
+    small.wait(lambda: follower.node is not None and follower.node.module.follower is not None)
+    small.wait(lambda: newest_position(follower) == second)
+
+
 @pytest.mark.parametrize("is_power", [False, True], ids=["kill", "power"])
 def test_crash_at_any_operation_of_the_disk_leaves_a_whole_snapshot_or_none(*, is_power: bool) -> None:
     number = 0

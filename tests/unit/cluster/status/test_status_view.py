@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cluster.cli.status.report import ClusterReport, make_report
 from cluster.cli.status.view import as_table, describe_election, format_duration
-from cluster.status import ElectionStatus, Outcome
+from cluster.status import DifferingMember, ElectionStatus, Outcome, SnapshotFetchStatus
 from tests.unit.cluster.status.answers import answered, failed, member_status
 
 README = Path(__file__).parents[4] / "README.md"
@@ -58,6 +58,27 @@ def without_trailing_blanks(text: str) -> str:
 
 def test_the_table_is_a_verdict_and_two_lines_a_member() -> None:
     assert without_trailing_blanks(drawn(REPORT)) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("copied", "length", "shown"), [(0, 0, "snapshot of 1: asks"), (30, 200, "snapshot of 1: 15 %")]
+)
+def test_a_member_that_gets_a_snapshot_shows_how_far_it_has_come(copied: int, length: int, shown: str) -> None:
+    fetch = SnapshotFetchStatus(leader_member_id=1, log_position=4096, copied_bytes=copied, length_bytes=length)
+    status = member_status(2, state="CANVASS").model_copy(update={"snapshot_fetch": fetch})
+
+    table = drawn(make_report([answered(status)], asked_at_ms=0), width=140)
+
+    assert f"CANVASS {shown}" in table
+
+
+def test_a_member_that_does_not_hear_another_shows_what_differs() -> None:
+    other = DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")
+    status = member_status(0).model_copy(update={"differing_members": [other]})
+
+    table = drawn(make_report([answered(status)], asked_at_ms=0), width=160)
+
+    assert "does not hear member 2: service_count=1 here, 2 at member 2" in table
 
 
 def test_the_readme_shows_these_columns() -> None:

@@ -1,0 +1,72 @@
+"""The small files of a member: who runs here, what it voted, which terms and snapshots there are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from service_api import ConfigurationError
+
+from ..config import NodeConfig
+from .error_log import ErrorLog
+from .host import Host
+from .mark_file import ClusterMarkFile
+from .node_state_file import NodeStateFile
+from .recording_log_file import RecordingLogFile
+from .sync_timer import TimedFileSystem
+
+
+class MemberFiles:
+    """The small files of a member, locked and open."""
+
+    def __init__(
+        self,
+        mark: ClusterMarkFile,
+        node_state: NodeStateFile,
+        recording_log: RecordingLogFile,
+        *,
+        errors: ErrorLog,
+        timed_disk: TimedFileSystem | None,
+    ) -> None:
+        self.mark = mark
+        self.node_state = node_state
+        self.recording_log = recording_log
+        self.errors = errors
+        self.timed_disk = timed_disk
+        """The archive's disk where its syncs are timed, for the metrics."""
+
+
+@contextlib.contextmanager
+def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
+    """Lock the directory and open what is in it; close it in the end.
+
+    Raises:
+        ConfigurationError: the directory cannot be used.
+        ClusterError: another process uses it, or a file in it cannot be used.
+    """
+    directory, disk, sync_level = config.directory / "cluster", host.file_system, config.file_sync_level
+    with contextlib.ExitStack() as stack:
+        try:
+            disk.make_directory(directory)
+            mark = ClusterMarkFile.open(
+                directory,
+                member_id=config.member_id,
+                now_ms=host.clock.epoch_time(),
+                file_system=disk,
+                try_lock=host.try_lock,
+                boot_id=host.boot_id,
+            )
+            stack.callback(mark.close)
+            node_state = NodeStateFile.open(directory, file_sync_level=sync_level, file_system=disk)
+            stack.callback(node_state.close)
+            recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
+            stack.callback(recording_log.close)
+        except OSError as error:
+            raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
+        yield MemberFiles(
+            mark,
+            node_state,
+            recording_log,
+            errors=ErrorLog(mark, host.clock.epoch_time),
+            timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
+        )
