@@ -43,6 +43,8 @@ HEADER_LENGTH: Final = 32
 ENTRY_HEADER_LENGTH: Final = 32
 ENTRY_ALIGNMENT: Final = 64
 INITIAL_LENGTH_BYTES: Final = 1 << 20
+MAX_MTU_LENGTH_BYTES: Final = 65504
+"""No frame is longer: what a UDP datagram holds. Source: Aeron `Configuration.MAX_UDP_PAYLOAD_LENGTH`."""
 
 _FILE_HEADER: Final = struct.Struct("<iiqi12x")
 _ENTRY_HEADER: Final = struct.Struct("<iii20x")
@@ -148,6 +150,8 @@ def parse_catalog(data: bytes) -> CatalogContent:
         raise CorruptionError(f"catalog version unknown: major={version >> 16} expected={CATALOG_VERSION >> 16}")
     if length != HEADER_LENGTH or alignment != ENTRY_ALIGNMENT:
         raise CorruptionError(f"catalog header impossible: length={length} alignment={alignment} expected=32, 64")
+    if next_recording_id < 0:
+        raise CorruptionError(f"catalog header impossible: next_recording_id={next_recording_id} expected from 0")
     entries: list[CatalogEntry] = []
     offset = HEADER_LENGTH
     while offset + ENTRY_HEADER_LENGTH <= len(data):
@@ -157,10 +161,13 @@ def parse_catalog(data: bytes) -> CatalogContent:
         entry = _parse_entry(data, offset, body_length)
         entries.append(entry)
         offset += entry.length
-        if entry.descriptor is None:
-            break
+        if offset > len(data) or entry.length % ENTRY_ALIGNMENT:
+            break  # where the next one begins is not known
+    if offset <= len(data) and data.count(0, offset) != len(data) - offset:
+        hidden = "entry length impossible, or the entries end here: bytes behind this place are not zero"
+        entries.append(CatalogEntry(offset, 0, 0, None, hidden))
     header = CatalogHeader(version, next_recording_id, alignment)
-    return CatalogContent(header, tuple(entries), offset, len(data))
+    return CatalogContent(header, _with_unique_ids(entries), offset, len(data))
 
 
 def read_catalog(file_system: FileSystem, directory: Path) -> CatalogContent:
@@ -414,6 +421,19 @@ def _redo_crc(offset: int, next_recording_id: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(struct.pack("<qq", offset, next_recording_id)))
 
 
+def _with_unique_ids(entries: list[CatalogEntry]) -> tuple[CatalogEntry, ...]:
+    """Give every entry whose recording id an earlier one has a problem."""
+    taken: dict[int, int] = {}
+    checked: list[CatalogEntry] = []
+    for entry in entries:
+        if entry.descriptor is not None:
+            first = taken.setdefault(entry.descriptor.recording_id, entry.offset)
+            if first != entry.offset and entry.problem is None:
+                entry = replace(entry, problem=f"recording id taken by the entry at offset={first}")
+        checked.append(entry)
+    return tuple(checked)
+
+
 def _parse_entry(data: bytes, offset: int, body_length: int) -> CatalogEntry:
     """Read the entry at `offset`, whose length is positive."""
     _, state, checksum = _ENTRY_HEADER.unpack_from(data, offset)
@@ -490,8 +510,11 @@ def find_impossible(descriptor: RecordingDescriptor) -> str | None:
         return f"term length impossible: term_buffer_length={term} expected a power of two"
     if segment < term or segment % term:
         return f"segment length impossible: segment_file_length={segment} term_buffer_length={term}"
-    if not 32 < mtu <= term or mtu % 32:
-        return f"mtu impossible: mtu_length={mtu} term_buffer_length={term}"
+    if not 32 < mtu <= min(term, MAX_MTU_LENGTH_BYTES) or mtu % 32:
+        limit = min(term, MAX_MTU_LENGTH_BYTES)
+        return f"mtu impossible: mtu_length={mtu} expected a multiple of 32 from 64 to {limit}"
+    if descriptor.recording_id < 0:
+        return f"recording id impossible: recording_id={descriptor.recording_id} expected from 0"
     start, stop = descriptor.start_position, descriptor.stop_position
     if start < 0 or start % 32 or (stop is not None and (stop < start or stop % 32)):
         return f"positions impossible: start_position={start} stop_position={stop}"

@@ -649,12 +649,22 @@ class Archive:
         return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
 
     async def _blocking(self, job: Callable[[], _T], recording_id: int | None = None) -> _T:
-        """Run `job` in a thread, to its end even if the caller is cancelled: half a change is worse."""
+        """Run `job` in a thread, to its end even if the caller is cancelled, and however often: half a change is worse,
+        and so is another job beside it.
+        """
         work = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(None, job))
+        cancelled: asyncio.CancelledError | None = None
+        while not work.done():
+            try:
+                await asyncio.wait([work])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            failure = None if work.cancelled() else work.exception()
+            if failure is not None:
+                _log.warning("archive.change_failed", recording_id=recording_id, error=repr(failure))
+            raise cancelled from failure
         try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait([work])
-            raise
+            return work.result()
         except OSError as error:
             raise storage_error(error, "disk refused", recording_id, None) from error

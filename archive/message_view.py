@@ -128,12 +128,9 @@ def _decode_strictly(payload: bytes, registry: Registry) -> Message:
         RemoteProtocolError: it is not.
     """
     decoded = decode_message(payload, registry=registry)
-    block_length, _, _, version = peek_header(payload)
+    _, _, _, version = peek_header(payload)
     if version != decoded.SCHEMA_VERSION or isinstance(decoded, SessionMessageHeader):
         return decoded  # another version may have another length; the payload of a session message has any
-    if block_length != decoded.LAYOUT.block_length:
-        expected = decoded.LAYOUT.block_length
-        raise RemoteProtocolError(f"{decoded.WIRE_NAME}: block_length={block_length} expected={expected}")
     length = len(decoded.encode())
     if length != len(payload):
         raise RemoteProtocolError(f"{decoded.WIRE_NAME}: length={len(payload)} expected={length}")

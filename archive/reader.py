@@ -37,7 +37,7 @@ from .layout import parse_segment_file_name
 BLOCK_LENGTH_BYTES: Final = 1 << 20
 ASYNC_BATCH_FRAMES: Final = 1024
 
-NO_BEGINNING: Final = "a fragment without a beginning"
+NO_BEGINNING: Final = "fragments without a beginning"
 NO_END: Final = "a message without an end"
 TOO_LONG: Final = "a message longer than any may be"
 
@@ -298,6 +298,7 @@ class MessageReader:
         self.incomplete_message_count = 0
         self._frames = iter(frames)
         self._on_incomplete = on_incomplete
+        self._stray: IncompleteMessage | None = None
 
     def __iter__(self) -> Iterator[RecordedMessage]:
         parts: list[Frame] = []
@@ -305,16 +306,15 @@ class MessageReader:
         for frame in self._frames:
             if frame.type != TYPE_DATA:
                 continue
-            if frame.flags == UNFRAGMENTED:
-                self._drop(parts, NO_END)
-                yield RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
-                continue
             if frame.flags & FLAG_BEGIN:
                 self._drop(parts, NO_END)
+                self._end_strays()
                 length = 0
-            elif not parts:
-                self.incomplete_message_count += frame.flags & FLAG_END != 0
-                self._tell(frame, frame, 1, NO_BEGINNING)
+            if frame.flags == UNFRAGMENTED:
+                yield RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
+                continue
+            if not parts and not frame.flags & FLAG_BEGIN:
+                self._add_stray(frame)
                 continue
             parts.append(frame)
             length += len(frame.payload)
@@ -326,16 +326,34 @@ class MessageReader:
                 yield RecordedMessage(first.position, frame.end_position, len(parts), first.session_id, payload)
                 parts.clear()
         self._drop(parts, NO_END)
+        self._end_strays()
 
     def _drop(self, parts: list[Frame], missing: str) -> None:
         if parts:
             self.incomplete_message_count += 1
-            self._tell(parts[0], parts[-1], len(parts), missing)
+            self._tell(IncompleteMessage(parts[0].position, parts[-1].end_position, len(parts), missing))
             parts.clear()
 
-    def _tell(self, first: Frame, last: Frame, count: int, missing: str) -> None:
+    def _add_stray(self, frame: Frame) -> None:
+        """Take a fragment that no beginning stands before: one run of them is one message."""
+        before = self._stray
+        if before is None:
+            self._stray = IncompleteMessage(frame.position, frame.end_position, 1, NO_BEGINNING)
+        else:
+            count = before.frame_count + 1
+            self._stray = IncompleteMessage(before.position, frame.end_position, count, NO_BEGINNING)
+        if frame.flags & FLAG_END:
+            self.incomplete_message_count += 1
+            self._end_strays()
+
+    def _end_strays(self) -> None:
+        if self._stray is not None:
+            self._tell(self._stray)
+            self._stray = None
+
+    def _tell(self, found: IncompleteMessage) -> None:
         if self._on_incomplete is not None:
-            self._on_incomplete(IncompleteMessage(first.position, last.end_position, count, missing))
+            self._on_incomplete(found)
 
 
 class AsyncFrameReader:

@@ -255,13 +255,17 @@ def _find_stray_bytes(
             continue
         handle = file_system.open_file(directory / name, writable=False)
         try:
-            length = file_system.file_length(handle)
+            full, length = descriptor.segment_file_length, file_system.file_length(handle)
+            if length > full:
+                yield f"file longer than a segment: file={name} file_length={length} expected={full}"
+                length = full
             if base_position <= descriptor.start_position:
                 stray = first_nonzero(file_system, handle, 0, min(length, descriptor.start_position - base_position))
                 if stray is not None:
-                    yield f"bytes before the start position: file={name} offset={stray}"
+                    yield f"position={base_position + stray}: bytes before the start position: file={name}"
             stray = first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
             if stray is not None:
-                yield f"bytes behind the end of the recording: file={name} offset={stray}"
+                end = f"position={verdict.stop_position}"
+                yield f"{end}: bytes behind the end of the recording: file={name} offset={stray}"
         finally:
             file_system.close_file(handle)

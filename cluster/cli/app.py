@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "members": ("cluster.cli.inspect:members", "Show the members as their leader sees them: links, positions, lag."),
     "sessions": ("cluster.cli.inspect:sessions", "Show the client sessions that are open."),
     "timers": ("cluster.cli.inspect:timers", "Show the timers that are set."),
-    "snapshot": ("cluster.cli.snapshot:app", "Take, list, verify and invalidate snapshots."),
+    "snapshot": ("cluster.cli.snapshot:app", "Take, list, describe, verify and invalidate snapshots."),
     "suspend": ("cluster.cli.operation:suspend", "Have a cluster take no input; clients wait."),
     "resume": ("cluster.cli.operation:resume", "Have a suspended cluster go on."),
     "shutdown": ("cluster.cli.operation:shutdown", "Stop every member at one position, with a snapshot of it."),

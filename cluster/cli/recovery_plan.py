@@ -14,9 +14,11 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from archive.catalog import read_catalog
-from archive.errors import ArchiveError
+from archive.catalog import CatalogEntry, read_catalog
+from archive.errors import ArchiveError, CorruptionError
 from archive.file_system import OsFileSystem
+from archive.repair import find_tail
+from archive.segment_files import SegmentFiles
 from cluster.core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from cluster.runtime.recording_log_file import read_recording_log
 from service_api.errors import ClusterError, ConfigurationError
@@ -96,7 +98,8 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         ClusterError: its catalog, or the log, cannot be read.
     """
     plan = recording_log.recovery_plan(count_services(recording_log) if service_count is None else service_count)
-    lengths = _recording_lengths(find_archive_directory(directory))
+    entries = _read_catalog(find_archive_directory(directory))
+    lengths = _recording_lengths(entries)
     snapshots = [_snapshot(entry, lengths) for entry in plan.snapshots]
     log = _find_log(directory, plan.log_recording_id)
     start = None if log is None else log.descriptor.start_position
@@ -112,7 +115,11 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         snapshots=snapshots,
         replay_position=plan.replay_position,
         replay_length=None if end is None else max(0, end - plan.replay_position),
-        problems=_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
+        problems=[
+            *_catalog_problems(entries),
+            *_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
+            *([] if log is None or end is None else _find_log_damage(log, plan.replay_position, end)),
+        ],
     )
 
 
@@ -141,14 +148,23 @@ def _find_log(directory: Path, recording_id: int) -> LogDirectory | None:
     return log if log.descriptor.recording_id == recording_id else None
 
 
-def _recording_lengths(archive_directory: Path) -> dict[int, int | None]:
-    """Give the length of each recording that the catalog has; None for one that was not stopped."""
+def _read_catalog(archive_directory: Path) -> tuple[CatalogEntry, ...]:
     try:
-        entries = read_catalog(OsFileSystem(), archive_directory).entries
+        return read_catalog(OsFileSystem(), archive_directory).entries
     except ArchiveError as error:
         raise ClusterError(f"archive cannot be read: directory={archive_directory}: {error}") from error
+
+
+def _recording_lengths(entries: tuple[CatalogEntry, ...]) -> dict[int, int | None]:
+    """Give the length of each recording that the catalog has; None for one that was not stopped."""
     found = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
     return {d.recording_id: None if d.stop_position is None else d.stop_position - d.start_position for d in found}
+
+
+def _catalog_problems(entries: tuple[CatalogEntry, ...]) -> list[str]:
+    return [
+        f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem is not None
+    ]
 
 
 def _problems(
@@ -170,6 +186,32 @@ def _problems(
             f"start_position={start} append_position={end}"
         )
     return problems
+
+
+def _find_log_damage(log: LogDirectory, replay_position: int, end_position: int) -> list[str]:
+    """Say what a start finds wrong with the files of the log: segments that are not there, an end that is no torn one.
+
+    After a power loss a start may judge the end more mildly, for then frames behind a torn one may have been written.
+    """
+    descriptor, there = log.descriptor, set(log.segment_base_positions())
+    first = descriptor.segment_base_position(max(replay_position, descriptor.start_position))
+    bases = range(first, end_position, descriptor.segment_file_length)
+    missing = next((base for base in bases if base not in there), None)
+    if missing is not None:
+        return [f"segment file of the log missing: expected={descriptor.segment_file_name(missing)}"]
+    if descriptor.stop_position is not None:
+        return []
+    files = SegmentFiles(OsFileSystem(), log.archive_directory, descriptor, sync_level=0)
+    seen: int | None = None
+    for _ in range(2):  # what a running member writes meanwhile seems wrong once, at that place
+        try:
+            find_tail(files, descriptor, torn_limit_bytes=0)
+            return []
+        except CorruptionError as error:
+            if seen is not None and error.position == seen:
+                return [str(error)]
+            seen = error.position
+    return []
 
 
 def _draw(report: RecoveryReport) -> RenderableType:

@@ -1,7 +1,8 @@
-"""`quorate snapshot take|list|verify|invalidate`: take a snapshot of a running cluster, look after those on a disk.
+"""`quorate snapshot take|list|describe|verify|invalidate`: take a snapshot of a cluster, look after those on a disk.
 
 `take` asks the leader and waits until every member has the snapshot durably. The others work on one member's
-directory: `list` and `verify` change nothing and may run beside the node, `invalidate` needs a node that is stopped.
+directory: `list`, `describe` and `verify` change nothing and may run beside the node, `invalidate` needs a node that is
+stopped.
 
 Exit status: 0 fine; 1 the snapshot was not taken; 2 wrong usage, or the directory cannot be used; 10 `verify` found
 something wrong.
@@ -33,12 +34,13 @@ from ..runtime.recovery import read_snapshots
 from .operation import TimeoutOption, carry_out
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from .setting_flags import with_member_flags
+from .snapshot_describe import describe
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory.")]
 
 
 app: Final = typer.Typer(
-    help="Take, list, verify and invalidate snapshots.",
+    help="Take, list, describe, verify and invalidate snapshots.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -81,6 +83,9 @@ def take(
 def list_snapshots(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """List the snapshots of a member, oldest first; of those that are valid the last one is what it starts from."""
     print_rows((asdict(row) for row in _rows(_MemberFiles(directory))), output, empty="no snapshots")
+
+
+app.command(epilog="Example: quorate snapshot describe data/node-0")(describe)
 
 
 @app.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -10,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
-from cluster.cli.app import build_app
+from cluster.cli.app import build_app, report_error
 from tests.unit.archive.streams import AERON, extract_sample, load_truth
 
 CLUSTER_NODES = (
@@ -31,8 +33,6 @@ SCENARIOS = (
     "state-files",
     "torn-variants",
 )
-DAMAGE_STATUSES = (0, 2, 10)
-"""How a command that reads files may end, whatever is in them."""
 
 
 class Sample(NamedTuple):
@@ -67,10 +67,28 @@ def sample_of(root: Path, name: str) -> Sample:
     return Sample(name, root / scenario / node)
 
 
-def run(*arguments: object) -> Result:
-    """Run a command of `quorate` as a user does, in this process; a traceback is a failure."""
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
+def run(*arguments: object) -> Ended:
+    """Run a command of `quorate` as `main` does, in this process; what would be a traceback is raised."""
     argv = [str(argument) for argument in arguments]
-    return CliRunner(env={"COLUMNS": "160"}).invoke(build_app(argv), argv, catch_exceptions=False)
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(build_app(argv), argv)
+    if result.exception is None or isinstance(result.exception, SystemExit):
+        return Ended(result.exit_code, result.stdout, result.stderr)
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = report_error(result.exception)
+    return Ended(status, result.stdout, result.stderr + said.getvalue())
 
 
 def as_lines(rows: list[dict[str, Any]]) -> list[str]:

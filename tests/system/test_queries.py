@@ -14,14 +14,14 @@ from service_api.types import INGRESS_STREAM_ID, ClusterSessionId, CorrelationId
 from service_api.wire.frame import SetupFrame, encode_frame
 from service_api.wire.message import Message, decode_message, registry_of
 from service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
-from service_api.wire.session import NewLeaderEvent, SessionConnectRequest, SessionEvent
+from service_api.wire.session import NewLeaderEvent, SessionConnectRequest, SessionEvent, SessionLimits
 from service_api.wire.stream import FrameParser, MessageAssembler
 from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import SystemCluster
 
 pytestmark = pytest.mark.slow
 
-_EGRESS = registry_of(SessionEvent, NewLeaderEvent, QueryResponse)
+_EGRESS = registry_of(SessionEvent, NewLeaderEvent, QueryResponse, SessionLimits)
 
 
 class OneConnection:

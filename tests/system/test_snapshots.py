@@ -84,6 +84,10 @@ async def test_snapshots_are_listed_verified_and_invalidated(data_dir: Path) -> 
         assert [(row["log_position"], row["state"]) for row in rows] == [(position, "valid") for position in positions]
         verified = await snapshot("verify", directory)
         assert (verified.exit_status, verified.output.count(" fine: ")) == (0, 2)
+        described = await snapshot("describe", directory, "-o", "jsonl")
+        messages = [json.loads(line) for line in described.output.splitlines()]
+        assert messages[0]["fields"]["logPosition"] == messages[-1]["fields"]["logPosition"] == positions[1]
+        assert "ClusterSession" in {message["name"] for message in messages}
         refused = await snapshot("invalidate", directory)
         assert refused.exit_status != 0
         assert "cluster directory in use" in refused.errors

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from archive.catalog import CATALOG_FILE_NAME, read_catalog
+from archive.catalog import CATALOG_FILE_NAME, find_impossible, read_catalog
 from archive.descriptor import RecordingDescriptor, RecordingState
 from archive.errors import CorruptionError
 from archive.file_system import OsFileSystem
@@ -55,6 +55,7 @@ class LogDirectory:
             entry.descriptor.recording_id: entry.descriptor
             for entry in entries
             if entry.descriptor is not None
+            and find_impossible(entry.descriptor) is None
             and entry.descriptor.stream_id == LOG_STREAM_ID
             and entry.descriptor.state is RecordingState.VALID
         }
