@@ -36,7 +36,7 @@ def skip_right_frames(
     count, position = 0, start_position
     for block in scanner:
         count += len(block)
-        position = int(block.positions[-1])
+        position = block.last_position
         if on_progress is not None:
             on_progress(position)
     return max(count - 1, 0), position
