@@ -215,11 +215,15 @@ class Archive:
         channel: str,
         source_identity: str,
         preallocate: bool = True,
+        may_use_reserve: bool = False,
     ) -> Recording:
         """Begin a new recording. Its first segment and its catalog entry are durable when this returns.
 
         `preallocate` zero-writes segments ahead, for cheap syncs; a short recording, as a snapshot is, does
-        without.
+        without. With `may_use_reserve` it begins on a disk that is nearly full: a snapshot lets others be purged.
+
+        Raises:
+            ArchiveError: INVALID_POSITION, or STORAGE_SPACE: the disk is nearly full, or full.
         """
         config = self.config
         if start_position < 0 or start_position % 32:
@@ -247,7 +251,8 @@ class Archive:
                 # The segment comes first: a segment without an entry is removed at the next start, while an
                 # entry without a segment would be a recording that cannot be told from one that lost its
                 # data.
-                self._space.refuse_if_low(None)
+                if not may_use_reserve:
+                    self._space.refuse_if_low(None)
                 files.remove_unpublished()
                 files.remove_blank_orphans()
                 segment = files.create_first(base_position, zero=preallocate)
@@ -261,7 +266,7 @@ class Archive:
         """Re-open a recording at its stop position, to append to it.
 
         Raises:
-            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, or INVALID_EXTENSION.
+            ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, INVALID_EXTENSION, or STORAGE_SPACE.
         """
         async with self._changing():
             descriptor, position = self._editing.inactive(recording_id)
@@ -406,7 +411,7 @@ class Archive:
             return count
 
     async def purge_segments(self, recording_id: int, position: int) -> int:
-        """Remove the segments that lie wholly below `position`; give the position that the recording starts at now.
+        """Remove the segments that lie wholly below `position`; give their number.
 
         The recording may be active. Segments that were detached before go as well.
 
@@ -417,7 +422,7 @@ class Archive:
         async with self._changing():
             edit = plan_purge(self._editing, recording_id, position)
             if edit is None:
-                return self._catalog.get(recording_id).start_position
+                return 0
             count = await self._perform(edit)
             _log.info(
                 "recording.segments_purged",
@@ -425,7 +430,7 @@ class Archive:
                 start_position=edit.position,
                 segment_count=count,
             )
-            return edit.position
+            return count
 
     async def detach_segments(self, recording_id: int, position: int) -> None:
         """Let a recording start at `position`, where a segment of it begins; the files below stay where they are.
@@ -649,12 +654,22 @@ class Archive:
         return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
 
     async def _blocking(self, job: Callable[[], _T], recording_id: int | None = None) -> _T:
-        """Run `job` in a thread, to its end even if the caller is cancelled: half a change is worse."""
+        """Run `job` in a thread, to its end even if the caller is cancelled, and however often: half a change is worse,
+        and so is another job beside it.
+        """
         work = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(None, job))
+        cancelled: asyncio.CancelledError | None = None
+        while not work.done():
+            try:
+                await asyncio.wait([work])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            failure = None if work.cancelled() else work.exception()
+            if failure is not None:
+                _log.warning("archive.change_failed", recording_id=recording_id, error=repr(failure))
+            raise cancelled from failure
         try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait([work])
-            raise
+            return work.result()
         except OSError as error:
             raise storage_error(error, "disk refused", recording_id, None) from error

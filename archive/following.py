@@ -73,16 +73,28 @@ class RecordingFollower:
         return f"<RecordingFollower recording={self.descriptor.recording_id} position={self.position}>"
 
     def last_messages(self, count: int) -> list[RecordedMessage]:
-        """Give the last messages that are there now; only as many segments are read as are needed for them."""
-        start = self.descriptor.start_position
-        bases = [start, *(base for base in self._base_positions() if base > start)]
+        """Give the last messages that are there now; only as many terms are read as are needed for them."""
         found: deque[RecordedMessage] = deque(maxlen=count)
-        for base in reversed(bases):
-            self.position = base
+        for start_position in self._term_starts():
+            self.position = start_position
+            self._recent.clear()
             found = deque(self._messages(), maxlen=count)
-            if len(found) == count or base == start:
+            if len(found) == count:
                 break
         return list(found)
+
+    def _term_starts(self) -> Iterator[int]:
+        """Yield where the terms begin, the last one first: a frame begins there, and no message before it ends behind.
+
+        The first is where the recording begins.
+        """
+        start, stop = self.descriptor.start_position, self.descriptor.stop_position
+        segment_length, term_length = self.descriptor.segment_file_length, self.descriptor.term_buffer_length
+        for base in reversed(self._base_positions()):
+            for position in reversed(range(base, base + segment_length, term_length)):
+                if position > start and (stop is None or position < stop):
+                    yield position
+        yield start
 
     def look(self) -> Iterator[RecordedMessage]:
         """Yield the messages that have come since the last look.

@@ -3,12 +3,19 @@ block.
 
 Durability order: a file is made and filled under a working name, synced, then renamed and its directory
 synced; only after that may data in it be called durable.
+
+Rejected: making the next segment out of one that was purged. It has to be zero-written all the same, as what follows
+the end of a recording is zero. Measured, two busy cores, ext4, 128 MiB in steps of 4 MiB: 0.12-0.16 s for a new file,
+0.09-0.13 s over an old one, the syncs of a log beside it as quick in both cases; and what is purged would not give its
+room back. As it is, an append that rolls into a prepared segment takes 10-13 us, as any other; 110-125 us where a file
+has to be made.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -83,7 +90,8 @@ class SegmentFiles:
             self.sync(segment)
             self.publish(segment)
         except BaseException:
-            self.file_system.close_file(segment.handle)
+            with suppress(OSError):
+                self.discard(segment)
             raise
         return segment
 

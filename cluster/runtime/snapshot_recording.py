@@ -67,6 +67,7 @@ class SnapshotWriter:
             channel=f"{_SOURCE_IDENTITY}?alias={alias}",
             source_identity=_SOURCE_IDENTITY,
             preallocate=False,
+            may_use_reserve=True,  # without a snapshot the log is never purged, and the disk fills up
         )
         return cls(recording, monotonic_ns=monotonic_ns)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.directory_checker import check_directory
 from tests.system.file_systems import is_in_memory
 
 _PROJECT_DIR = Path(__file__).resolve().parent.parent.parent
@@ -24,3 +25,20 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     directory.mkdir(parents=True)
     yield directory
     shutil.rmtree(directory)
+
+
+@pytest.fixture(autouse=True)
+def left_directories(request: pytest.FixtureRequest, tmp_path: Path, data_dir: Path) -> Iterator[None]:
+    """Hold every directory that a node of ours leaves against the independent checker, whatever the test was about.
+
+    `SystemCluster` does so, too, and knows who was stopped in order; here are also the nodes that commands start. A
+    test that damages directories on purpose says `damages_directories`.
+    """
+    yield
+    if request.node.get_closest_marker("damages_directories") is not None:
+        return
+    for root in {tmp_path, data_dir}:
+        for redo_file in sorted(root.rglob("archive.catalog.redo")):  # Aeron has none, nor has what was just imported
+            directory = redo_file.parent.parent
+            if (directory / "cluster" / "recording.log").is_file():
+                check_directory(directory, stopped=False)

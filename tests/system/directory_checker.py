@@ -7,127 +7,31 @@ product's reader and writer cannot hide behind itself. `check_directory` walks a
 
 from __future__ import annotations
 
-import itertools
 import re
 import struct
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-LOG_STREAM_ID: Final = 100
+from tests.system.directory_views import LOG_STREAM_ID, Frame
+from tests.system.directory_views import DirectoryFault as DirectoryFault
+from tests.system.directory_views import DirectoryReport as DirectoryReport
+from tests.system.directory_views import Message as Message
+from tests.system.directory_views import RecordingView as RecordingView
+from tests.system.recording_log_checker import check_recording_log
+from tests.system.snapshot_checker import check_log_and_snapshots
+from tests.system.state_file_checker import check_archive_mark, check_cluster_mark, check_node_state
+
 CATALOG_VERSION: Final = 0x0003_0100
-NODE_STATE_LENGTH: Final = 1 << 20
-MARK_FILE_LENGTH: Final = 1_056_768
+TERM_LENGTHS: Final = (1 << 16, 1 << 30)
+MTU_LIMIT: Final = 65504
 
 _FRAME: Final = struct.Struct("<iBBHiiiiq")
-_CATALOG_ENTRY: Final = struct.Struct("<iii20x")
+_CATALOG_ENTRY: Final = struct.Struct("<iii20s")
 _DESCRIPTOR: Final = struct.Struct("<qqqqqqqiiiiii")
-_RECORDING_LOG_ENTRY: Final = struct.Struct("<qqqqqii")
+_ARCHIVE_FILES: Final = ("archive.catalog", "archive.catalog.redo", "archive.edit", "archive-mark.dat")
 _SEGMENT_NAME: Final = re.compile(r"(\d+)-(\d+)\.rec")
 _WORKING_NAME: Final = re.compile(r"(\d+)-(\d+)\.rec\.(next|zero)")
-
-
-class DirectoryFault(AssertionError):
-    """Files of a member break the rules; the message lists each fault."""
-
-
-@dataclass(slots=True, frozen=True)
-class Frame:
-    """One frame of a recording; `payload` is empty for padding."""
-
-    position: int
-    frame_length: int
-    flags: int
-    frame_type: int
-    payload: bytes
-
-    @property
-    def aligned_length(self) -> int:
-        return -(-self.frame_length // 32) * 32
-
-
-@dataclass(slots=True, frozen=True)
-class Message:
-    """One assembled message: where its first frame begins, where its last one ends, and its bytes."""
-
-    position: int
-    end_position: int
-    encoded: bytes
-
-
-@dataclass(slots=True, kw_only=True)
-class RecordingView:
-    """One recording: its catalog entry and its bytes from the start to where its frames end."""
-
-    recording_id: int
-    start_position: int
-    stop_position: int | None
-    initial_term_id: int
-    segment_length: int
-    term_length: int
-    mtu_length: int
-    stream_id: int
-    is_checksummed: bool
-    data: bytes = b""
-    frames: list[Frame] = field(default_factory=list)
-
-    @property
-    def end_position(self) -> int:
-        return self.start_position + len(self.data)
-
-    def messages(self) -> Iterator[Message]:
-        """Join the fragments; what is not complete at the end is left out."""
-        begin, pieces = 0, list[bytes]()
-        for frame in self.frames:
-            if frame.frame_type == 0:
-                continue
-            if frame.flags & 0x80:
-                begin, pieces = frame.position, []
-            pieces.append(frame.payload)
-            if frame.flags & 0x40:
-                yield Message(begin, frame.position + frame.aligned_length, b"".join(pieces))
-
-
-@dataclass(slots=True, frozen=True)
-class TermEntry:
-    """One leadership term of `recording.log`."""
-
-    recording_id: int
-    leadership_term_id: int
-    term_base_log_position: int
-    log_position: int | None
-
-
-@dataclass(slots=True, frozen=True)
-class SnapshotEntry:
-    """One snapshot of `recording.log` that counts."""
-
-    recording_id: int
-    leadership_term_id: int
-    term_base_log_position: int
-    log_position: int
-    timestamp: int
-    service_id: int
-    entry_index: int
-
-
-@dataclass(slots=True)
-class DirectoryReport:
-    """What was found in a directory that keeps all rules."""
-
-    directory: Path
-    recordings: list[RecordingView]
-    terms: list[TermEntry]
-    snapshots: list[SnapshotEntry]
-    candidate_term_id: int
-
-    @property
-    def log(self) -> RecordingView:
-        """The recording of the cluster's log."""
-        (log,) = [recording for recording in self.recordings if recording.stream_id == LOG_STREAM_ID]
-        return log
 
 
 def check_directory(
@@ -148,10 +52,14 @@ def check_directory(
         _check_segments(archive, recording, faults, stopped=stopped)
         _check_frames(recording, faults)
     _check_no_strays(archive, recordings, faults, stopped=stopped)
-    terms, snapshots = _check_recording_log((directory / "cluster" / "recording.log").read_bytes(), recordings, faults)
-    candidate_term_id = _check_node_state((directory / "cluster" / "node-state.dat").read_bytes(), faults)
+    terms, snapshots = check_recording_log((directory / "cluster" / "recording.log").read_bytes(), recordings, faults)
+    for log in recordings:
+        if log.stream_id == LOG_STREAM_ID:
+            check_log_and_snapshots(log, recordings, terms, snapshots, faults, by_aeron=by_aeron)
+    candidate_term_id = check_node_state((directory / "cluster" / "node-state.dat").read_bytes(), faults)
     if not is_imported:
-        _check_mark_file((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
+        check_cluster_mark((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
+        check_archive_mark((archive / "archive-mark.dat").read_bytes(), faults, stopped=stopped)
     if not by_aeron and terms and candidate_term_id < terms[-1].leadership_term_id:
         faults.append(f"node-state.dat: candidate_term_id={candidate_term_id} below {terms[-1]}")
     if faults:
@@ -202,7 +110,7 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
     ids: list[int] = []
     offset = 32
     while offset + 32 <= len(data):
-        length, state, checksum = _CATALOG_ENTRY.unpack_from(data, offset)
+        length, state, checksum, reserved = _CATALOG_ENTRY.unpack_from(data, offset)
         if length <= 0:
             break
         if (32 + length) % 64 or offset + 32 + length > len(data):
@@ -211,6 +119,8 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
         body = data[offset + 32 : offset + 32 + length]
         if checksum and checksum & 0xFFFF_FFFF != zlib.crc32(body):
             faults.append(f"catalog entry at {offset}: checksum={checksum} does not match")
+        if any(reserved):
+            faults.append(f"catalog entry at {offset}: header ends with {reserved.hex()}, expected zeros")
         if state not in (1, 2):
             faults.append(f"catalog entry at {offset}: state={state}, expected VALID or DELETED")
         recording = _read_descriptor(body, faults, is_checksummed=bool(checksum), stopped=stopped and state == 1)
@@ -232,10 +142,21 @@ def _read_descriptor(body: bytes, faults: list[str], *, is_checksummed: bool, st
     offset = _DESCRIPTOR.size
     for _ in range(3):
         (text_length,) = struct.unpack_from("<I", body, offset)
-        body[offset + 4 : offset + 4 + text_length].decode("ascii")
+        text = body[offset + 4 : offset + 4 + text_length]
+        if len(text) != text_length or not text.isascii():
+            faults.append(
+                f"recording {recording_id}: text of {text_length} bytes at {offset} is not ASCII or not whole"
+            )
+            break
         offset += 4 + text_length
     if any(body[offset:]) or 32 + len(body) != -(-(32 + offset) // 64) * 64:
         faults.append(f"recording {recording_id}: entry of {len(body)} bytes is not padded with zeros to 64")
+    if not TERM_LENGTHS[0] <= term <= TERM_LENGTHS[1] or term & (term - 1):
+        faults.append(f"recording {recording_id}: term_length={term}")
+    elif segment < term or segment % term or mtu % 32 or not 32 < mtu <= min(MTU_LIMIT, term // 8):
+        faults.append(f"recording {recording_id}: segment_length={segment} mtu_length={mtu} term_length={term}")
+    if start < 0 or start % 32 or start_time <= 0 or (stop != -1 and (stop < start or stop % 32)):
+        faults.append(f"recording {recording_id}: start_position={start} start_time={start_time} stop_position={stop}")
     if stopped and (stop < 0 or stop_time < start_time):
         faults.append(f"recording {recording_id}: stop_position={stop} stop_timestamp={stop_time} after an orderly end")
     return RecordingView(
@@ -264,7 +185,10 @@ def _check_segments(archive: Path, recording: RecordingView, faults: list[str], 
     for base, data in zip(bases, files, strict=True):
         if len(data) != recording.segment_length:
             faults.append(f"{what}: segment {base} is {len(data)} bytes long, expected {recording.segment_length}")
-    data = b"".join(files)[recording.start_position - first :]
+    data = b"".join(files)
+    if any(data[: recording.start_position - first]):
+        faults.append(f"{what}: bytes other than zero before start_position={recording.start_position}")
+    data = data[recording.start_position - first :]
     end = recording.stop_position
     if end is None:
         recording.data = data[: _find_end(recording, data)]
@@ -347,81 +271,8 @@ def _check_frames(recording: RecordingView, faults: list[str]) -> None:
 def _check_no_strays(archive: Path, recordings: list[RecordingView], faults: list[str], *, stopped: bool) -> None:
     known = {recording.recording_id for recording in recordings}
     for name in _names(archive):
-        if name in ("archive.catalog", "archive.catalog.redo") or name.endswith(".dat"):
+        if name in _ARCHIVE_FILES:
             continue
         found = _SEGMENT_NAME.fullmatch(name) or (None if stopped else _WORKING_NAME.fullmatch(name))
         if found is None or int(found[1]) not in known:
             faults.append(f"archive: a file that nobody needs: {name}")
-
-
-def _check_recording_log(
-    data: bytes, recordings: list[RecordingView], faults: list[str]
-) -> tuple[list[TermEntry], list[SnapshotEntry]]:
-    """Terms ascend and adjoin, only the last is open, and the log's own NewLeadershipTermEvents say the same."""
-    terms: list[TermEntry] = []
-    snapshots: list[SnapshotEntry] = []
-    if len(data) % 64:
-        faults.append(f"recording.log: length={len(data)} is not a multiple of 64")
-    for offset in range(0, len(data) - 63, 64):
-        recording_id, term_id, base, log_position, timestamp, service_id, kind = _RECORDING_LOG_ENTRY.unpack_from(
-            data, offset
-        )
-        if kind == -1:
-            continue
-        if kind == 1 and timestamp >= 0:
-            snapshots.append(
-                SnapshotEntry(recording_id, term_id, base, log_position, timestamp, service_id, offset // 64)
-            )
-            continue
-        if kind in (2, 1 - 2**31, 2 - 2**31) and timestamp >= 0:
-            continue
-        if kind != 0 or service_id != -1 or timestamp < 0:
-            faults.append(f"recording.log offset={offset}: type={kind} service_id={service_id} timestamp={timestamp}")
-            continue
-        terms.append(TermEntry(recording_id, term_id, base, None if log_position == -1 else log_position))
-    for term, following in itertools.pairwise(terms):
-        if following.leadership_term_id <= term.leadership_term_id:
-            faults.append(f"recording.log: term {following.leadership_term_id} after {term.leadership_term_id}")
-        if term.log_position != following.term_base_log_position:
-            faults.append(f"recording.log: {term} does not end where {following} begins")
-    logs = {recording.recording_id: recording for recording in recordings if recording.stream_id == LOG_STREAM_ID}
-    bases = {term.leadership_term_id: term.term_base_log_position for term in terms}
-    if any(term.recording_id not in logs for term in terms):
-        faults.append("recording.log: a term of a recording that is no log")
-    for log in logs.values():
-        for message in log.messages():
-            block_length, template_id, schema_id, _ = struct.unpack_from("<HHHH", message.encoded)
-            if schema_id == 111 and template_id == 24 and block_length >= 40:
-                term_id, log_position, _, base = struct.unpack_from("<qqqq", message.encoded, 8)
-                if log_position != message.end_position or bases.get(term_id) != base or base > message.position:
-                    faults.append(
-                        f"log position={message.position}: term {term_id} from {base} "
-                        f"with log_position={log_position}, recording.log has {bases.get(term_id)}"
-                    )
-    return terms, snapshots
-
-
-def _check_node_state(data: bytes, faults: list[str]) -> int:
-    """Two records as Aeron has them; behind them its zeros, or a checksum of Quorate's."""
-    version, candidate, footer = struct.unpack_from("<i", data), data[8:48], data[48:64]
-    head = struct.unpack_from("<HHHHi", candidate)
-    (candidate_term_id,) = struct.unpack_from("<q", candidate, 16)
-    if (
-        version != (0x300,)
-        or head != (24, 301, 112, 10, 40)
-        or struct.unpack_from("<HHHHi", footer)[:3] != (0, 304, 112)
-    ):
-        faults.append(f"node-state.dat: version={version} candidate term header={head}")
-    checksum = struct.pack("<8s4xI", b"QUORATE\0", zlib.crc32(data[:64]))
-    if len(data) != NODE_STATE_LENGTH or data[64:80] not in (bytes(16), checksum) or any(data[80:]):
-        faults.append(f"node-state.dat: length={len(data)} or bytes behind the footer")
-    return int(candidate_term_id)
-
-
-def _check_mark_file(data: bytes, faults: list[str], *, stopped: bool) -> None:
-    block_length, template_id, schema_id, version = struct.unpack_from("<HHHH", data)
-    (activity_timestamp,) = struct.unpack_from("<q", data, 16)
-    if (block_length, template_id, schema_id, version) != (128, 200, 110, 2) or len(data) != MARK_FILE_LENGTH:
-        faults.append(f"cluster-mark.dat: length={len(data)} header={(block_length, template_id, schema_id, version)}")
-    if stopped and activity_timestamp != -1:
-        faults.append(f"cluster-mark.dat: activity_timestamp={activity_timestamp} after an orderly end")

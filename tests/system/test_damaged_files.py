@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.system.cluster_process import SystemCluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.damages_directories]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -67,7 +67,7 @@ _DAMAGE: dict[str, Callable[[Path], None]] = {
     "a working file left over": lambda directory: _copy(directory / "archive/0-65536.rec", "0-262144.rec.zero"),
     "catalog checksum": _change("archive/archive.catalog", 32 + 8, b"\x01\x02\x03\x04"),
     "no stop position": _change("archive/archive.catalog", 32 + 80, struct.pack("<q", -1)),
-    "next recording id": _change("archive/archive.catalog", 8, struct.pack("<q", 5)),
+    "next recording id": _change("archive/archive.catalog", 8, struct.pack("<q", 0)),
     "recording log of another term base": _change("cluster/recording.log", 16, struct.pack("<q", 64)),
     "recording log with a half entry": _append("cluster/recording.log", bytes(40)),
     "candidate term below the last term": _change("cluster/node-state.dat", 24, struct.pack("<q", -1)),

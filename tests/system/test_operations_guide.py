@@ -30,10 +30,10 @@ class Step:
     lines: list[str] = field(default_factory=list)
 
 
-def steps() -> list[Step]:
-    """Every command of the page, in order."""
+def steps_of(page: Path) -> list[Step]:
+    """Every command of a page, in order."""
     found: list[Step] = []
-    for block in re.findall(r"```console\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL):
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append(Step(line[2:]))
@@ -65,7 +65,7 @@ def leave_nothing_behind(shell: subprocess.Popen[bytes]) -> None:
 def test_the_hour_with_a_cluster_goes_as_the_page_says(tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
     environment = clean | {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "COLUMNS": "160"}
-    wanted = steps()
+    wanted = steps_of(GUIDE)
 
     with (tmp_path / "output").open("wb") as output:
         shell = subprocess.Popen(
@@ -95,7 +95,7 @@ def test_the_hour_with_a_cluster_goes_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_of_every_command_for_operators() -> None:
-    commands = " ".join(step.command for step in steps())
+    commands = " ".join(step.command for step in steps_of(GUIDE))
 
     for name in ("up", "status", "health", "members", "sessions", "timers", "errors", "recording-log", "recovery-plan"):
         assert f"quorate {name}" in commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -328,4 +329,47 @@ async def test_a_disk_that_cannot_be_read_is_said_in_the_archives_words() -> Non
 
     assert caught.value.code is ArchiveErrorCode.STORAGE_FAILED
     disk.on_operation = None
+    await archive.aclose()
+
+
+async def test_a_change_that_was_given_up_more_than_once_is_over_before_the_next_begins() -> None:
+    """Twice cancelled, by whoever wanted it and by a timeout, say: its job still ends before another has the disk."""
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    class SlowDisk(MemoryFileSystem):
+        """Lists a directory when it may, once it is told to be slow."""
+
+        is_slow = False
+
+        def list_directory(self, path: Path) -> list[str]:
+            if self.is_slow and not begun.is_set():
+                begun.set()
+                assert may_go_on.wait(20)
+            return super().list_directory(path)
+
+    disk = SlowDisk()
+    archive = await launch(disk)
+    disk.is_slow = True
+    first = asyncio.create_task(start(archive))
+    await asyncio.to_thread(begun.wait, 20)
+    for _ in range(3):
+        first.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    second = asyncio.create_task(start(archive))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    was_over = first.done()
+    may_go_on.set()
+
+    assert not was_over
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    recording = await second
+    written = await record(recording, StreamBuilder(), [100])
+    await recording.stop()
+
+    assert recording.recording_id == 1
+    assert read_all(archive, recording_id=1) == written
+    assert verify_all(disk) == []
     await archive.aclose()

@@ -251,3 +251,23 @@ def test_catalog_survives_crashes_of_both_kinds_at_any_operation(seed: int) -> N
     power.operations_left = -1
 
     assert open_catalog(disk).descriptors() in (acknowledged, attempted)
+
+
+def test_an_entry_that_became_shorter_leaves_no_old_place_to_write_again() -> None:
+    """What the redo record names would be the end of the new file: the last entry would come back a second time."""
+    disk = MemoryFileSystem()
+    catalog = open_catalog(disk)
+    short = {"stripped_channel": "", "original_channel": "", "source_identity": ""}
+    catalog.add(make_descriptor(0, **short | {"original_channel": "x" * 100}))
+    catalog.add(make_descriptor(1, **short))
+    old_end = read_catalog(disk, DIRECTORY).entries[1].offset
+
+    catalog.replace_entry(make_descriptor(0, **short))
+    assert read_catalog(disk, DIRECTORY).end_offset == old_end
+    catalog.close()
+    open_catalog(disk).close()
+
+    assert [entry.descriptor for entry in read_catalog(disk, DIRECTORY).entries] == [
+        make_descriptor(0, **short),
+        make_descriptor(1, **short),
+    ]

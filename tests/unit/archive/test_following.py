@@ -12,7 +12,7 @@ from archive.file_system import write_fully
 from archive.following import PATIENCE_LOOKS, RecordingFollower
 from archive.memory_file_system import MemoryFileSystem
 from archive.reader import RecordedMessage
-from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, StreamBuilder, launch
+from tests.unit.archive.streams import DIRECTORY, TERM_LENGTH, StreamBuilder, launch, small_config
 
 
 class Source:
@@ -44,14 +44,18 @@ class Source:
         return [len(message.payload) for message in self.look()]
 
 
-@pytest.fixture
-async def source() -> Source:
+async def make_source(segment_length_bytes: int = TERM_LENGTH) -> Source:
     disk = MemoryFileSystem()
-    archive = await launch(disk)
+    archive = await launch(disk, config=small_config(segment_length_bytes=segment_length_bytes))
     recording = await archive.start_recording(
         stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False
     )
     return Source(disk, archive, recording)
+
+
+@pytest.fixture
+async def source() -> Source:
+    return await make_source()
 
 
 async def test_messages_are_given_once_as_they_come(source: Source) -> None:
@@ -102,6 +106,24 @@ async def test_the_last_messages_are_found_in_the_segments_they_need(source: Sou
     assert source.seen() == [7]
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+@pytest.mark.parametrize("count", [3, 100, 400])
+async def test_the_last_messages_are_found_where_a_segment_holds_many_terms(is_stopped: bool, count: int) -> None:
+    source = await make_source(segment_length_bytes=4 * TERM_LENGTH)
+    await source.record(*range(1000, 1320))
+    assert 5 * TERM_LENGTH < source.stream.position < 6 * TERM_LENGTH  # the last two terms of a segment are blank
+    if is_stopped:
+        await source.recording.stop()
+        assert source.look()
+        assert source.look() == []  # the catalog is read again
+
+    found = source.follower.last_messages(count)
+
+    assert [len(message.payload) for message in found] == source.lengths[-count:]
+    assert source.follower.position == source.stream.position
+    assert source.look() == []
+
+
 async def test_a_recording_that_is_stopped_and_extended_goes_on(source: Source) -> None:
     await source.record(10)
     await source.recording.stop()
@@ -120,7 +142,8 @@ async def test_what_retention_took_before_it_was_seen_is_told(source: Source) ->
     assert source.seen() == [10]
     position = source.follower.position
     await source.record(*[1000] * 200)
-    start_position = await source.archive.purge_segments(0, 2 * TERM_LENGTH)
+    await source.archive.purge_segments(0, 2 * TERM_LENGTH)
+    start_position = source.archive.descriptor(0).start_position
 
     assert source.seen() == []
     assert source.follower.notices == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 from archive import Archive, ArchiveConfig, ArchiveError, ArchiveErrorCode, Recording
 from archive.file_system import OsFileSystem
 from archive.memory_file_system import MemoryFileSystem
-from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, read_all, small_config
+from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, failing, launch, read_all, small_config
 
 
 async def start(archive: Archive, *, preallocate: bool = False) -> Recording:
@@ -39,8 +40,40 @@ async def test_nothing_begins_below_the_threshold() -> None:
 
     assert disk.list_directory(archive.directory) == names
     assert archive.descriptor(0).stop_position == 0
-    disk.capacity_bytes += 1
+    snapshot = await archive.start_recording(
+        stream_id=107, session_id=1, channel="c", source_identity="s", preallocate=False, may_use_reserve=True
+    )
+    assert snapshot.recording_id == 1
+    disk.capacity_bytes += TERM_LENGTH + 1
     await archive.extend_recording(0, session_id=1)
+    await archive.aclose()
+
+
+async def test_a_start_that_finds_the_disk_full_gives_back_what_it_took() -> None:
+    disk = MemoryFileSystem()
+    archive = await launch(disk, config=small_config(low_space_threshold_bytes=0))
+    names, used_bytes = disk.list_directory(archive.directory), disk.used_bytes
+    disk.capacity_bytes = disk.used_bytes + TERM_LENGTH - 512
+
+    with pytest.raises(ArchiveError) as caught:
+        await start(archive, preallocate=True)
+
+    assert caught.value.code is ArchiveErrorCode.STORAGE_SPACE
+    assert (disk.list_directory(archive.directory), disk.used_bytes) == (names, used_bytes)
+    await archive.aclose()
+
+
+async def test_a_first_segment_that_cannot_be_written_is_removed() -> None:
+    disk = MemoryFileSystem()
+    archive = await launch(disk)
+    names = disk.list_directory(archive.directory)
+    disk.on_operation = failing(OSError(errno.ENOSPC, "no space left on device"), "pwrite")
+
+    with pytest.raises(ArchiveError, match="no space left on device"):
+        await start(archive, preallocate=True)
+
+    disk.on_operation = None
+    assert disk.list_directory(archive.directory) == names
     await archive.aclose()
 
 
