@@ -23,6 +23,7 @@ from .file_system import FileSystem, read_fully
 from .frame_check import FrameRules, find_blank_page
 from .layout import parse_segment_file_name
 from .reader import Frame, FrameReader, StopReason, first_nonzero
+from .skimming import skip_right_frames
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
@@ -112,10 +113,19 @@ def _walk_frames(
     on_progress: Callable[[int], None] | None,
 ) -> None:
     """Walk the frames from the verdict's stop position on, and say there how it went."""
-    reader = FrameReader(
+    skipped_count, position = skip_right_frames(
+        file_system,
         directory,
         descriptor,
         start_position=verdict.stop_position,
+        checksummed=verdict.checksummed,
+        on_progress=on_progress,
+    )
+    verdict.frame_count += skipped_count
+    reader = FrameReader(
+        directory,
+        descriptor,
+        start_position=position,
         checksummed=verdict.checksummed,
         file_system=file_system,
     )

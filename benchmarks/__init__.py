@@ -1,6 +1,6 @@
 """Benchmarks of Quorate: `python -m benchmarks echo --help`. Not part of the wheel.
 
-scenarios        what is measured: echo and failover (whole clusters), client (the client's own cost)
+scenarios        what is measured: echo and failover (whole clusters), client (the client's own cost), archive (reading)
 load             closed and open loop traffic of one session; failover_load goes on across leaders
 client_process   the process that makes it; coordination is the harness's side of such processes
 processes        members as processes, also for the system tests; member_log and log_end read what they leave

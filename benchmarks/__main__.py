@@ -13,12 +13,14 @@ import typer
 from service_api.errors import ClusterError, ConfigurationError
 
 from .report import Report, first_leaf, print_table, write_json
+from .scenarios import archive as archive_scenario
 from .scenarios import client as client_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
 from .scenarios import query as query_scenario
 from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
+from .scenarios.archive import ArchiveParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.query import QueryParameters
@@ -196,6 +198,21 @@ def snapshot(
     )
     report = snapshot_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"snapshot: {members} members, {state_mib} MiB of state, file sync level {file_sync_level}")
+
+
+@app.command()
+def archive(
+    mib: Annotated[int, typer.Option(help="Length of each recording that is read, in MiB.")] = 128,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each every reader reads every recording.")] = 7,
+    verify_mib: Annotated[int, typer.Option(help="Length of the recording that is verified; 0: none.")] = 1024,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Recordings are scanned and verified: bytes and frames a second of one core, beside zlib.crc32."""
+    parameters = ArchiveParameters(mib=mib, rounds=rounds, verify_mib=verify_mib)
+    report = archive_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"archive: {mib} MiB each of frames of {', '.join(archive_scenario.SHAPES)}, page cache warm")
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ class MessageJoiner:
     def _join(self, block: FrameBlock, is_whole: NDArray[np.bool_]) -> FrameBlock | None:
         """Keep the whole frames and put each message that is completed here in the place of its last fragment."""
         is_kept = is_whole.copy()
-        headers, positions, slots = block.headers.copy(), block.positions.copy(), block.slots.copy()
+        headers, positions, slots = block.headers.copy(), block.positions, block.slots.copy()
         extra: list[bytes] = []
         next_slot = len(block.words) * 8 // SLOT
         view = block.words.view(np.uint8).data
@@ -86,7 +86,7 @@ class MessageJoiner:
         if extra:
             extra.append(bytes(SPARE_SLOTS * SLOT))
             words = np.concatenate([words, np.frombuffer(b"".join(extra), np.int64)])
-        return FrameBlock(words, slots[is_kept], headers[is_kept], positions[is_kept])
+        return FrameBlock(words, slots[is_kept], headers[is_kept], block.position, positions[is_kept])
 
     def _add(self, header: NDArray[np.int32], position: int, payload: bytes) -> bool:
         """Take the next fragment; tell whether it ends a message, whose parts are then `_parts`."""

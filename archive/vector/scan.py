@@ -68,7 +68,24 @@ class FrameBlock:
     words: NDArray[np.int64]
     slots: NDArray[np.int64]
     headers: NDArray[np.int32]
-    positions: NDArray[np.int64]
+    position: int
+    """Where `words` begins."""
+    joined_positions: NDArray[np.int64] | None = None
+    """Where each row begins, if `words` is not as it lies in the recording: messages were joined."""
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Where each frame begins."""
+        if self.joined_positions is not None:
+            return self.joined_positions
+        return self.slots * SLOT + self.position
+
+    @property
+    def last_position(self) -> int:
+        """Where the last frame begins."""
+        if self.joined_positions is not None:
+            return int(self.joined_positions[-1])
+        return self.position + int(self.slots[-1]) * SLOT
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -79,7 +96,7 @@ class FrameBlock:
             return self
         if len(self) == 1:
             return None
-        return FrameBlock(self.words, self.slots[:-1], self.headers[:-1], self.positions[:-1])
+        return FrameBlock(self.words, self.slots[:-1], self.headers[:-1], self.position)
 
 
 class FrameScanner:
@@ -174,9 +191,9 @@ class FrameScanner:
             count += 1
         if not count:
             return None
-        positions = slots[:count] * SLOT + position
-        self.position = int(positions[-1]) + _aligned(int(headers[count - 1, LENGTH]))
-        return FrameBlock(self._words, slots[:count], headers[:count], positions)
+        block = FrameBlock(self._words, slots[:count], headers[:count], position)
+        self.position = block.last_position + _aligned(int(headers[count - 1, LENGTH]))
+        return block
 
     def _is_padding(self, header: NDArray[np.int32], slot: int, file_end: int) -> bool:
         """Tell whether this is a right padding frame; what is in it need not be in the block, nobody reads it."""
@@ -291,10 +308,14 @@ def _follow(candidates: NDArray[np.int64], headers: NDArray[np.int32]) -> tuple[
     """
     if not len(candidates) or candidates[0] != 0:
         return candidates[:0], headers[:0]
-    following = candidates + ((headers[:, LENGTH] + (SLOT - 1)) >> 5)
-    breaks = (following[:-1] != candidates[1:]).nonzero()[0]
-    if not len(breaks):
+    lengths = headers[:, LENGTH].copy()
+    lengths += SLOT - 1
+    lengths >>= 5
+    following = candidates + lengths
+    is_break = following[:-1] != candidates[1:]
+    if not is_break.any():
         return candidates, headers
+    breaks = is_break.nonzero()[0]
     kept = []
     begin = 0
     for index in breaks.tolist():
@@ -316,4 +337,4 @@ def _block_of(frame: Frame) -> FrameBlock:
     data += bytes(-len(data) % SLOT + SPARE_SLOTS * SLOT)
     words = np.frombuffer(data, np.int64)
     headers = words[:4].view(np.int32).reshape(1, 8)
-    return FrameBlock(words, np.zeros(1, np.int64), headers, np.array([frame.position], np.int64))
+    return FrameBlock(words, np.zeros(1, np.int64), headers, frame.position)
