@@ -588,8 +588,12 @@ class Archive:
             self._activity_timer.cancel()
         self._reader.forget(None)
         self._catalog.close()
-        if self._mark is not None:
+        if self._mark is None:
+            return
+        try:
             (self._mark.close if in_order else self._mark.release)()
+        except OSError as error:
+            _log.warning("archive.activity_not_written", directory=str(self.directory), reason=str(error))
 
     def _activate(
         self,

@@ -22,6 +22,7 @@ from .commands.diff import build_diff
 from .commands.export import export
 from .commands.grep import build_grep
 from .commands.mark import errors, pid
+from .commands.serve import serve
 from .commands.tail import build_tail
 from .commands.verify import verify
 from .dump import build_dump
@@ -51,6 +52,7 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, compact, "compact data/node-0/archive --dry-run")
     add_command(group, capacity, "capacity data/node-0/archive 4194304")
     add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
+    add_command(group, serve, "serve data/archive --port 8010")
     add_command(group, pid, "pid data/node-0/archive -o json")
     add_command(group, errors, "errors data/node-0/archive")
     return group

@@ -52,7 +52,7 @@ def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
         while str(base) in ports.values():
             base += 100
         ports[printed] = str(base)
-    service, client = blocks("python")
+    service, client, _ = blocks("python")
     (commands,) = blocks("bash")
     (tmp_path / "counter.py").write_text(service)
     (tmp_path / "count.py").write_text(on_free_ports(client, ports))
@@ -87,6 +87,34 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 
 def test_the_readme_example_is_about_thirty_lines() -> None:
     """The service and the client together, without blank lines."""
-    lines = [line for block in blocks("python") for line in block.splitlines() if line.strip()]
+    lines = [line for block in blocks("python")[:2] for line in block.splitlines() if line.strip()]
 
     assert len(lines) <= 30
+
+
+def test_the_archive_example_runs_as_printed_in_ten_lines(tmp_path: Path) -> None:
+    """With the command in front of it; only the port is exchanged for a free one."""
+    example = blocks("python")[2]
+    (command,) = re.findall(r"`quorate (archive serve [^`]*)`", (ROOT / "README.md").read_text())
+    assert len([line for line in example.splitlines() if line.strip()]) == 10
+    arguments = command.replace("8010", "0").split()
+    with subprocess.Popen(
+        [Path(sys.executable).parent / "quorate", *arguments, "--term-length=65536", "--segment-length=65536"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as archive:
+        try:
+            assert archive.stdout is not None
+            found = re.match(r"serving on 127\.0\.0\.1:(\d+) ", archive.stdout.readline())
+            assert found is not None
+            (tmp_path / "orders.py").write_text(example.replace("8010", found[1]))
+            run = subprocess.run(
+                [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+            )
+        finally:
+            archive.send_signal(signal.SIGTERM)
+            status = archive.wait(DEADLINE_S)
+
+    assert (run.stdout, run.stderr) == ("0 order 0\n64 order 1\n128 order 2\n", "")
+    assert status == 0

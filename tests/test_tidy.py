@@ -26,6 +26,7 @@ TASK_OWNERS = {
 
 CLOCK_OWNERS = {
     "archive/commands/offline.py": "a command's entry: how long ago an Aeron archive was active",
+    "archive/commands/serve.py": "a command's entry: the time of day that recordings start and stop at",
     "archive/conductor.py": "the default of a parameter: how long a sync takes",
     "cluster/cli/demo/stream.py": "the default of a parameter: latencies of the demo",
     "cluster/runtime/system_clock.py": "the clock itself",

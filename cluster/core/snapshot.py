@@ -24,7 +24,7 @@ from ..messages.log import ClusterActionRequest
 from . import effects as fx
 from .context import ConsensusContext
 from .events import SnapshotFailed, SnapshotTaken
-from .recording_log import CONSENSUS_MODULE_SERVICE_ID
+from .recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
 from .retention import drop_old_snapshots, needed_log_position
 from .service_messages import ServiceMessages, TrackerState, read_trackers
 from .session_state import SessionState
@@ -112,6 +112,14 @@ class SnapshotControl:
         if term is None:
             self._finish(action, f"no term for the snapshot: leadership_term_id={action.leadership_term_id}")
             return
+        # Where an invalid set of the same place is revived, the recording log names that one's recordings no more.
+        replaced_ids = tuple(
+            entry.recording_id
+            for entry in ctx.recording_log.entries
+            if entry.entry_type is EntryType.SNAPSHOT
+            and not entry.is_valid
+            and (entry.leadership_term_id, entry.log_position) == (action.leadership_term_id, action.log_position)
+        )
         recordings = [*enumerate(event.service_recording_ids)]
         # From the highest service down, the module's last: it completes the set.
         for service_id, recording_id in [
@@ -127,7 +135,9 @@ class SnapshotControl:
                 service_id=service_id,
             )
         policy = ctx.config.retention
-        unnamed_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=ctx.config.service_count)
+        old_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=ctx.config.service_count)
+        named = {entry.recording_id for entry in ctx.recording_log.entries}
+        unnamed_ids = (*(each for each in replaced_ids if each not in named), *old_ids)
         ctx.emit(fx.PersistRecordingLog())
         needed_position = needed_log_position(ctx.recording_log, policy, service_count=ctx.config.service_count)
         if unnamed_ids or needed_position:

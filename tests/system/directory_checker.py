@@ -52,10 +52,13 @@ def check_directory(
         _check_segments(archive, recording, faults, stopped=stopped)
         _check_frames(recording, faults)
     _check_no_strays(archive, recordings, faults, stopped=stopped)
-    terms, snapshots = check_recording_log((directory / "cluster" / "recording.log").read_bytes(), recordings, faults)
+    terms, snapshots, invalid_ids = check_recording_log(
+        (directory / "cluster" / "recording.log").read_bytes(), recordings, faults
+    )
     for log in recordings:
         if log.stream_id == LOG_STREAM_ID:
-            check_log_and_snapshots(log, recordings, terms, snapshots, faults, by_aeron=by_aeron)
+            others = [recording for recording in recordings if recording.recording_id not in invalid_ids]
+            check_log_and_snapshots(log, others, terms, snapshots, faults, by_aeron=by_aeron)
     candidate_term_id = check_node_state((directory / "cluster" / "node-state.dat").read_bytes(), faults)
     if not is_imported:
         check_cluster_mark((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)

@@ -19,10 +19,14 @@ _ENTRY: Final = struct.Struct("<qqqqqii")
 
 def check_recording_log(
     data: bytes, recordings: list[RecordingView], faults: list[str]
-) -> tuple[list[TermEntry], list[SnapshotEntry]]:
-    """Read the entries: terms ascend and adjoin, only the last is open; sets of snapshots are whole and in order."""
+) -> tuple[list[TermEntry], list[SnapshotEntry], set[int]]:
+    """Read the entries: terms ascend and adjoin, only the last is open; sets of snapshots are whole and in order.
+
+    Gives the valid ones, and the recordings that invalid ones name.
+    """
     terms: list[TermEntry] = []
     snapshots: list[SnapshotEntry] = []
+    invalid: list[SnapshotEntry] = []
     offset = entry_index = 0
     while offset < len(data):
         if offset + 64 > len(data):
@@ -41,15 +45,14 @@ def check_recording_log(
             if service_id != -1:
                 faults.append(f"{what}: a term with service_id={service_id}")
             terms.append(TermEntry(recording_id, term_id, base, None if log_position == -1 else log_position))
-        elif plain_kind == SNAPSHOT and is_valid:
-            snapshots.append(
-                SnapshotEntry(recording_id, term_id, base, log_position, timestamp, service_id, entry_index)
-            )
+        elif plain_kind == SNAPSHOT:
+            entry = SnapshotEntry(recording_id, term_id, base, log_position, timestamp, service_id, entry_index)
+            (snapshots if is_valid else invalid).append(entry)
         offset += length
         entry_index += 1
     _check_terms(terms, recordings, faults)
     _check_sets(snapshots, terms, recordings, faults)
-    return terms, snapshots
+    return terms, snapshots, {entry.recording_id for entry in invalid}
 
 
 def _check_terms(terms: list[TermEntry], recordings: list[RecordingView], faults: list[str]) -> None:

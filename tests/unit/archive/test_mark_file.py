@@ -192,6 +192,28 @@ async def run_timers() -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_disk_that_takes_no_last_word_holds_nothing_up(disk: MemoryFileSystem) -> None:
+    """Nor does it hide why a start has failed."""
+    archive = await launch(disk)
+    disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "pwrite")
+    await archive.aclose()
+
+    disk.on_operation = None
+    await (await launch(disk)).aclose()
+    disk.damage(DIRECTORY / "archive.catalog", 0, b"\xff" * 8)
+    is_open = False
+
+    def fail_after_the_lock(name: str, path: Path, length: int) -> None:
+        nonlocal is_open
+        if name == "pwrite" and path == MARK and is_open:
+            raise OSError(errno.EIO, "input/output error")
+        is_open = is_open or name == "pwrite"
+
+    disk.on_operation = fail_after_the_lock
+    with pytest.raises(CorruptionError, match="catalog version unknown"):
+        await launch(disk)
+
+
 async def test_a_disk_that_takes_no_mark_file_says_so(disk: MemoryFileSystem) -> None:
     disk.on_operation = failing(OSError(errno.EROFS, "read-only file system"), "create")
 

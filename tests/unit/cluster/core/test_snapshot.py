@@ -205,6 +205,19 @@ def test_module_snapshot_without_a_marker_or_its_state_is_none(missing: int) -> 
         decode_module_snapshot(messages)
 
 
+def test_recordings_of_an_invalid_set_go_when_it_is_taken_again() -> None:
+    """The revived entries name the new recordings, and nothing would name the old ones. Source: aeron.md §5.2."""
+    solo = Solo().lead()
+    take_snapshot(solo, 512)
+    solo.feed(ev.SnapshotTaken(512, (4,), 5))
+    solo.ctx.recording_log.invalidate_latest_snapshot()
+    take_snapshot(solo, 512)
+
+    effects = solo.feed(ev.SnapshotTaken(512, (6,), 7))
+
+    assert effects[:3] == [fx.PersistRecordingLog(), fx.PurgeArchive((4, 5), 0), fx.ResumeDelivery()]
+
+
 def test_incomplete_sets_are_taken_out_of_the_recording_log() -> None:
     solo = Solo().lead()
     log = solo.ctx.recording_log

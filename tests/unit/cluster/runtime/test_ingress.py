@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
+import cluster.runtime.ingress as ingress_module
 from cluster.core import events as ev
 from cluster.runtime.dialling import Endpoint
 from cluster.runtime.ingress import Ingress, IngressConnection
@@ -370,6 +371,20 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
 
     assert payloads(owner) == [b"said before it left"]
     assert [event for event in owner.posted if isinstance(event, ev.ClientKeepAlive)] == []
+
+
+def test_many_connections_are_looked_at_in_turn(ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader of ten thousand clients must not stand still for it."""
+    monkeypatch.setattr(ingress_module, "_LOOK_LIMIT", 2)
+    looked: list[int] = []
+    monkeypatch.setattr(IngressConnection, "abort_if_gone", lambda self: looked.append(self.connection_id))
+    for _ in range(5):
+        Client(ingress)
+
+    for _ in range(4):
+        ingress.drop_gone()
+
+    assert looked == [1, 2, 3, 4, 5, 1, 2]
 
 
 def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:
