@@ -274,7 +274,7 @@ class ArchiveClient:
         )
 
     async def purge_segments(self, recording_id: int, position: int) -> int:
-        """Delete the segments that lie wholly below `position`; give where the recording starts now."""
+        """Delete the segments that lie wholly below `position`; give how many."""
         return await self._edit(
             messages.PurgeSegmentsRequest, recording_id=RecordingId(recording_id), new_start_position=position
         )

@@ -26,9 +26,9 @@ async def on_purge_recording(session: ControlSession, request: messages.PurgeRec
 
 
 async def on_purge_segments(session: ControlSession, request: messages.PurgeSegmentsRequest) -> None:
-    """Take segments off the front and delete them; the answer is where the recording starts now."""
-    start_position = await session.archive.purge_segments(request.recording_id, request.new_start_position)
-    session.respond(request.correlation_id, start_position)
+    """Take segments off the front and delete them; the answer is how many."""
+    count = await session.archive.purge_segments(request.recording_id, request.new_start_position)
+    session.respond(request.correlation_id, count)
     _signal_deleted(session, request.recording_id)
 
 

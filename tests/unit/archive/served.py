@@ -41,7 +41,7 @@ async def served_client(archive: Archive | None = None) -> AsyncIterator[tuple[A
         yield server, client
 
 
-async def until(is_so: Callable[[], bool], *, limit_s: float = 5) -> None:
+async def until(is_so: Callable[[], bool], *, limit_s: float = 30) -> None:
     """Let real sockets work until something holds, which must be soon."""
     async with asyncio.timeout(limit_s):
         while not is_so():  # noqa: ASYNC110 - real sockets, with a deadline

@@ -57,11 +57,11 @@ async def test_copy_follows_and_joins_the_live_stream() -> None:
         async with theirs.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(100))
             copy = await ours.replicate(f"aeron:udp?endpoint={endpoint(source)}", 0, live=True)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert await copy.wait_live() == publication.position
             await offer_all(publication, numbered(100, first=100))
             await until(lambda: has_come_to(target, publication.position))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await copy.wait() == publication.position
         assert read_all(target.archive) == read_all(source.archive)
         seen = [m.signal for m in ours._signals._messages if isinstance(m, messages.RecordingSignalEvent)]
@@ -93,7 +93,7 @@ async def test_copy_goes_on_after_a_broken_link(live: bool) -> None:
                 await until(lambda: has_come_to(target, publication.position))
                 for task in [*source._sessions][2:]:
                     task.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await copy.wait() == publication.position
         assert read_all(target.archive) == read_all(source.archive)
 

@@ -272,7 +272,7 @@ async def test_events_tell_of_every_recording() -> None:
         async with client.record("orders", stream_id=7) as publication:
             await publication.offer(b"x")
             await publication.recorded()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await watching
 
     started, stopped = seen[0], seen[-1]
@@ -307,7 +307,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         for number in range(2, 12):
             request = messages.ArchiveIdRequest(control_session_id=1, correlation_id=CorrelationId(number))
             writer.write(encode_request(request))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             data = await reader.readexactly(11 * 96)
         writer.transport.abort()
 

@@ -49,7 +49,7 @@ async def test_replay_goes_on_with_the_recording_and_ends_with_it() -> None:
             following = asyncio.ensure_future(payloads_of(client.replay(0, follow=True)))
             awaited = asyncio.ensure_future(payloads_of(client.replay(0, stop_position=500 * 256)))
             await offer_all(publication, numbered(490, first=10, length=200))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await following == numbered(500)
             assert len(await awaited) in range(495, 501)
 
@@ -104,7 +104,7 @@ async def test_bounded_replay_is_moved_by_its_reader() -> None:
             replay.limit(limit)
             await until(lambda expected=expected: bool(seen) and seen[-1] >= expected)  # type: ignore[misc]  # bound now
             assert seen[-1] == expected
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await reading
 
 
@@ -125,7 +125,7 @@ async def test_replay_never_passes_another_recording() -> None:
                 position = await offer_all(second, numbered(count, length=64))
                 await until(lambda position=position: bool(seen) and seen[-1] >= position)  # type: ignore[misc]
                 assert seen[-1] == position
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await reading
 
 
