@@ -17,6 +17,8 @@ from typing import Final
 from archive import ArchiveError, RecordingDescriptor, RecordingState
 from archive.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
 from archive.file_system import OsFileSystem
+from archive.mark_file import LIVENESS_TIMEOUT_MS
+from archive.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
 from service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from service_api.types import NULL_VALUE
 
@@ -24,10 +26,6 @@ from ..core.recording_log import RecordingLog, RecordingLogEntry
 from ..runtime.mark_file import MARK_FILE_NAME
 from ..runtime.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, read_recording_log
-
-ARCHIVE_MARK_FILE_NAME: Final = "archive-mark.dat"
-LIVENESS_LIMIT_MS: Final = 10_000
-"""A mark file that was renewed within this time belongs to a process that runs. Source: aeron.md §5.1."""
 
 _ACTIVITY: Final = struct.Struct("<q")
 _ACTIVITY_OFFSET: Final = 16
@@ -152,11 +150,11 @@ def _refuse_if_alive(path: Path, now_ms: int) -> None:
     if len(data) < _ACTIVITY_OFFSET + _ACTIVITY.size:
         return
     (activity_ms,) = _ACTIVITY.unpack_from(data, _ACTIVITY_OFFSET)
-    if abs(now_ms - activity_ms) < LIVENESS_LIMIT_MS:
+    if abs(now_ms - activity_ms) < LIVENESS_TIMEOUT_MS:
         owner = "cluster" if path.name.startswith(MARK_FILE_NAME.partition(".")[0]) else "archive"
         raise ConfigurationError(
             f"the {owner} still runs, or was killed just now: path={path} renewed_ms_ago={abs(now_ms - activity_ms)}; "
-            f"stop it, or wait {LIVENESS_LIMIT_MS // 1000} s"
+            f"stop it, or wait {LIVENESS_TIMEOUT_MS // 1000} s"
         )
 
 
