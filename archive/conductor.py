@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 import structlog
 
 from .catalog import Catalog
-from .config import ArchiveConfig
+from .config import ArchiveConfig, RecordingLayout
 from .descriptor import RecordingDescriptor, RecordingState
 from .edit_journal import Edit, EditJournal
 from .editing import (
@@ -216,16 +216,18 @@ class Archive:
         source_identity: str,
         preallocate: bool = True,
         may_use_reserve: bool = False,
+        layout: RecordingLayout | None = None,
     ) -> Recording:
         """Begin a new recording. Its first segment and its catalog entry are durable when this returns.
 
         `preallocate` zero-writes segments ahead, for cheap syncs; a short recording, as a snapshot is, does
         without. With `may_use_reserve` it begins on a disk that is nearly full: a snapshot lets others be purged.
+        A copy has the `layout` of what it is a copy of.
 
         Raises:
             ArchiveError: INVALID_POSITION, or STORAGE_SPACE: the disk is nearly full, or full.
         """
-        config = self.config
+        layout = layout or self.config.layout
         if start_position < 0 or start_position % 32:
             raise bad_position("start position impossible", None, start_position)
         async with self._changing():
@@ -234,15 +236,15 @@ class Archive:
                 start_timestamp_ms=self._clock_ms(),
                 start_position=start_position,
                 initial_term_id=initial_term_id,
-                segment_file_length=max(config.segment_length_bytes, config.term_length_bytes),
-                term_buffer_length=config.term_length_bytes,
-                mtu_length=config.mtu_length_bytes,
+                segment_file_length=layout.segment_length_bytes,
+                term_buffer_length=layout.term_length_bytes,
+                mtu_length=layout.mtu_length_bytes,
                 session_id=session_id,
                 stream_id=stream_id,
                 stripped_channel=channel,
                 original_channel=channel,
                 source_identity=source_identity,
-                checksummed=config.checksums,
+                checksummed=self.config.checksums,
             )
             files = self._files(descriptor)
             base_position = descriptor.segment_base_position(start_position)

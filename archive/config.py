@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
+class RecordingLayout:
+    """How one recording lies in its files. Lengths in bytes, powers of two for terms."""
+
+    term_length_bytes: int
+    segment_length_bytes: int
+    mtu_length_bytes: int
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
 class ArchiveConfig:
     """How an archive lays out new recordings and how durable they are. Lengths in bytes, powers of two for
     terms.
@@ -30,6 +39,15 @@ class ArchiveConfig:
     spares_readers: bool = True
     """Whether an edit is refused that would take from a running replay what it has yet to read. Who turns this off asks
     `Archive.reader_positions` and decides, as a member does that may not keep its log for ever."""
+
+    @property
+    def layout(self) -> RecordingLayout:
+        """How new recordings lie in their files, unless they are copies of others."""
+        return RecordingLayout(
+            term_length_bytes=self.term_length_bytes,
+            segment_length_bytes=max(self.segment_length_bytes, self.term_length_bytes),
+            mtu_length_bytes=self.mtu_length_bytes,
+        )
 
     @property
     def space_threshold_bytes(self) -> int:

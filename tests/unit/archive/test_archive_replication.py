@@ -51,6 +51,18 @@ async def test_copy_is_equal_byte_for_byte() -> None:
         del watching
 
 
+async def test_copy_is_laid_out_as_its_source() -> None:
+    """Whatever the archive that makes it does with recordings of its own."""
+    other = await launch(config=small_config(term_length_bytes=1 << 20, segment_length_bytes=1 << 21))
+    async with two_archives(other) as (source, target), client_of(source) as theirs, client_of(target) as ours:
+        end_position = await record(theirs, 600)
+        assert await (await ours.replicate(endpoint(source), 0)).wait() == end_position > 65536
+        descriptor = await ours.list_recording(0)
+
+        assert (descriptor.term_buffer_length, descriptor.segment_file_length) == (65536, 65536)
+        assert read_all(target.archive) == read_all(source.archive)
+
+
 async def test_copy_follows_and_joins_the_live_stream() -> None:
     signal = messages.RecordingSignal
     async with two_archives() as (source, target), client_of(source) as theirs, client_of(target) as ours:
