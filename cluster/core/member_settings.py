@@ -2,8 +2,9 @@
 
 A message that one service offers would be refused on one member and taken on another; a member with one service more
 gives each entry to something that the others do not have; a leader's terms would not end where a follower's do, or its
-frames be longer than a follower's recording takes, as where one member has an imported log. Nobody would notice before a snapshot differs, or a client is told two things. So members say these settings when they meet,
-and one that differs is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why.
+frames be longer than a follower's recording takes, as where one member has an imported log. Nobody would notice before
+a snapshot differs, or a client is told two things. So members say these settings when they meet, and one that differs
+is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why.
 """
 
 from __future__ import annotations
