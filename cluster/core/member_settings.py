@@ -1,9 +1,10 @@
 """Settings that every member of a cluster must have alike, or their services would go different ways from one log.
 
 A message that one service offers would be refused on one member and taken on another; a member with one service more
-gives each entry to something that the others do not have; a leader's terms would not end where a follower's do. Nobody
-would notice before a snapshot differs, or a client is told two things. So members say these settings when they meet,
-and one that differs is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why.
+gives each entry to something that the others do not have; a leader's terms would not end where a follower's do, or its
+frames be longer than a follower's recording takes, as where one member has an imported log. Nobody would notice before
+a snapshot differs, or a client is told two things. So members say these settings when they meet, and one that differs
+is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say why.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _COMPARED = (
     "service_count",
     "service_queue_limit_bytes",
     "term_length_bytes",
+    "mtu_length_bytes",
     "checksums",
     "shared_timer_ids",
 )
@@ -30,6 +32,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         service_count=config.service_count,
         service_queue_limit_bytes=config.service_queue_limit_bytes,
         term_length_bytes=config.term_length_bytes,
+        mtu_length_bytes=config.mtu_length_bytes,
         checksums=config.checksums,
         shared_timer_ids=config.shared_timer_ids,
         app_version=config.app_version,

@@ -20,6 +20,7 @@ class MemberSettings(QuorateMessage):
     service_count: Int32
     service_queue_limit_bytes: Int64
     term_length_bytes: Int32
+    mtu_length_bytes: Int32
     checksums: bool | None
     shared_timer_ids: bool | None
     app_version: Version

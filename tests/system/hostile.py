@@ -92,6 +92,7 @@ def _greeting(member_id: int) -> bytes:
         service_count=1,
         service_queue_limit_bytes=64 << 20,
         term_length_bytes=64 << 10,
+        mtu_length_bytes=8192,
         checksums=True,
         shared_timer_ids=False,
         app_version=1 << 8,
