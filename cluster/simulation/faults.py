@@ -431,13 +431,17 @@ class Nemesis:
         damaged = self._referee.damaged
         if member.member_id in damaged or member.member_id in self._excused or not member.machine.has_power:
             return False
-        members = self._cluster.members.values()
+        members, referee = self._cluster.members.values(), self._referee
         voters = [
             other
             for other in members
-            if other is not member and other.member_id not in damaged and self._referee.may_vote(other)
+            if other is not member
+            and other.member_id not in damaged
+            and referee.may_vote(other)
+            and referee.has_joined(other)
         ]
-        # The others must be able to do without it, also while their cluster is forming: who never voted cannot help.
+        # The others must be able to do without it, also while their cluster is forming. Who never voted cannot help;
+        # who never joined it would, with one that was emptied, take both for a new cluster.
         return 2 * len(voters) > len(members)
 
     def _flip_recording(self, random: Random) -> bool:

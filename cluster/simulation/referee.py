@@ -21,7 +21,7 @@ from service_api import ClusteredService, Role
 from service_api.types import MemberId
 from service_api.wire.message import Message, decode_message, registry_of
 
-from ..core.recording_log import RecordingLog
+from ..core.recording_log import RecordingLog, RecordingLogEntry
 from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
@@ -391,8 +391,7 @@ class Referee:
 
     def _expect_marked(self, member: Member, term_id: int) -> None:
         """The first report in a term counts as a mark of it: no older log may win any more."""
-        path = DIRECTORY / "cluster" / RECORDING_LOG_FILE_NAME
-        last = RecordingLog.parse(member.machine.disk.durable_read(path, 1 << 30, 0)).last_term()
+        last = _durable_last_term(member)
         expect(
             last is not None and last.leadership_term_id >= term_id,
             "a term is marked durably before a position in it is reported",
@@ -633,6 +632,10 @@ class Referee:
         term_id = self._durable_candidate_term(member)
         return term_id is not None and term_id >= 0
 
+    def has_joined(self, member: Member) -> bool:
+        """Whether a member has ever been in a term, as its disk has it: it is not taken for a new cluster's."""
+        return _durable_last_term(member) is not None
+
     # --- disks
 
     def _durable_log(self, member: Member, begin: int, end: int) -> bytes:
@@ -682,6 +685,11 @@ class Referee:
         message = decode_message(data, registry=registry_of(CandidateTerm))
         assert isinstance(message, CandidateTerm)
         return message.candidate_term_id
+
+
+def _durable_last_term(member: Member) -> RecordingLogEntry | None:
+    path = DIRECTORY / "cluster" / RECORDING_LOG_FILE_NAME
+    return RecordingLog.parse(member.machine.disk.durable_read(path, 1 << 30, 0)).last_term()
 
 
 def _overdue_timers(member: Member) -> list[int]:

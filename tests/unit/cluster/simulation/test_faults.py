@@ -157,6 +157,18 @@ def test_however_often_damage_strikes_at_once_it_hits_a_minority(member_count: i
         assert len(sound) >= member_count - limit
 
 
+def test_nobody_else_is_damaged_while_a_member_has_never_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one and an emptied one would begin a new cluster: seed 7300424 at 247e49f."""
+    with struck_by_hand() as (small, nemesis):
+        assert all(map(small.referee.has_joined, small.cluster.members.values()))
+        monkeypatch.setattr(small.referee, "has_joined", lambda member: member.member_id != 2)
+        for seed in range(20):
+            for name in DAMAGING:
+                strike(nemesis, KIND_OF[name], seed=seed)
+
+        assert [*small.referee.damaged] == [2]
+
+
 def test_damage_is_never_more_than_a_minoritys_while_a_cluster_lasts_and_members_become_sound_again() -> None:
     with small_cluster(seed=3, settings=replace(QUICK, member_count=5)) as small:
         small.start()
