@@ -84,8 +84,7 @@ class BallotPhase(ABC):
             self._enter(ElectionState.CANVASS, Reason(K.CANDIDATE_GAVE_UP, member_id=member.member_id))
         state = self.state
         is_news = member.log_position == NULL_POSITION
-        member.log_leadership_term_id = message.log_leadership_term_id
-        member.log_position = message.log_position
+        member.on_canvass(message.log_leadership_term_id, message.log_position)
         member.time_of_last_canvass_ns = ctx.now_ns
         member.has_franchise = message.leadership_term_id > NULL_TERM_ID
         self._note_log(message.log_leadership_term_id, message.log_position)

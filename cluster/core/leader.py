@@ -185,8 +185,7 @@ class LeaderTerm:
         """A member asks where it stands. Gives the reason for an election when it is in a higher term."""
         ctx = self._ctx
         member = ctx.members[MemberId(message.follower_member_id)]
-        member.log_leadership_term_id = message.log_leadership_term_id
-        member.log_position = message.log_position
+        member.on_canvass(message.log_leadership_term_id, message.log_position)
         highest = max(message.leadership_term_id, message.log_leadership_term_id)
         if highest > ctx.leadership_term_id:
             if ctx.now_ns < self._steps_down_from_ns:

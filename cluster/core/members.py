@@ -43,6 +43,12 @@ class ClusterMember:
     live_join_position: int | None = None
     """Leader: where its live log link began to flow; None while there is none."""
 
+    def on_canvass(self, log_leadership_term_id: TermId, log_position: int) -> None:
+        """It says where its log ends. What it once reported beyond that is gone with its disk, and counts no more."""
+        self.log_leadership_term_id = log_leadership_term_id
+        self.log_position = log_position
+        self.append_position = min(self.append_position, log_position)
+
     def forget_election(self) -> None:
         """Drop what it said in an earlier election."""
         self.log_leadership_term_id = NULL_TERM_ID

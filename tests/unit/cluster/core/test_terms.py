@@ -9,6 +9,7 @@ from cluster.core import events as ev
 from cluster.messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     AppendPosition,
+    CanvassPosition,
     CatchupPosition,
     CommitPosition,
     NewLeadershipTerm,
@@ -66,6 +67,26 @@ def test_first_entry_of_a_term_says_where_it_ends() -> None:
         app_version=1,
     )
     assert solo.ctx.log_buffer.append_position == 736
+
+
+def test_what_a_member_recorded_and_has_lost_counts_no_more() -> None:
+    """It reports, loses its directory, and canvasses with an empty log: seed 9001858 at ebc096e."""
+    solo = Solo(terms=START).lead()
+    solo.feed(solo.append_position(1, 736))
+    solo.feed(
+        CanvassPosition(
+            log_leadership_term_id=TermId(-1),
+            log_position=0,
+            leadership_term_id=TermId(-1),
+            follower_member_id=MemberId(1),
+        )
+    )
+
+    solo.record()
+    assert solo.ctx.commit_position < 736
+    solo.feed(solo.append_position(2, 736))
+
+    assert solo.ctx.commit_position == 736
 
 
 def test_commit_is_what_a_majority_has_recorded_in_the_term() -> None:
