@@ -18,15 +18,16 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
-    "follow-older": 30,
     "torn-frame-believed": 150,
+    "follow-older": 30,
+    "any-log-wins": 14,
     "suspension-lost": 12,
-    "purge-too-early": 8,
-    "truncation-lowers-term": 6,
+    "sync-error-ignored": 10,
+    "sync-tried-again": 10,
     "query-before-delivery": 6,
-    "copy-not-durable": 30,
-    "any-log-wins": 4,
-    "catalog-not-synced": 12,
+    "truncation-lowers-term": 6,
+    "copy-not-durable": 4,
+    "catalog-not-synced": 4,
     "follower-commit-goes-back": 3,
 }
 """The plants that need most seeds, and a seed shortly before the first that found each.
