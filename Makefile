@@ -2,7 +2,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.quorate-installed
+CORE := $(VENV)/.quorate-installed
+STAMP := $(VENV)/.quorate-tools-installed
 PACKAGES := service_api archive client cluster
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples) tests
 
@@ -12,10 +13,10 @@ SOURCES := $(PACKAGES) $(wildcard benchmarks examples) tests
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP)  ## Create .venv with quorate and its development tools in it.
+setup: $(STAMP)  ## Create .venv with quorate, Spark, notebooks and the development tools in it.
 
-# Runs again only when pyproject.toml changed. `PYTHON=/path/to/python make setup` picks the interpreter.
-$(STAMP): pyproject.toml
+# Both run again only when pyproject.toml changed. `PYTHON=/path/to/python make setup` picks the interpreter.
+$(CORE): pyproject.toml
 	@set -eu; \
 	found=""; \
 	for candidate in $${PYTHON:-python3 python3.11 python3.12 python3.13 python3.14 python}; do \
@@ -31,12 +32,18 @@ $(STAMP): pyproject.toml
 	    echo "==> creating $(VENV) with $$("$$found" --version)"; \
 	    "$$found" -m venv --clear $(VENV); \
 	fi; \
-	echo "==> installing quorate and its development tools into $(VENV) (about half a minute)"; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'; \
-	touch $(STAMP); \
+	echo "==> installing quorate into $(VENV)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .; \
+	touch $(CORE); \
 	echo "==> ready: $(BIN)/quorate --help"
 
-demo: $(STAMP)  ## Run three nodes, kill the leader half-way, check every reply.
+$(STAMP): $(CORE)
+	@set -eu; \
+	echo "==> installing Spark, notebooks and the development tools into $(VENV) (one to two minutes, 1.3 GB)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'; \
+	touch $(STAMP)
+
+demo: $(CORE)  ## Run three nodes, kill the leader half-way, check every reply.
 	@$(BIN)/quorate demo $(ARGS)
 
 test: $(STAMP)  ## Run the whole suite.
