@@ -176,7 +176,7 @@ class ReplayedService:
             return False
         if not self._chunk_position <= begin < self._chunk_position + len(self._chunk):
             log = self._log
-            self._chunk = log.read(log.log.recording_id, begin, self._step_bytes, stop_position=self._end_position)
+            self._chunk = log.read(log.log.recording_id, begin, self._step_bytes, stop_position=log.recorded_position)
             self._chunk_position = begin
         offset = begin - self._chunk_position
         chunk = self._chunk[offset:] if offset else self._chunk
@@ -318,7 +318,7 @@ def find_target(log: MemberLog, *, position: int | None, time: int | datetime | 
     if position is not None and time is not None:
         raise ConfigurationError(f"position={position} time={time}: expected one of them")
     if time is not None:
-        ticks = int(time_in_unit(time, log.time_unit))
+        ticks = time_in_unit(time, log.time_unit)
         found = log.position_at(ticks, end_position=end_position)
         if found == log.log.start_position and found > 0:
             raise ConfigurationError(f"time={ticks} is before the log begins, at start_position={found}")
@@ -334,12 +334,12 @@ def find_target(log: MemberLog, *, position: int | None, time: int | datetime | 
     return position
 
 
-def time_in_unit(time: int | datetime, time_unit: TimeUnit) -> int:
+def time_in_unit(moment: int | datetime, time_unit: TimeUnit) -> int:
     """Give a time in the unit of a log; a date without a zone is one of UTC."""
-    if not isinstance(time, datetime):
-        return time
-    moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    since = moment - datetime.fromtimestamp(0, tz=UTC)
+    if not isinstance(moment, datetime):
+        return moment
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - datetime.fromtimestamp(0, tz=UTC)
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return microseconds * TICKS_PER_MS[time_unit] // 1_000
 
