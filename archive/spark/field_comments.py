@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 
-from service_api.wire.fields import BlockField, MessageLayout
+from service_api.wire.fields import BlockField, GroupField, MessageLayout, VarField
 from service_api.wire.message import Message
 
 
@@ -15,19 +15,18 @@ def field_comments(message: type[Message]) -> dict[str, str]:
     """Say for each field which of the schema's it is, what it means, and when it is NULL."""
     told = dict(_docstrings(message))
     name, layout = message.WIRE_NAME, message.LAYOUT
-    versions = {field.name: field.since for field in (*layout.block, *layout.var_data)}
     comments = {}
     for field in _fields(layout):
         parts = [f"{name}.{field.wire_name}", told.get(field.name, "")]
         if isinstance(field, BlockField):
             parts.append(_kind_of(field))
-        since = versions.get(field.name, 0)
+        since = 0 if isinstance(field, GroupField) else field.since
         parts.append(f"NULL in messages older than version {since} of the schema." if since else "")
         comments[field.name] = ": ".join([parts[0], " ".join(filter(None, parts[1:]))]) if any(parts[1:]) else parts[0]
     return comments
 
 
-def _fields(layout: MessageLayout) -> Iterator[BlockField | object]:
+def _fields(layout: MessageLayout) -> Iterator[BlockField | GroupField | VarField]:
     yield from layout.block
     yield from layout.groups
     yield from layout.var_data

@@ -76,7 +76,9 @@ class BlockPlan:
     @property
     def arrow_fields(self) -> list[Any]:
         """The columns, in the order of the model."""
-        return [pa.field(field.name, field.type) for field in (*self.fields, *self.var_fields)]
+        columns = [(field.name, field.type) for field in self.fields]
+        columns += [(var.name, var.type) for var in self.var_fields]
+        return [pa.field(name, arrow_type) for name, arrow_type in columns]
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,7 +104,7 @@ class MessagePlan:
     groups: tuple[GroupPlan, ...]
 
     @classmethod
-    def of(cls, message: type[Message], time_unit: TimeUnit) -> MessagePlan:
+    def of(cls, message: Any, time_unit: TimeUnit) -> MessagePlan:
         """Make the plan of a message class; `time_unit` is that of the cluster's clock.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,7 +37,7 @@ def bytes_of(key: tuple[int, int]) -> list[bytes]:
     return [bytes.fromhex(e["hex"]) for e in entries if (e["schema_id"], e["template_id"]) == key]
 
 
-def read(payloads: list[bytes | None], message: type[Message], unit: TimeUnit = TimeUnit.MICROS) -> tuple[Any, Any]:
+def read(payloads: Sequence[bytes | None], message: type[Message], unit: TimeUnit = TimeUnit.MICROS) -> tuple[Any, Any]:
     plan = MessagePlan.of(message, unit)
     columns, faults = read_messages(Payloads.of(pa.array(payloads, pa.binary())), plan)
     table = pa.table(columns, schema=plan.schema)
@@ -236,4 +237,4 @@ def test_empty_column_gives_empty_columns() -> None:
 def test_what_is_no_message_class_is_refused() -> None:
     for wrong in (Message, int, "SessionOpenEvent"):
         with pytest.raises(ConfigurationError, match=r"not a message class: .* expected a class such as"):
-            MessagePlan.of(wrong, TimeUnit.MILLIS)  # type: ignore[arg-type]
+            MessagePlan.of(wrong, TimeUnit.MILLIS)
