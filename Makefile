@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.quorate-installed
 STAMP := $(VENV)/.quorate-tools-installed
 PACKAGES := service_api archive client cluster
-SOURCES := $(PACKAGES) $(wildcard benchmarks examples) tests
+SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim format bench bench-guard clean
+.PHONY: help setup demo notebooks test check sim format bench bench-guard clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP)  ## Create .venv with quorate, Spark, notebooks and the development tools in it.
 
@@ -45,6 +45,10 @@ $(STAMP): $(CORE)
 
 demo: $(CORE)  ## Run three nodes, kill the leader half-way, check every reply.
 	@$(BIN)/quorate demo $(ARGS)
+
+# Jupyter refuses to run as root unless told; it listens on loopback only, and asks for the token that it prints.
+notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
+	@$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 test: $(STAMP)  ## Run the whole suite.
 	@$(BIN)/python -m pytest $(ARGS)
