@@ -3,18 +3,54 @@
 Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Change: `editing`, `edit_journal`.
 Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control`, `server`, `control_session`, `replay`; `client`,
 `connection`, `publication`, `replay_merge`. Copy: `replication`. Disk: `file_system`. Command line: `tool`.
+
+A name is loaded when it is first asked for: an executor of Spark reads recordings without loading what serves them.
 """
 
-from .client import ArchiveClient as ArchiveClient
-from .conductor import Archive as Archive
-from .config import ArchiveConfig as ArchiveConfig
-from .descriptor import RecordingDescriptor as RecordingDescriptor
-from .descriptor import RecordingState as RecordingState
-from .errors import ArchiveError as ArchiveError
-from .errors import ArchiveErrorCode as ArchiveErrorCode
-from .errors import CorruptionError as CorruptionError
-from .frame_batches import ReadProblem as ReadProblem
-from .frame_batches import frames as frames
-from .publication import Publication as Publication
-from .recording import Recording as Recording
-from .server import ArchiveServer as ArchiveServer
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .client import ArchiveClient as ArchiveClient
+    from .conductor import Archive as Archive
+    from .config import ArchiveConfig as ArchiveConfig
+    from .descriptor import RecordingDescriptor as RecordingDescriptor
+    from .descriptor import RecordingState as RecordingState
+    from .errors import ArchiveError as ArchiveError
+    from .errors import ArchiveErrorCode as ArchiveErrorCode
+    from .errors import CorruptionError as CorruptionError
+    from .frame_batches import ReadProblem as ReadProblem
+    from .frame_batches import frames as frames
+    from .publication import Publication as Publication
+    from .recording import Recording as Recording
+    from .server import ArchiveServer as ArchiveServer
+
+_HOMES = {
+    "Archive": "conductor",
+    "ArchiveClient": "client",
+    "ArchiveConfig": "config",
+    "ArchiveError": "errors",
+    "ArchiveErrorCode": "errors",
+    "ArchiveServer": "server",
+    "CorruptionError": "errors",
+    "Publication": "publication",
+    "ReadProblem": "frame_batches",
+    "Recording": "recording",
+    "RecordingDescriptor": "descriptor",
+    "RecordingState": "descriptor",
+    "frames": "frame_batches",
+}
+"""Which module has each public name; a test holds it against the imports above."""
+
+
+if not TYPE_CHECKING:  # for a checker every name would be there
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
