@@ -7,7 +7,6 @@ Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control`, `server`, 
 A name is loaded when it is first asked for: an executor of Spark reads recordings without loading what serves them.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,33 +23,6 @@ if TYPE_CHECKING:
     from .publication import Publication as Publication
     from .recording import Recording as Recording
     from .server import ArchiveServer as ArchiveServer
-
-_HOMES = {
-    "Archive": "conductor",
-    "ArchiveClient": "client",
-    "ArchiveConfig": "config",
-    "ArchiveError": "errors",
-    "ArchiveErrorCode": "errors",
-    "ArchiveServer": "server",
-    "CorruptionError": "errors",
-    "Publication": "publication",
-    "ReadProblem": "frame_batches",
-    "Recording": "recording",
-    "RecordingDescriptor": "descriptor",
-    "RecordingState": "descriptor",
-    "frames": "frame_batches",
-}
-"""Which module has each public name; a test holds it against the imports above."""
-
-
-if not TYPE_CHECKING:  # for a checker every name would be there
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+else:
+    from .exports import __dir__ as __dir__
+    from .exports import __getattr__ as __getattr__
