@@ -218,7 +218,11 @@ def test_filters_behind_the_decoder_are_pushed_down(
 ) -> None:
     log_of(spark, messages(b"\x01\x00", b"\x02\x00")).write.parquet(str(tmp_path / "log"))
 
-    decode_payload(spark.read.parquet(str(tmp_path / "log")), "<h", names=["a"]).where("position > 3").explain()
+    spark.conf.set("spark.sql.maxMetadataStringLength", 1000)
+    try:
+        decode_payload(spark.read.parquet(str(tmp_path / "log")), "<h", names=["a"]).where("position > 3").explain()
+    finally:
+        spark.conf.unset("spark.sql.maxMetadataStringLength")
 
     assert "GreaterThan(position,3)" in capsys.readouterr().out
 
