@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("service_api", "archive", "client", "cluster")
-EVERYTHING = (*PACKAGES, "benchmarks", "examples", "tests")
+EVERYTHING = (*PACKAGES, "benchmarks", "examples", "notebooks", "tests")
 
 FUNCTION_LINE_LIMIT = 60
 FILE_LINE_LIMIT = 700
