@@ -1,4 +1,4 @@
-"""Terms, leaders and elections: against the truth beside the Aeron samples, and a cluster of ours that lost its leader."""
+"""Terms, leaders and elections: held against the truth of the Aeron samples, and a cluster that lost its leader."""
 
 from __future__ import annotations
 
@@ -184,6 +184,7 @@ def test_refusals_are_told_with_the_election_that_they_came_in(spark: SparkSessi
         _line(0, "00.2", "election.state_changed", old="INIT", new="CANVASS", reason="decks_cleared"),
         _line(0, "00.3", "election.state_changed", old="CANVASS", new="CANDIDATE_BALLOT", reason="nomination"),
         _line(0, "00.5", "election.state_changed", old="CANDIDATE_BALLOT", new="CANVASS", reason="ballot_not_won"),
+        _line(0, "01.0", "election.state_changed", old="CANVASS", new="CLOSED", reason="following"),
         _line(0, "01.0", "election.closed", leadership_term_id=4, leader_member_id=1, log_position=64),
     ]
     log_1 = [

@@ -97,7 +97,8 @@ def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int
 def compare_digests(digest_a: DataFrame, digest_b: DataFrame, ignore: Sequence[str]) -> BlockComparison:
     """Run the comparison of two logs' digests, and say what came of it in the range that both have.
 
-    All rows come together in one task: there is one for each block. Where one log has checksums and the other has not, the session ids do not count.
+    All rows come together in one task: there is one for each block. Where one log has checksums and the other has not,
+    the session ids do not count.
     """
     a, b = (
         digest.select("block", *(F.col(name).alias(f"{name}_{side}") for name in digest.columns if name != "block"))
