@@ -34,7 +34,7 @@ from service_api.wire.frame import wrap_int32
 
 from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
-from .file_system import FileSystem, read_fully, write_fully
+from .file_system import FileSystem, ReadableFileSystem, read_fully, write_fully
 
 CATALOG_FILE_NAME: Final = "archive.catalog"
 REDO_FILE_NAME: Final = "archive.catalog.redo"
@@ -170,7 +170,7 @@ def parse_catalog(data: bytes) -> CatalogContent:
     return CatalogContent(header, _with_unique_ids(entries), offset, len(data))
 
 
-def read_catalog(file_system: FileSystem, directory: Path) -> CatalogContent:
+def read_catalog(file_system: ReadableFileSystem, directory: Path) -> CatalogContent:
     """Read the catalog of an archive directory without changing anything.
 
     Raises:

@@ -2,8 +2,9 @@
 
 The interface is small on purpose: positioned reads and writes on handles, syncs, and the few directory
 operations. A simulated disk (`archive.memory_file_system`) implements the same and can lose what was not
-synced. Every method may raise OSError. Methods may be called from more than one thread, on different handles
-or offsets.
+synced. Who only reads asks for `ReadableFileSystem`, which an object store offers, too
+(`archive.remote_file_system`). Every method may raise OSError. Methods may be called from more than one thread,
+on different handles or offsets.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Protocol
 WritableBytes = bytes | bytearray | memoryview
 
 
-class FileSystem(Protocol):
-    """A disk: files by path, open files by handle (a small int)."""
+class ReadableFileSystem(Protocol):
+    """What readers ask of a disk: files by path, open files by handle (a small int)."""
 
     def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
         """Open a file for positioned access; with `create`, make it, and refuse one that is already there."""
@@ -28,11 +29,21 @@ class FileSystem(Protocol):
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         """Read up to `length` bytes at `offset`; fewer only at the end of the file."""
 
-    def pwrite(self, handle: int, data: WritableBytes, offset: int) -> int:
-        """Write at `offset` and return how many bytes were taken, which may be fewer than given."""
+    def pread_into(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on and return how many bytes were read; fewer only at the end of the file."""
 
     def file_length(self, handle: int) -> int:
         """Return the length of the file in bytes."""
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+
+class FileSystem(ReadableFileSystem, Protocol):
+    """A disk that can be written, too."""
+
+    def pwrite(self, handle: int, data: WritableBytes, offset: int) -> int:
+        """Write at `offset` and return how many bytes were taken, which may be fewer than given."""
 
     def set_length(self, handle: int, length: int) -> None:
         """Cut or extend (with zeros) the file to `length` bytes."""
@@ -48,9 +59,6 @@ class FileSystem(Protocol):
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and its missing parents; one that is there is fine."""
-
-    def list_directory(self, path: Path) -> list[str]:
-        """Return the names in a directory, sorted."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file in one step, replacing the target."""
@@ -93,6 +101,10 @@ class OsFileSystem:
         if create:
             flags |= os.O_CREAT | os.O_EXCL
         return os.open(path, flags, 0o644)
+
+    def pread_into(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on and return how many bytes were read."""
+        return os.preadv(handle, [buffer], offset)
 
     def file_length(self, handle: int) -> int:
         """Return the length of the file in bytes."""
@@ -140,7 +152,7 @@ def write_fully(file_system: FileSystem, handle: int, data: WritableBytes, offse
         view = view[written:]
 
 
-def read_fully(file_system: FileSystem, handle: int, length: int, offset: int) -> bytes:
+def read_fully(file_system: ReadableFileSystem, handle: int, length: int, offset: int) -> bytes:
     """Read `length` bytes at `offset`; fewer only at the end of the file."""
     data = file_system.pread(handle, length, offset)
     if len(data) == length or not data:

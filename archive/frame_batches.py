@@ -17,7 +17,8 @@ from service_api.types import RecordingId, TimeUnit
 from .catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
-from .file_system import OsFileSystem
+from .file_system import OsFileSystem, ReadableFileSystem
+from .locations import ArchiveLocation, locate_archive
 from .log_fields import LogFields
 from .reader import FrameReader
 
@@ -78,6 +79,7 @@ def frames(
 ) -> Any:
     """Read the frames of an archive directory, or a member's, ours or a real Aeron's, as Arrow record batches.
 
+    `path` may be a URL that fsspec knows, such as `s3://bucket/archive`, given as text.
     Gives a `pyarrow.RecordBatchReader`. All VALID recordings in the order of the catalog, or the one with
     `recording_id`, whatever its state. A batch holds the frames of about `batch_length_bytes` of a recording
     (64 KiB to 64 MiB), which bounds the memory. docs/archive-frames.md lists the columns.
@@ -92,8 +94,9 @@ def frames(
     - `padding`: whether padding frames are rows; they are never messages.
 
     Raises:
-        ConfigurationError: no pyarrow, no such column, positions without a recording id.
+        ConfigurationError: no pyarrow, no such column, positions without a recording id, no library for the URL.
         ArchiveError: no such directory or recording, or a start position where none can be.
+        OSError: the disk or the store refused, also from the iteration.
         CorruptionError: from the iteration, after the rows before the damage. With `on_problem`, that is called
             instead and reading goes on with the next recording.
     """
@@ -109,10 +112,9 @@ def frames(
         padding=padding,
         batch_length_bytes=batch_length_bytes,
     )
-    from .selection import find_archive  # the command line's, which is not to be loaded with the archive
-
-    directory = find_archive(Path(path))
-    return _open(directory, find_entries(directory, recording_id), selection, schema, on_problem or _raise_problem)
+    location = locate_archive(path)
+    entries = find_entries(location.directory, recording_id, location.file_system)
+    return _open(location, entries, selection, schema, on_problem or _raise_problem)
 
 
 def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -151,6 +153,7 @@ def read_batches(
     schema: Any,  # a pyarrow.Schema, from `frame_schema`
     on_problem: Callable[[ReadProblem], None],
     on_progress: Callable[[int], None] = lambda position: None,
+    file_system: ReadableFileSystem | None = None,
 ) -> Iterator[Any]:
     """Yield the record batches of one recording; `on_problem` is told at the end if they end too early.
 
@@ -168,6 +171,7 @@ def read_batches(
         bound_position=selection.bound_position,
         checksummed=selection.checksums,
         block_length_bytes=selection.batch_length_bytes,
+        file_system=file_system,
     )
     maker = BatchMaker(schema, descriptor.recording_id)
     blocks: Iterator[FrameBlock] = iter(MessageJoiner(scanner) if selection.reassemble else scanner)
@@ -181,16 +185,20 @@ def read_batches(
         on_problem(ReadProblem(descriptor.recording_id, scanner.position, damage))
 
 
-def find_entries(directory: Path, recording_id: int | None) -> list[CatalogEntry]:
+def find_entries(
+    directory: Path, recording_id: int | None, file_system: ReadableFileSystem | None = None
+) -> list[CatalogEntry]:
     """Pick the catalog entries to read: the one with this id, or all that are VALID or damaged.
 
     Raises:
         ArchiveError: no archive is there, or it has no such recording.
+        OSError: the catalog cannot be read.
     """
     try:
-        entries = read_catalog(OsFileSystem(), directory).entries
+        entries = read_catalog(OsFileSystem() if file_system is None else file_system, directory).entries
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ArchiveError(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}") from error
+        place = str(error.filename).removesuffix(f"/{CATALOG_FILE_NAME}")
+        raise ArchiveError(f"not an archive directory: no {CATALOG_FILE_NAME} in {place}") from error
     if recording_id is None:
         return [e for e in entries if e.descriptor is None or e.descriptor.state is RecordingState.VALID]
     found = [e for e in entries if e.descriptor is not None and e.descriptor.recording_id == recording_id]
@@ -204,7 +212,7 @@ def find_entries(directory: Path, recording_id: int | None) -> list[CatalogEntry
 
 
 def _open(
-    directory: Path,
+    location: ArchiveLocation,
     entries: Sequence[CatalogEntry],
     selection: FrameSelection,
     schema: Any,
@@ -218,12 +226,12 @@ def _open(
     check_block_length(selection.batch_length_bytes)
     for entry in entries:
         if entry.problem is None and entry.descriptor is not None:
-            FrameReader(directory, entry.descriptor, start_position=selection.start_position)
-    return RecordBatchReader.from_batches(schema, _read_entries(directory, entries, selection, schema, on_problem))
+            FrameReader(location.directory, entry.descriptor, start_position=selection.start_position)
+    return RecordBatchReader.from_batches(schema, _read_entries(location, entries, selection, schema, on_problem))
 
 
 def _read_entries(
-    directory: Path,
+    location: ArchiveLocation,
     entries: Sequence[CatalogEntry],
     selection: FrameSelection,
     schema: Any,
@@ -234,7 +242,9 @@ def _read_entries(
             recording_id = None if entry.descriptor is None else entry.descriptor.recording_id
             on_problem(ReadProblem(recording_id, None, f"catalog entry at offset={entry.offset}: {entry.problem}"))
             continue
-        yield from read_batches(directory, entry.descriptor, selection, schema, on_problem)
+        yield from read_batches(
+            location.directory, entry.descriptor, selection, schema, on_problem, file_system=location.file_system
+        )
 
 
 def _raise_problem(problem: ReadProblem) -> None:

@@ -182,6 +182,12 @@ class MemoryFileSystem:
         with self._lock:
             return bytes(memoryview(self._file(handle).data)[offset : offset + length])
 
+    def pread_into(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on and return how many bytes were read."""
+        data = self.pread(handle, len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
+
     def pwrite(self, handle: int, data: WritableBytes, offset: int) -> int:
         """Write at `offset`; as much as `write_limit_bytes` and `capacity_bytes` allow."""
         if self.on_operation is not None:

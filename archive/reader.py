@@ -30,7 +30,7 @@ from service_api.wire.frame import (
 
 from .descriptor import RecordingDescriptor, RecordingState
 from .errors import ArchiveError, ArchiveErrorCode
-from .file_system import FileSystem, OsFileSystem, read_fully
+from .file_system import OsFileSystem, ReadableFileSystem, read_fully
 from .frame_check import FrameRules, HeaderFields
 from .layout import parse_segment_file_name
 
@@ -104,7 +104,7 @@ class FrameReader:
         start_position: int | None = None,
         stop_position: int | None = None,
         checksummed: bool | None = None,
-        file_system: FileSystem | None = None,
+        file_system: ReadableFileSystem | None = None,
     ) -> None:
         self.position = descriptor.start_position if start_position is None else start_position
         self.stop_reason: StopReason | None = None
@@ -260,7 +260,7 @@ class FrameReader:
         self._is_inside_frame = is_inside_frame
 
 
-def first_nonzero(file_system: FileSystem, handle: int, begin: int, end: int) -> int | None:
+def first_nonzero(file_system: ReadableFileSystem, handle: int, begin: int, end: int) -> int | None:
     """Find the first byte in [begin, end) of a file that is not zero; None when there is none."""
     while begin < end:
         data = read_fully(file_system, handle, min(BLOCK_LENGTH_BYTES, end - begin), begin)

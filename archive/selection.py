@@ -17,14 +17,13 @@ from .catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catal
 from .descriptor import RecordingDescriptor, RecordingState
 from .errors import CorruptionError
 from .file_system import OsFileSystem
+from .locations import find_archive_directory
 from .output import EXIT_UNHEALTHY, EXIT_USAGE
 
 
 def find_archive(directory: Path) -> Path:
     """Find the archive directory: the one given, or `archive` in it where that alone has a catalog."""
-    inner = directory / "archive"
-    is_member = (inner / CATALOG_FILE_NAME).is_file() and not (directory / CATALOG_FILE_NAME).is_file()
-    return inner if is_member else directory
+    return find_archive_directory(OsFileSystem(), directory)
 
 
 DirectoryArgument = Annotated[

@@ -9,7 +9,7 @@ Nothing is decided here but "this is right": at the first frame that is not, or 
 asks a `FrameReader` at that position, which says what is wrong in its own words, or hands over the frame. So
 there is one set of rules and reasons.
 
-Blocks are read with `preadv` into one buffer that is used again: a file cut while it is read is a reason to
+Blocks are read with `pread_into` into one buffer that is used again: a file cut while it is read is a reason to
 stop, where with mmap the process would die of SIGBUS.
 Rejected: following the lengths in Python (0.23 us a frame); pointer doubling over all slots (a fifteenth of
 the rate); a sparse index beside the segments, which the comparison makes needless.
@@ -17,7 +17,6 @@ the rate); a sparse index beside the segments, which the comparison makes needle
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from service_api.errors import ConfigurationError
 from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED, wrap_int32
 
 from ..descriptor import RecordingDescriptor
+from ..file_system import OsFileSystem, ReadableFileSystem
 from ..frame_check import FrameRules, HeaderFields
 from ..reader import Frame, FrameReader, StopReason
 from .checksums import BlockChecksums
@@ -117,8 +117,10 @@ class FrameScanner:
         bound_position: int | None = None,
         checksummed: bool | None = None,
         block_length_bytes: int = BLOCK_LENGTH_BYTES,
+        file_system: ReadableFileSystem | None = None,
     ) -> None:
         self._directory = directory
+        self._file_system = OsFileSystem() if file_system is None else file_system
         self.descriptor: Final = descriptor
         self._rules = FrameRules.of(descriptor, checksummed=checksummed)
         self._stop_position = stop_position
@@ -150,18 +152,18 @@ class FrameScanner:
             base_position = self.descriptor.segment_base_position(self.position)
             name = self.descriptor.segment_file_name(base_position)
             try:
-                handle = os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC)
+                handle = self._file_system.open_file(self._directory / name, writable=False)
             except FileNotFoundError:
                 yield from self._look_closely()
                 continue
             try:
                 yield from self._segment_blocks(handle, base_position)
             finally:
-                os.close(handle)
+                self._file_system.close_file(handle)
 
     def _segment_blocks(self, handle: int, base_position: int) -> Iterator[FrameBlock]:
         full = base_position + self.descriptor.segment_file_length
-        file_end = min(base_position + os.fstat(handle).st_size, full)
+        file_end = min(base_position + self._file_system.file_length(handle), full)
         while self.stop_reason is None and self.position < full:
             block = None
             if self.position < min(file_end, self._limit):
@@ -180,7 +182,7 @@ class FrameScanner:
         term_count, term_offset = divmod(position, self._rules.term_length_bytes)
         end = min(file_end, self._limit, position - term_offset + self._rules.term_length_bytes)
         wanted = min(len(self._offsets) * SLOT, end - position)
-        got = os.preadv(handle, [self._buffer.data[:wanted]], position - base_position)
+        got = self._file_system.pread_into(handle, self._buffer.data[:wanted], position - base_position)
         slots = self._find_candidates(got // SLOT, term_offset)
         headers: NDArray[np.int32] = self._rows.take(slots).view(np.int32).reshape(-1, 8)
         slots, headers = _follow(slots, headers)
@@ -276,6 +278,7 @@ class FrameScanner:
             start_position=start_position,
             stop_position=self._stop_position,
             checksummed=self._rules.checksummed,
+            file_system=self._file_system,
         )
 
     def _stop(self, reason: StopReason, detail: str) -> None:

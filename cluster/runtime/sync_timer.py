@@ -64,6 +64,7 @@ class TimedFileSystem:
         self.sync_data: Final = _timed(disk.sync_data, self.data_syncs, monotonic_ns)
         self.sync_file: Final = _timed(disk.sync_file, self.file_syncs, monotonic_ns)
         self.pread: Final = disk.pread
+        self.pread_into: Final = disk.pread_into
         self.pwrite: Final = disk.pwrite
         self.close_file: Final = disk.close_file
         self.file_length: Final = disk.file_length

@@ -1,0 +1,50 @@
+"""The session that `create_session` starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from archive.spark import create_session
+from archive.spark.session import JVM_LOG
+from service_api.errors import ConfigurationError
+
+
+def test_it_is_in_utc_on_loopback_and_without_a_web_page(spark: SparkSession) -> None:
+    settings = {
+        key: spark.conf.get(key) for key in ("spark.sql.session.timeZone", "spark.driver.host", "spark.ui.enabled")
+    }
+
+    assert settings == {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+
+
+def test_filters_are_pushed_down_and_shuffles_have_a_partition_for_each_core(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_what_the_jvm_prints_is_in_a_file_of_its_own(spark: SparkSession) -> None:
+    log = Path(spark.conf.get(JVM_LOG) or "")
+
+    assert "WARN" in log.read_text()
+
+
+def test_a_running_session_is_given_back_with_what_can_be_set_set(spark: SparkSession) -> None:
+    again = create_session(config={"spark.sql.shuffle.partitions": "3"})
+
+    try:
+        assert again is spark
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+def test_a_running_session_is_refused_what_is_set_at_the_start(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match=r"runs already.*spark\.master='local\[7\]' expected 'local\[2\]'"):
+        create_session(master="local[7]")
