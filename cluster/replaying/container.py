@@ -44,13 +44,12 @@ class Bystander(ClusteredService):
 class Recorder:
     """Counts what services give out, and tells the sink."""
 
-    __slots__ = ("agent", "counts", "error_count", "errors", "sink")
+    __slots__ = ("agent", "counts", "errors", "sink")
 
     def __init__(self, sink: Sink | None) -> None:
         self.sink = sink
         self.counts: Counter[OutputKind] = Counter()
         self.errors: list[ServiceError] = []
-        self.error_count = 0
         self.agent: ClusteredServiceAgent
 
     def record(
@@ -80,9 +79,9 @@ class Recorder:
 
     def on_error(self, error: Exception, service: ClusteredService) -> None:
         """Take note of a callback that raised."""
-        self.error_count += 1
+        text = f"{type(error).__name__}: {error}"
+        self.record(OutputKind.ERROR, payload=text.encode(errors="replace"))
         if len(self.errors) < ERROR_LIMIT:
-            text = f"{type(error).__name__}: {error}"
             trace = "".join(traceback.format_exception(error))
             agent = self.agent
             self.errors.append(
