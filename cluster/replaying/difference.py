@@ -81,7 +81,7 @@ def _compare_entry(old: list[Output], new: list[Output]) -> Iterator[Difference]
 
 
 def _compare_key(old: list[Output], new: list[Output]) -> Iterator[Difference]:
-    if max(len(old), len(new)) > _ALIGNED_LIMIT:
+    if max(len(old), len(new)) > _ALIGNED_LIMIT or len(old) == len(new) == 1:
         yield from _pair(old, new)
         return
     matcher = SequenceMatcher(None, [_value(o) for o in old], [_value(n) for n in new], autojunk=False)

@@ -28,7 +28,7 @@ from .services import ServiceLike, make_services
 from .snapshot_comparison import SnapshotComparison
 from .witness import LogWitness
 
-STEP_BYTES: Final = 64 << 10
+STEP_BYTES: Final = 256 << 10
 SAMPLE_LIMIT: Final = 20
 
 StateOf = Callable[[ClusteredService], object]
