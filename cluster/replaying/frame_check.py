@@ -63,7 +63,11 @@ class FrameCheck:
     def _read_again(self, position: int, end: int) -> bytes:
         """Read what was found right: looking at it has used the headers up."""
         base = self._descriptor.segment_base_position(position)
-        handle = self._disk.open_file(self._directory / self._descriptor.segment_file_name(base), writable=False)
+        path = self._directory / self._descriptor.segment_file_name(base)
+        try:
+            handle = self._disk.open_file(path, writable=False)
+        except FileNotFoundError:  # purged just now: the plain reader says so
+            return b""
         try:
             return read_fully(self._disk, handle, end - position, position - base)
         finally:

@@ -33,8 +33,8 @@ from .witness import LogWitness
 
 T = TypeVar("T")
 
-SnapshotChoice = Literal["newest", "none"] | int
-"""Where a replay begins: the newest snapshot that serves, the begin of the log, or the snapshot at a position."""
+SnapshotChoice = Literal["newest", "oldest", "none"] | int
+"""Where a replay begins: the newest snapshot that serves, as early as can be, the log's begin, or at a snapshot."""
 
 Progress = Callable[[int], None]
 """Told how many bytes more of the log were delivered."""
@@ -298,14 +298,17 @@ def replay_service(
     `directory` is a member's, which may run, or a real Aeron member's; nothing in it is changed. `service` is an
     object, a class, or `module:Class` in `service_dir`; a sequence of them where a node ran several. One of several
     alone is told apart by `service_id`; the others then do nothing. `time` is a number in the log's unit, or a date:
-    the state is that after all entries of this time and before. `snapshot` says where to begin: with the newest one at
-    or below the position, with the log (`none`), or with the snapshot at that position. `bound` says how far the log
-    counts: as far as this directory knows it to be committed, as far as it is recorded, or to a position. `sink` is
-    told every output. The last three are as the node's settings; timer ids are shared where Aeron wrote the log.
+    the state is that after all entries of this time and before.
+
+    `snapshot` says where to begin: with the `newest` one at or below the position, as early as can be (`oldest`), with
+    the log (`none`), or with the one at a position. `bound` says how far the log counts: as far as this directory knows
+    it to be committed, as far as it is recorded, or to a position. `sink` is told every output. The last three are as
+    the node's settings; timer ids are shared where Aeron wrote the log.
 
     Raises:
         ConfigurationError: a position, time or snapshot that is not there, or a service that cannot be loaded.
         ClusterError: a file is damaged; the error says where.
+        Exception: what the service raises when it loads its state.
     """
     log = directory if isinstance(directory, MemberLog) else MemberLog.open(directory)
     services = make_services(
@@ -375,39 +378,21 @@ def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: in
         chosen = next((snapshot for snapshot in usable if snapshot.log_position == choice), None)
         if chosen is None:
             raise ConfigurationError(
-                f"snapshot={choice} expected one of {positions} at or below position={target}, newest or none"
+                f"snapshot={choice} expected one of {positions} at or below position={target}, newest, oldest or none"
             )
         return chosen
-    if choice not in ("newest", "none"):
-        raise ConfigurationError(f"snapshot={choice!r} expected newest, none or a position of {positions}")
+    if choice not in ("newest", "oldest", "none"):
+        raise ConfigurationError(f"snapshot={choice!r} expected newest, oldest, none or a position of {positions}")
     if choice == "newest" and usable:
         return usable[-1]
+    if choice == "oldest" and usable and log.log.start_position > 0:
+        return usable[0]
     if log.log.start_position > 0:
         raise ConfigurationError(
             f"the log begins at start_position={log.log.start_position}, what is below was purged: no state can be had "
             f"of position={target} with snapshot={choice}; snapshots are at {positions}"
         )
     return None
-
-
-def first_snapshot(log: MemberLog, start: int | None, *, service_count: int, target: int) -> SnapshotSet | None:
-    """Choose where a replay begins that covers as much as is asked for: the newest snapshot at or below `start`.
-
-    Without `start` that is the begin of the log, or the oldest snapshot where the begin was purged.
-
-    Raises:
-        ConfigurationError: there is none at or below `start` or `target`.
-    """
-    if start is not None:
-        if not 0 <= start <= target:
-            raise ConfigurationError(f"start={start} expected 0 to {target}, where it is to stop")
-        return choose_snapshot(log, "newest", service_count=service_count, target=start)
-    if log.log.start_position == 0:
-        return None
-    oldest = log.snapshots(service_count)[:1]
-    return choose_snapshot(
-        log, oldest[0].log_position if oldest else "newest", service_count=service_count, target=target
-    )
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields and is sent

@@ -23,7 +23,7 @@ from service_api import ClusteredService, ConfigurationError
 from .difference import Change, Difference, compare_outputs
 from .member_log import Bound, MemberLog, SnapshotSet
 from .outputs import Output, OutputKind
-from .replay import Progress, ReplayedService, find_target, first_snapshot
+from .replay import Progress, ReplayedService, SnapshotChoice, choose_snapshot, find_target
 from .services import ServiceLike, make_services
 from .snapshot_comparison import SnapshotComparison
 from .witness import LogWitness
@@ -113,7 +113,7 @@ def what_if(
     *,
     old: ServiceLike | Sequence[ServiceLike] | None,
     new: ServiceLike | Sequence[ServiceLike],
-    start: int | None = None,
+    snapshot: SnapshotChoice = "oldest",
     stop: int | None = None,
     stop_time: int | datetime | None = None,
     state: StateOf | None = None,
@@ -127,10 +127,10 @@ def what_if(
     """Deliver a member's log to two services and compare what they give out, and their states.
 
     `old` and `new` are classes, or `module:Class`; with `old` None the new service is held against what the log shows
-    by itself: offers, timers and closed sessions. Both begin with the newest snapshot at or below `start`, without it
-    with the log, and end at `stop` or `stop_time`. `state` takes out of a service what is compared: the first entry
-    after which it differs is found. Without it, what services write into a snapshot at the end is compared, where they
-    write any. The rest is as for `replay_service`.
+    by itself: offers, timers and closed sessions. Both begin as early as can be, or where `snapshot` says, with what
+    the old code wrote there, and end at `stop` or `stop_time`. `state` takes out of a service what is compared: the
+    first entry after which it differs is found. Without it, what services write into a snapshot at the end is compared,
+    where they write any. The rest is as for `replay_service`.
 
     Raises:
         ConfigurationError: a position or time that is not in the log, or a service that cannot be loaded.
@@ -142,7 +142,7 @@ def what_if(
         log,
         old=old,
         new=new,
-        start=start,
+        snapshot=snapshot,
         target=find_target(log, position=stop, time=stop_time, end_position=log.end_of(bound)),
         service_id=service_id,
         service_count=service_count,
@@ -158,7 +158,7 @@ def make_comparison(
     *,
     old: ServiceLike | Sequence[ServiceLike] | None,
     new: ServiceLike | Sequence[ServiceLike],
-    start: int | None,
+    snapshot: SnapshotChoice,
     target: int,
     service_id: int = 0,
     service_count: int | None = None,
@@ -179,7 +179,7 @@ def make_comparison(
         raise ConfigurationError(f"services of old={len(make(old))} expected as many as of new={len(services)}")
     return Comparison(
         log=log,
-        start=first_snapshot(log, start, service_count=len(services), target=target),
+        start=choose_snapshot(log, snapshot, service_count=len(services), target=target),
         target=target,
         make_old=None if old is None else partial(make, old),
         make_new=partial(make, new),

@@ -82,7 +82,7 @@ def test_a_comparison_may_begin_with_a_snapshot_and_end_early(recorded: Recorded
     stop = recorded.snapshots[1] + 2000
 
     result = what_if(
-        recorded.directory, old=Ledger, new=FeeLedger, start=recorded.snapshots[1] + 32, stop=stop, bound="recorded"
+        recorded.directory, old=Ledger, new=FeeLedger, snapshot=recorded.snapshots[1], stop=stop, bound="recorded"
     )
 
     assert result.start_position == recorded.snapshots[1]
@@ -164,8 +164,8 @@ def test_sides_that_cannot_be_compared_are_refused(recorded: Recorded, tmp_path:
         what_if(log, old=Ledger(), new=Ledger)  # type: ignore[arg-type]  # what a user may get wrong
     with pytest.raises(ConfigurationError, match="services of old=2 expected as many as of new=1"):
         what_if(log, old=[Ledger, Ledger], new=Ledger)
-    with pytest.raises(ConfigurationError, match="start=100 expected 0 to 64"):
-        what_if(log, old=Ledger, new=Ledger, start=100, stop=64)
+    with pytest.raises(ConfigurationError, match="snapshot=100 expected one of"):
+        what_if(log, old=Ledger, new=Ledger, snapshot=100)
 
 
 def output(position: int, kind: OutputKind, payload: bytes = b"", **ids: int) -> Output:
