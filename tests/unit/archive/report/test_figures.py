@@ -267,6 +267,11 @@ def test_lengths_are_stacked_by_kind() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["32–63", "64–127"]
     stacks = [container.patches for container in axes.containers if isinstance(container, BarContainer)]
     assert [[bar.get_height() for bar in stack] for stack in stacks] == [[30, 60], [6, 0], [0, 4]]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "SessionMessageHeader",
+        "TimerEvent",
+        "other",
+    ]
 
 
 def test_logs_without_a_common_position_are_rows_without_bars() -> None:
