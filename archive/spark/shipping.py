@@ -3,8 +3,8 @@
 Spark sends classes to executors by name, so an executor imports the data source before it reads a row. Where Quorate
 is not installed there, the driver sends a zip of the packages, which Spark puts on the path of every worker.
 
-Python finds no byte code beside a module in a zip and compiles each on every start of a worker. So the zip holds the byte
-code, too, of the kind that is used without a look at the source (PEP 552); another Python passes over it and
+Python keeps no byte code of what it imports from a zip and compiles it whenever a worker starts. So the zip holds the
+byte code, too, of the kind that is used without a look at the source (PEP 552); another Python passes over it and
 compiles.
 """
 
@@ -41,8 +41,8 @@ def ship(spark: SparkSession, *modules: str) -> None:
     """Send Quorate to the executors of a session, of Spark Connect or not, and register the data source.
 
     Call it once for a session, before the first read. `modules` are names of other packages or modules to send along,
-    such as that of a decoder. Executors need the driver's minor version of Python, pyspark's version, numpy and pyarrow;
-    what is shipped has its own needs: `cluster` those of `pip install quorate`.
+    such as that of a decoder. Executors need numpy, pyarrow, and the driver's versions of Python (minor) and Spark;
+    what is shipped may have its own needs: `cluster` those of `pip install quorate`.
 
     Raises:
         ConfigurationError: a module cannot be found, or is not made of Python files.
