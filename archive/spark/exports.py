@@ -16,6 +16,7 @@ HOMES: Final = {
     "log_messages": "messages",
     "message_schema": "messages",
     "problems": "damage",
+    "read_log": "hybrid",
     "register": "data_source",
     "ship": "shipping",
 }
