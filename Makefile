@@ -74,8 +74,9 @@ format: $(STAMP)  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(BIN)/ruff format --quiet $(SOURCES)
 
-bench: $(STAMP)  ## Echo benchmark: three members, 1,024 in flight, file sync level 1.
-	@$(BIN)/python -m benchmarks echo --members 3 --payload 32 --inflight 1024 --messages 300000 --file-sync-level 1 $(ARGS)
+bench: $(STAMP)  ## Every row of docs/performance.md beside its target, in about ten minutes; peers where installed.
+	@$(BIN)/python -m benchmarks table --json benchmarks/results/table.json $(ARGS)
+	@$(BIN)/python -m benchmarks performance
 
 PEER_PACKAGES := etcd-server nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
 

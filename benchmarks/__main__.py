@@ -15,6 +15,7 @@ import typer
 from service_api.errors import ClusterError, ConfigurationError
 
 from . import guard as guards
+from . import performance_page
 from .instructions import interpreter
 from .report import Report, first_leaf, print_table, write_json
 from .scenarios import archive as archive_scenario
@@ -27,6 +28,7 @@ from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
+from .scenarios import table as table_scenario
 from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
@@ -37,6 +39,7 @@ from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
+from .scenarios.table import TableParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
 
@@ -294,6 +297,30 @@ def compare(
     compare_scenario.print_comparison(report)
     if json is not None:
         write_json(report, json)
+
+
+@app.command()
+def table(
+    rounds: Annotated[int, typer.Option(help="Rounds of the echo and request rows; medians count.")] = 3,
+    compare_rounds: Annotated[int, typer.Option(help="Rounds of the comparison with peers; 0: none.")] = 1,
+    log_mib: Annotated[int, typer.Option(help="Length of the logs to replay and to catch up with, in MiB.")] = 1024,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Every row of the targets: measured, target, reached."""
+    parameters = TableParameters(rounds=rounds, compare_rounds=compare_rounds, log_mib=log_mib)
+    report = table_scenario.run(parameters, directory=directory, keep=keep)
+    table_scenario.print_targets(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
+def performance() -> None:
+    """Write docs/performance.md from benchmarks/results/*.json."""
+    performance_page.write_page()
+    print(performance_page.PAGE)
 
 
 @app.command()

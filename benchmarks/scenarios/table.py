@@ -1,0 +1,298 @@
+"""Every row of the targets in one go: what is measured, its target, and whether it is reached.
+
+The echo rows are run in rounds, one after another within a round, so that a noisy minute is shared; medians count. What
+takes a long log runs once. The disk is measured in each round, because durable figures are its, too. With the peers
+installed (`make peers`) a short comparison gives the ratios.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from service_api.errors import ConfigurationError
+
+from ..data_directory import data_directory
+from ..disk import measure_disk
+from ..environment import describe
+from ..report import ProgressLine, Report, progress_line
+from . import catchup, compare, echo, replay, request
+
+_HELP_RUNS: Final = 7
+_WARMUP: Final = 20_000
+
+Figures = Mapping[str, float]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TableParameters:
+    """What one run does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    rounds: int = 3
+    compare_rounds: int = 1
+    """Of the comparison with the peers that are installed; 0: none."""
+    log_mib: int = 1024
+    """Length of the logs that are replayed and caught up with."""
+    scale: float = 1.0
+    """Times as many messages as usual; tests use less."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.compare_rounds < 0 or self.log_mib < 1 or self.scale <= 0:
+            raise ConfigurationError(
+                f"rounds={self.rounds} compare_rounds={self.compare_rounds} log_mib={self.log_mib} scale={self.scale} "
+                "expected at least 1, 0, 1 and more than 0"
+            )
+
+
+@dataclass(slots=True, frozen=True)
+class Goal:
+    """A figure that is to be at least, or at most, so much."""
+
+    row: str
+    figure: str
+    unit: str
+    target: float
+    at_least: bool
+
+    def is_reached(self, value: float) -> bool:
+        """Whether a value is good enough."""
+        return value >= self.target if self.at_least else value <= self.target
+
+    @property
+    def text(self) -> str:
+        """The target as people write it."""
+        return f"{'>=' if self.at_least else '<='} {self.target:,g} {self.unit}".rstrip()
+
+
+GOALS: Final = (
+    Goal("1,024 in flight, level 1", "msgs_per_s", "msg/s", 250_000, True),
+    Goal("1,024 in flight, level 0", "msgs_per_s", "msg/s", 350_000, True),
+    Goal("64 in flight, level 1", "msgs_per_s", "msg/s", 60_000, True),
+    Goal("64 in flight, level 1", "p99_us", "us", 5_000, False),
+    Goal("1 in flight, level 0", "p50_us", "us", 180, False),
+    Goal("1 in flight, level 1", "p50_us", "us", 350, False),
+    Goal("open loop at half of peak, level 1", "p999_us", "us", 10_000, False),
+    Goal("1 KiB, 1,024 in flight, level 1", "msgs_per_s", "msg/s", 100_000, True),
+    Goal("request, exactly once, 1,024 in flight, level 1", "msgs_per_s", "req/s", 60_000, True),
+    Goal("replay at start", "msgs_per_s", "msg/s", 1_500_000, True),
+    Goal("replay at start", "in_service_s", "s", 15, False),
+    Goal("idle node with that log behind it", "resident_mib", "MiB", 120, False),
+    Goal("catch-up under half load", "mb_per_s", "MB/s", 200, True),
+    Goal("catch-up under half load", "p99_ratio", "x p99 without", 2, False),
+    Goal("quorate --help", "ms", "ms", 300, False),
+    Goal("times etcd, 1,024 in flight, level 1", "ratio", "x", 10, True),
+    Goal("times ZooKeeper, 1,024 in flight, level 1", "ratio", "x", 10, True),
+    Goal("times NATS JetStream R3, 1,024 in flight, level 1", "ratio", "x", 2.5, True),
+    Goal("times PySyncObj, 1,024 in flight, level 1", "ratio", "x", 2.5, True),
+)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What has been measured so far, by row: figures of each round."""
+
+    parameters: TableParameters
+    data_dir: Path
+    rounds: dict[str, list[Figures]] = field(default_factory=dict)
+    reports: dict[str, list[Report]] = field(default_factory=dict)
+
+    def add(self, row: str, figures: Figures, report: Report | None = None) -> None:
+        """Keep the figures of a round."""
+        self.rounds.setdefault(row, []).append(figures)
+        if report is not None:
+            self.reports.setdefault(row, []).append(report)
+
+    def median(self, row: str, figure: str) -> float | None:
+        """The median over the rounds; None where there was none."""
+        values = [figures[figure] for figures in self.rounds.get(row, []) if figure in figures]
+        return median(values) if values else None
+
+
+def run(parameters: TableParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Measure every row; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: something could not be measured.
+    """
+    with data_directory(directory, "table", keep=keep) as data_dir:
+        measured = _Run(parameters, data_dir)
+        steps = _steps(measured)
+        with progress_line(len(steps)) as progress:
+            _take(steps, progress)
+        environment = describe(data_dir)
+    rows = [_row(goal, measured.median(goal.row, goal.figure)) for goal in GOALS]
+    return {
+        "scenario": "table",
+        "rows": rows,
+        "rounds": measured.rounds,
+        "reports": measured.reports,
+        "parameters": asdict(parameters),
+        "environment": environment,
+    }
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Write a figure as people read it."""
+    return "not measured" if value is None else f"{value:,.{0 if value >= 100 else 2}f} {unit}"
+
+
+def print_targets(report: Report) -> None:
+    """Print a line for each target."""
+    table = Table("what", "measured", "target", "reached")
+    for row in report["rows"]:
+        reached = {True: "yes", False: "NO", None: ""}[row["reached"]]
+        table.add_row(row["what"], quantity(row["value"], row["unit"]), row["target"], reached)
+    console = Console()
+    console.print(table)
+    disk = {name: median(figures[name] for figures in report["rounds"]["disk"]) for name in report["rounds"]["disk"][0]}
+    console.print("the disk alone: " + ", ".join(f"{name} {value:,g}" for name, value in disk.items()))
+
+
+def _row(goal: Goal, value: float | None) -> dict[str, object]:
+    return {
+        "what": goal.row,
+        "figure": goal.figure,
+        "unit": goal.unit,
+        "value": value,
+        "target": goal.text,
+        "reached": None if value is None else goal.is_reached(value),
+    }
+
+
+def _steps(measured: _Run) -> list[tuple[str, Callable[[], None]]]:
+    """Everything that is to be done, in order, with what it is called."""
+    parameters = measured.parameters
+    steps: list[tuple[str, Callable[[], None]]] = []
+    for number in range(parameters.rounds):
+        name = f"round {number + 1}/{parameters.rounds}"
+        steps.append((f"{name}: the disk", lambda: measured.add("disk", measure_disk(measured.data_dir))))
+        steps += [(f"{name}: {row}", _echo_step(measured, row)) for row in _ECHO_ROWS]
+        steps.append((f"{name}: open loop", lambda: _open_loop(measured)))
+        steps.append((f"{name}: requests", lambda: _requests(measured)))
+    steps.append(("replay", lambda: _replay(measured)))
+    steps.append(("catch-up", lambda: _catchup(measured)))
+    steps.append(("quorate --help", lambda: _help(measured)))
+    if parameters.compare_rounds:
+        steps.append(("peers", lambda: _compare(measured)))
+    return steps
+
+
+def _take(steps: list[tuple[str, Callable[[], None]]], progress: ProgressLine) -> None:
+    for number, (name, step) in enumerate(steps):
+        progress.describe(name)
+        step()
+        progress.update(number + 1)
+
+
+# Depth, file sync level, payload, messages.
+_ECHO_ROWS: Final = {
+    "1,024 in flight, level 1": (1024, 1, 32, 400_000),
+    "1,024 in flight, level 0": (1024, 0, 32, 400_000),
+    "64 in flight, level 1": (64, 1, 32, 100_000),
+    "1 in flight, level 0": (1, 0, 32, 5_000),
+    "1 in flight, level 1": (1, 1, 32, 3_000),
+    "1 KiB, 1,024 in flight, level 1": (1024, 1, 1024, 150_000),
+}
+
+
+def _echo_step(measured: _Run, row: str) -> Callable[[], None]:
+    depth, level, payload, messages = _ECHO_ROWS[row]
+
+    def step() -> None:
+        _echo(measured, row, inflight=depth, file_sync_level=level, payload=payload, messages=messages)
+
+    return step
+
+
+def _open_loop(measured: _Run) -> None:
+    peak = measured.median("1,024 in flight, level 1", "msgs_per_s")
+    assert peak is not None
+    rate = peak / 2
+    row = "open loop at half of peak, level 1"
+    _echo(measured, row, inflight=1024, file_sync_level=1, payload=32, messages=round(rate * 3), rate=rate)
+
+
+def _echo(
+    measured: _Run,
+    row: str,
+    *,
+    inflight: int,
+    file_sync_level: int,
+    payload: int,
+    messages: int,
+    rate: float | None = None,
+) -> None:
+    scale = measured.parameters.scale
+    parameters = echo.EchoParameters(
+        inflight=inflight,
+        file_sync_level=file_sync_level,
+        payload=payload,
+        messages=max(inflight, round(messages * scale)),
+        warmup=round(min(_WARMUP, messages / 5) * scale),
+        rate=rate,
+    )
+    report = echo.run(parameters, directory=_fresh(measured))
+    figures = {name: report[name] for name in ("p50_us", "p99_us", "p999_us", "max_us")}
+    measured.add(row, {"msgs_per_s": report["throughput_msgs_per_s"], **figures}, report)
+
+
+def _requests(measured: _Run) -> None:
+    parameters = request.RequestParameters(requests=round(200_000 * measured.parameters.scale))
+    report = request.run(parameters, directory=_fresh(measured))
+    row = "request, exactly once, 1,024 in flight, level 1"
+    measured.add(row, {"msgs_per_s": report["requests_per_s"], "p99_us": report["p99_us"]}, report)
+
+
+def _replay(measured: _Run) -> None:
+    parameters = replay.ReplayParameters(log_mib=measured.parameters.log_mib, runs=measured.parameters.rounds)
+    report = replay.run(parameters, directory=_fresh(measured))
+    figures = {"msgs_per_s": report["messages_per_s"], "in_service_s": report["in_service_s"]}
+    measured.add("replay at start", figures, report)
+    measured.add("idle node with that log behind it", {"resident_mib": report["idle_mib"]})
+
+
+def _catchup(measured: _Run) -> None:
+    peak = measured.median("1,024 in flight, level 1", "msgs_per_s")
+    assert peak is not None
+    parameters = catchup.CatchupParameters(missed_mib=measured.parameters.log_mib, rate=peak / 2)
+    report = catchup.run(parameters, directory=_fresh(measured))
+    figures = {"mb_per_s": report["megabytes_per_s"], "p99_ratio": report["p99_ratio"]}
+    measured.add("catch-up under half load", figures, report)
+
+
+def _help(measured: _Run) -> None:
+    command = (sys.executable, "-m", "cluster", "--help")
+    for _ in range(_HELP_RUNS):
+        begin_ns = time.perf_counter_ns()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=60)
+        measured.add("quorate --help", {"ms": (time.perf_counter_ns() - begin_ns) / 1e6})
+
+
+def _compare(measured: _Run) -> None:
+    parameters = compare.CompareParameters(rounds=measured.parameters.compare_rounds, depths=(1024,))
+    report = compare.run(parameters, directory=_fresh(measured))
+    for name, peer in report["peers"].items():
+        ratio = peer.get("depths", {}).get("1024", {}).get("quorate_is_times_faster")
+        if ratio is not None:
+            measured.add(f"times {name}, 1,024 in flight, level 1", {"ratio": ratio})
+    measured.reports["compare"] = [report]
+
+
+def _fresh(measured: _Run) -> Path:
+    """An empty directory for one measurement."""
+    path = measured.data_dir / f"run-{sum(1 for _ in measured.data_dir.iterdir())}"
+    path.mkdir()
+    return path
