@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.quorate-installed
 STAMP := $(VENV)/.quorate-tools-installed
 PACKAGES := service_api archive client cluster
-SOURCES := $(PACKAGES) $(wildcard benchmarks examples) tests
+SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim format bench clean
+.PHONY: help setup demo notebooks test check sim format bench bench-guard clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP)  ## Create .venv with quorate, Spark, notebooks and the development tools in it.
 
@@ -46,6 +46,10 @@ $(STAMP): $(CORE)
 demo: $(CORE)  ## Run three nodes, kill the leader half-way, check every reply.
 	@$(BIN)/quorate demo $(ARGS)
 
+# Jupyter refuses to run as root unless told; it listens on loopback only, and asks for the token that it prints.
+notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
+	@$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+
 test: $(STAMP)  ## Run the whole suite.
 	@$(BIN)/python -m pytest $(ARGS)
 
@@ -72,6 +76,9 @@ format: $(STAMP)  ## Format the code and sort its imports.
 
 bench: $(STAMP)  ## Echo benchmark: three members, 1,024 in flight, file sync level 1.
 	@$(BIN)/python -m benchmarks echo --members 3 --payload 32 --inflight 1024 --messages 300000 --file-sync-level 1 $(ARGS)
+
+bench-guard: $(STAMP)  ## Count the hot paths' instructions (needs valgrind); fail where they grew by over 5 %.
+	@$(BIN)/python -m benchmarks guard
 
 clean:  ## Remove .venv, caches and build output.
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -248,7 +248,13 @@ class Node:
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
                 node = cls(config, services, archive, recording, files, host, recovered)
-                node.adopt_time_unit(find_time_unit(archive, files.recording_log.recording_log, recording))
+                time_unit = find_time_unit(
+                    archive,
+                    files.recording_log.recording_log,
+                    recording.descriptor,
+                    append_position=recording.append_position,
+                )
+                node.adopt_time_unit(time_unit)
                 yield node
             finally:
                 await archive.aclose()

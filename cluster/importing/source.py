@@ -1,7 +1,7 @@
 """What a member of an Aeron Cluster left on a disk: where its files lie, and what the small ones say.
 
-Nothing here changes anything. A member that may still be running is refused: what it would write while it is read
-would be half of something.
+Nothing here changes anything. Unless asked otherwise, a member that may still be running is refused: what it would
+write while it is read would be half of something.
 
 Source: aeron.md §5.1, §5.2; samples set A README §4, §6, §7, §9.
 """
@@ -73,8 +73,8 @@ class Source:
         return entry.descriptor
 
 
-def read_source(name: str, *, now_ms: int) -> Source:
-    """Read the small files of a member that does not run.
+def read_source(name: str, *, now_ms: int | None) -> Source:
+    """Read the small files of a member that does not run; of one that may run if `now_ms` is None.
 
     `name` is a directory that holds a cluster's and an archive's directory, or is both; or the two of them, the
     cluster's first, with a comma between.
@@ -84,8 +84,9 @@ def read_source(name: str, *, now_ms: int) -> Source:
         ClusterError: a file is damaged.
     """
     cluster, archive = _find_directories(name)
-    for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
-        _refuse_if_alive(path, now_ms)
+    if now_ms is not None:
+        for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
+            _refuse_if_alive(path, now_ms)
     try:
         recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME)
         content = read_catalog(OsFileSystem(), archive)

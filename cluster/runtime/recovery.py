@@ -148,7 +148,16 @@ def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, s
     )
 
 
-def find_time_unit(archive: Archive, recording_log: RecordingLog, log: Recording) -> TimeUnit | None:
+class LogSource(Protocol):
+    """An archive, or just its directory, that frames of a log are read from."""
+
+    def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+        """Whole frames from `position`, one at least, none beyond `stop_position`; an `ArchiveError` without one."""
+
+
+def find_time_unit(
+    archive: LogSource, recording_log: RecordingLog, log: RecordingDescriptor, *, append_position: int
+) -> TimeUnit | None:
     """Find the unit of the times in the log: what the first entry of its newest term says. None if it has none here.
 
     Blocks, for a read of a few frames at most a term.
@@ -159,10 +168,10 @@ def find_time_unit(archive: Archive, recording_log: RecordingLog, log: Recording
     terms = [entry for entry in recording_log.entries if entry.is_valid_term]
     for term in reversed(terms):
         position = term.term_base_log_position
-        if position < log.descriptor.start_position:
+        if position < log.start_position:
             return None
-        while position < log.append_position:
-            data = archive.read(log.recording_id, position, _FIRST_ENTRY_BYTES, stop_position=log.append_position)
+        while position < append_position:
+            data = archive.read(log.recording_id, position, _FIRST_ENTRY_BYTES, stop_position=append_position)
             frame_length, frame_type = int.from_bytes(data[:4], "little"), int.from_bytes(data[6:8], "little")
             if frame_type != TYPE_PADDING:
                 event = decode_message(data[HEADER_LENGTH:frame_length], registry=LOG_MESSAGES)

@@ -66,7 +66,7 @@ class SnapshotTaker:
                 await self._record(
                     SERVICE_SNAPSHOT_STREAM_ID,
                     f"service-{service_id}-snapshot",
-                    self._container_messages(service_id, effect),
+                    container_messages(self._service, service_id, effect),
                     partial(self._service.take_snapshot, service_id),
                 )
                 for service_id in range(len(self._service.services))
@@ -102,13 +102,6 @@ class SnapshotTaker:
         )
         self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
 
-    def _container_messages(self, service_id: int, effect: fx.TakeSnapshot) -> Iterable[Message]:
-        """What the container writes before the service: the sessions, and with the first service the kept replies."""
-        if service_id != 0:
-            return effect.service_messages
-        *sessions, end_marker = effect.service_messages
-        return chain(sessions, self._service.requests.snapshot_messages(), [end_marker])
-
     async def _record(
         self,
         stream_id: int,
@@ -131,6 +124,14 @@ class SnapshotTaker:
             await self._archive.purge_recording(await writer.finish())
             raise _ServiceFailedError from error
         return await writer.finish()
+
+
+def container_messages(container: ClusteredServiceAgent, service_id: int, effect: fx.TakeSnapshot) -> Iterable[Message]:
+    """What a container writes before the service: the sessions, and with the first service the kept replies."""
+    if service_id != 0:
+        return effect.service_messages
+    *sessions, end_marker = effect.service_messages
+    return chain(sessions, container.requests.snapshot_messages(), [end_marker])
 
 
 class _ServiceFailedError(Exception):

@@ -257,10 +257,14 @@ class ClusteredServiceAgent:
         """No message is being delivered any more: what was offered to clients goes out."""
         self.egress.close()
 
-    def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
-        session = self.sessions[session_id] = ContainerClientSession(
+    def make_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
+        """Make what services get for a session that opens."""
+        return ContainerClientSession(
             session_id, encoded_principal, self.egress, max_payload_length=self.max_payload_length
         )
+
+    def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
+        session = self.sessions[session_id] = self.make_session(session_id, encoded_principal)
         return session
 
     def _call_all(self, callback: Callable[[ClusteredService], None]) -> None:

@@ -17,16 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from ..types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
-
-INT64_NULL: Final = -(1 << 63)
-INT32_NULL: Final = -(1 << 31)
-UINT8_NULL: Final = 255
+from .sbe import INT32_NULL, INT64_NULL, UINT8_NULL
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,6 +32,8 @@ class Wire:
 
     format: str
     null: int = 0
+    is_time: bool = False
+    """It is a point in time, in the unit of the cluster's clock (archive: epoch milliseconds)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,7 +60,7 @@ UInt8 = Annotated[int, Field(ge=0, le=254), Wire("B", UINT8_NULL)]
 
 Position = Annotated[int, _INT64, Wire("q", INT64_NULL)]
 """A byte offset in a log or recording; -1 where there is none."""
-Timestamp = Annotated[int, _INT64, Wire("q", INT64_NULL)]
+Timestamp = Annotated[int, _INT64, Wire("q", INT64_NULL, is_time=True)]
 """A time in the unit of the cluster clock (archive: epoch milliseconds); -1 where there is none."""
 Version = Annotated[int, _INT32, Wire("i", 0)]
 """A semantic version as major << 16 | minor << 8 | patch; 0 where it was not given."""
@@ -96,6 +95,7 @@ class BlockField:
     optional: bool
     values: tuple[tuple[int, Any], ...] | None
     """Of an enum or boolean, each wire value and what it stands for; None for numbers."""
+    is_time: bool = False
 
     @property
     def end(self) -> int:
@@ -252,6 +252,7 @@ class _Annotation:
             null=wire.null,
             optional=self.optional,
             values=values,
+            is_time=wire.is_time,
         )
 
     def group_field(self) -> GroupField:

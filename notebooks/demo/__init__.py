@@ -1,0 +1,10 @@
+"""Real data for the notebooks, made by real processes on this machine.
+
+`recorded_morning` has three members record a morning of web traffic, once; `LiveCluster` runs a cluster under load
+while a notebook looks on; `aeron_member` unpacks what a real Aeron Cluster left.
+"""
+
+from .aeron import aeron_member as aeron_member
+from .live import LiveCluster as LiveCluster
+from .morning import RecordedMorning as RecordedMorning
+from .morning import recorded_morning as recorded_morning

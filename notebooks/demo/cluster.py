@@ -1,0 +1,108 @@
+"""Three members on this machine, and what an operator does to them: kill, start again, take a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final
+
+from cluster.cli.local import LocalNodes, free_base_ports
+from cluster.cli.status.report import ask_members, make_report
+from cluster.core.control_toggle import ActionStep
+from cluster.member_endpoints import MemberEndpoints
+from cluster.operations import Operation, run_operation
+from service_api import ClusterError
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The checkout, on the import path of the nodes: `examples` lies there."""
+
+MEMBER_COUNT: Final = 3
+SETTINGS: Final = {
+    "service": "examples.quota_watch:QuotaWatch",
+    "authenticator": "examples.quota_watch:ByName",
+    "service_dir": str(ROOT),
+    "term_length_bytes": "256KiB",
+    "segment_length_bytes": "1MiB",
+    "mtu_length_bytes": "8192",
+    "startup_canvass_timeout_ms": "2000",
+    "election_status_interval_ms": "50",
+    "leader_heartbeat_timeout_ms": "1000",
+    "leader_heartbeat_interval_ms": "100",
+    "session_timeout_ms": "2000",
+}
+"""Short segments, so that the log has some; short timeouts, so that a notebook does not wait."""
+
+LOOK_INTERVAL_S: Final = 0.05
+TIMEOUT_S: Final = 30.0
+STATUS_TIMEOUT_S: Final = 1.0
+
+
+class DemoCluster:
+    """The members of one cluster, as processes. They end with `close`, and with the process that made this."""
+
+    def __init__(self, directory: Path) -> None:
+        ports = free_base_ports(MEMBER_COUNT)
+        self._nodes = LocalNodes(directory, [f"127.0.0.1:{port}" for port in ports], SETTINGS)
+        self._consensus = {
+            i: MemberEndpoints.from_base(i, endpoint).consensus for i, endpoint in enumerate(self.endpoints)
+        }
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where clients connect, by member id."""
+        return self._nodes.endpoints
+
+    async def start(self) -> int:
+        """Start every member and give the leader."""
+        await self._nodes.start()
+        return await self.leader()
+
+    async def leader(self, *, member_count: int = MEMBER_COUNT) -> int:
+        """Wait until so many members are in one leader's term, and give its member id.
+
+        Raises:
+            TimeoutError: that took too long.
+        """
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                answers = await ask_members(self._consensus, STATUS_TIMEOUT_S)
+                report = make_report(answers, asked_at_ms=0)
+                if report.leader_member_id is not None and report.in_term_count >= member_count:
+                    return report.leader_member_id
+                await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def kill(self, member_ids: Iterable[int]) -> None:
+        """End members with SIGKILL, and wait until they are gone."""
+        killed = list(member_ids)
+        for member_id in killed:
+            self._nodes.kill(member_id)
+        for member_id in killed:
+            await self._nodes.nodes[member_id].process.wait()
+
+    async def restart(self, member_ids: Iterable[int]) -> None:
+        """Start members again that were killed, on what they have on disk."""
+        for member_id in member_ids:
+            await self._nodes.restart(member_id)
+
+    async def take_snapshot(self) -> int:
+        """Have every member take a snapshot; gives its log position.
+
+        Raises:
+            ClusterError: it was not taken; says why.
+        """
+        leader = await self.leader()
+        async with aclosing(run_operation(self._consensus[leader], Operation.SNAPSHOT, TIMEOUT_S)) as steps:
+            last = [step async for step in steps][-1]
+        if last.step is not ActionStep.DONE or last.log_position is None:
+            raise ClusterError(f"snapshot was not taken: step={last.step} detail={last.detail}")
+        return last.log_position
+
+    async def stop(self) -> None:
+        """Stop what runs in order, so that its recordings are closed."""
+        await self._nodes.stop()
+
+    async def close(self) -> None:
+        """Kill what still runs."""
+        await self._nodes.close()

@@ -1,0 +1,125 @@
+"""A cluster that runs, under load, while a notebook looks on."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final, NamedTuple, TypeVar
+
+from .cluster import MEMBER_COUNT, DemoCluster
+from .morning import data_directory
+from .traffic import Clock, Traffic, web_requests
+
+ResultT = TypeVar("ResultT")
+
+LENGTH_S: Final = 25.0
+"""How long the requests of the morning take here; then the load ends by itself."""
+
+WAIT_TIMEOUT_S: Final = 90.0
+
+
+class KilledLeader(NamedTuple):
+    """Who was killed, and when."""
+
+    member_id: int
+    at: datetime
+    """UTC."""
+
+
+class LiveCluster:
+    """Three members as processes on this machine, and clients that send the morning's requests to them.
+
+        live = LiveCluster()
+        ...
+        live.stop()
+
+    It runs on an event loop in a thread of its own. The load lasts 25 seconds; the members run until `stop`, or until
+    the notebook's kernel ends. Methods block.
+
+    Raises:
+        TimeoutError: there was no leader in time.
+        ClusterError: a member could not be started.
+    """
+
+    def __init__(self) -> None:
+        self.directory = data_directory() / "live"
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="quorate-live", daemon=True)
+        self._thread.start()
+        self._cluster = DemoCluster(self.directory)
+        try:
+            self.leader_member_id = self._run(self._cluster.start())
+            self._traffic, self._load = self._run(self._begin_load())
+        except BaseException:
+            self._end()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<LiveCluster leader={self.leader_member_id} answered={self.answered_count:,}>"
+
+    def member(self, member_id: int) -> Path:
+        """A member's directory."""
+        return self.directory / f"node-{member_id}"
+
+    @property
+    def follower_member_id(self) -> int:
+        """The first member that does not lead."""
+        return min(set(range(MEMBER_COUNT)) - {self.leader_member_id})
+
+    @property
+    def answered_count(self) -> int:
+        """How many requests have their answer by now."""
+        return self._traffic.answered_count
+
+    def kill_leader(self) -> KilledLeader:
+        """End the leader with SIGKILL; the others elect another. Gives who it was, and when."""
+        killed = KilledLeader(self.leader_member_id, datetime.now(UTC))
+        self._run(self._cluster.kill([killed.member_id]))
+        self.leader_member_id = self._run(self._cluster.leader(member_count=MEMBER_COUNT - 1))
+        return killed
+
+    def wait_for_answers(self, count: int | None = None) -> int:
+        """Wait until so many requests are answered, or all of them; gives how many are.
+
+        Raises:
+            TimeoutError: that took too long.
+        """
+        if count is None:
+            self._run(asyncio.wait_for(asyncio.shield(self._load), WAIT_TIMEOUT_S))
+        else:
+            self._run(asyncio.wait_for(self._traffic.wait_for_answers(count), WAIT_TIMEOUT_S))
+        return self.answered_count
+
+    def stop(self) -> None:
+        """End the load if it goes on, stop the members in order, and the thread. More calls do nothing."""
+        if not self._thread.is_alive():
+            return
+        try:
+            self._run(self._end_load())
+            self._run(self._cluster.stop())
+        finally:
+            self._end()
+
+    async def _begin_load(self) -> tuple[Traffic, asyncio.Task[None]]:
+        clock = Clock(asyncio.get_running_loop(), length_s=LENGTH_S)
+        traffic = Traffic(self._cluster.endpoints, clock, web_requests())
+        return traffic, asyncio.create_task(traffic.run(), name="load")
+
+    async def _end_load(self) -> None:
+        self._load.cancel()
+        await asyncio.wait([self._load])
+
+    def _run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end(self) -> None:
+        self._run(self._cluster.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,81 @@
+"""The recording that the notebooks look at is what its story says, by tools that know neither Spark nor notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import archive
+from cluster.cli.single_process import replies_of
+from examples.access_quota import AccessQuota
+from notebooks.demo import RecordedMorning
+from notebooks.demo.traffic import FRONT_ENDS, front_end_of, web_requests
+from tests.interchange.samples import run as quorate
+
+pytestmark = pytest.mark.slow
+
+
+def frames(morning: RecordedMorning, member_id: int) -> dict[int, dict[str, Any]]:
+    """The frames of a member's log by position."""
+    columns = ["recording_id", "position", "frame_length", "template_id", "cluster_session_id", "payload"]
+    table = archive.frames(morning.member(member_id) / "archive", recording_id=0, columns=columns).read_all()
+    return {row["position"]: row for row in table.to_pylist()}
+
+
+def recording_log(morning: RecordedMorning) -> list[dict[str, Any]]:
+    """The recording log of a member that has everything, as the command prints it."""
+    rows: list[dict[str, Any]] = json.loads(
+        quorate("recording-log", morning.member(morning.survivor_member_id), "-o", "json").stdout
+    )
+    return rows
+
+
+def terms(morning: RecordedMorning) -> list[dict[str, Any]]:
+    return [row for row in recording_log(morning) if row["typeName"] == "TERM"]
+
+
+def test_the_clients_were_told_what_a_run_without_a_cluster_says(morning: RecordedMorning) -> None:
+    requests = web_requests()
+    replies = asyncio.run(replies_of(AccessQuota(), [request.encode() for request in requests]))
+
+    expected = Counter(reply.partition(b"\t")[0].decode() for reply in replies)
+
+    assert morning.decisions == dict(expected)
+    assert morning.request_count == len(requests) == 30_969
+
+
+def test_every_client_had_its_sessions(morning: RecordedMorning) -> None:
+    counts = {name: len(session_ids) for name, session_ids in morning.session_ids.items()}
+
+    assert counts == {**dict.fromkeys(FRONT_ENDS, 1), "monitor": 13, "silent": 1}
+
+
+def test_the_survivors_have_the_same_log_and_the_lost_member_a_tail_of_its_own(morning: RecordedMorning) -> None:
+    lost = frames(morning, morning.lost_member_id)
+    one, other = (frames(morning, member) for member in morning.members if member != morning.lost_member_id)
+
+    assert one == other
+    common = [position for position in lost if lost[position] == one.get(position)]
+    own = [position for position in lost if lost[position] != one.get(position)]
+    assert len(own) > 100
+    assert max(common) < min(own) == terms(morning)[-1]["termBaseLogPosition"]
+
+
+def test_there_are_three_terms_and_the_snapshots_of_the_story(morning: RecordedMorning) -> None:
+    snapshots = [row for row in recording_log(morning) if row["typeName"] == "SNAPSHOT"]
+    told = [event.log_position for event in morning.events if event.what == "snapshot"]
+
+    assert [row["leadershipTermId"] for row in terms(morning)] == [0, 1, 2]
+    assert [row["logPosition"] for row in snapshots] == [told[0], told[0], told[1], told[1]]
+
+
+@pytest.mark.parametrize(
+    ("host", "front_end"),
+    [("a.example.com", "com"), ("10.0.0.1", "unnamed"), ("x.ac.uk", "abroad"), ("localhost", "abroad")],
+)
+def test_a_host_has_its_front_end(host: str, front_end: str) -> None:
+    assert front_end_of(host) == front_end
