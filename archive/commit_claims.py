@@ -27,9 +27,6 @@ Source: Aeron `RecordingLog`; Raft paper §5.4.
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,23 +34,13 @@ from typing import Final, NamedTuple
 from service_api.types import NULL_VALUE
 from service_api.wire.frame import TYPE_PADDING
 
+from .committed_position import RECORDING_LOG_FILE_NAME, read_entries
 from .descriptor import RecordingDescriptor
-from .errors import ArchiveError, CorruptionError
+from .errors import ArchiveError
 from .log_fields import read_log_fields
 from .reader import FrameReader
 
-RECORDING_LOG_FILE_NAME: Final = "recording.log"
 NEW_LEADERSHIP_TERM_TEMPLATE_ID: Final = 24
-
-_ENTRY: Final = struct.Struct("<qqqqqii")
-_ENDPOINT_LENGTH: Final = struct.Struct("<i")
-_CHECKSUM: Final = struct.Struct("<8s4xI")
-_CHECKSUM_MAGIC: Final = b"QUORATE\0"
-_ALIGNMENT: Final = 64
-_MAX_ENTRY_LENGTH: Final = 4096
-_TERM, _SNAPSHOT, _STANDBY_SNAPSHOT = 0, 1, 2
-_REMOVED: Final = -1
-_KIND_MASK: Final = 0x7FFF_FFFF
 
 
 class CommitClaim(NamedTuple):
@@ -101,16 +88,15 @@ def read_marks(path: Path) -> MemberMarks:
         CorruptionError: it holds what cannot be a recording log; the entry is named.
         OSError: the disk refused.
     """
-    terms: list[tuple[TermMark, int]] = []
-    snapshots: list[CommitClaim] = []
-    for recording_id, term_id, base_position, position, _, _, kind in _entries(path):
-        if kind == _TERM:
-            terms.append((TermMark(term_id, base_position), recording_id))
-        elif kind == _SNAPSHOT:
-            snapshots.append(CommitClaim(term_id, position))
-    terms.sort()
-    log_recording_id = terms[-1][1] if terms else NULL_VALUE
-    return MemberMarks(log_recording_id, tuple(term for term, _ in terms), tuple(sorted(snapshots)))
+    entries = list(read_entries(path.read_bytes()))
+    terms = sorted((entry for entry in entries if entry.is_term), key=lambda entry: entry.leadership_term_id)
+    return MemberMarks(
+        log_recording_id=terms[-1].recording_id if terms else NULL_VALUE,
+        terms=tuple(TermMark(term.leadership_term_id, term.term_base_log_position) for term in terms),
+        snapshots=tuple(
+            sorted(CommitClaim(entry.leadership_term_id, entry.log_position) for entry in entries if not entry.is_term)
+        ),
+    )
 
 
 def prove_commit(archive: Path, descriptor: RecordingDescriptor, marks: MemberMarks) -> CommitClaim | None:
@@ -143,35 +129,3 @@ def _has_begun(archive: Path, descriptor: RecordingDescriptor, mark: TermMark) -
     fields = read_log_fields(frame.payload)
     found = (fields.template_id, fields.leadership_term_id)
     return found == (NEW_LEADERSHIP_TERM_TEMPLATE_ID, mark.leadership_term_id)
-
-
-def _entries(path: Path) -> Iterator[tuple[int, ...]]:
-    """Yield the fields of each entry in the order of the file; removed and invalid ones have a negative kind."""
-    data = path.read_bytes()
-    position = index = 0
-    while any(data[position : position + _ENTRY.size]):
-        if len(data) - position < _ENTRY.size:
-            return
-        fields = _ENTRY.unpack_from(data, position)
-        kind, length = fields[-1], _ALIGNMENT
-        if kind != _REMOVED and kind & _KIND_MASK not in (_TERM, _SNAPSHOT, _STANDBY_SNAPSHOT):
-            raise CorruptionError(f"damaged recording log: path={path} entry_index={index} type={kind}")
-        if kind != _REMOVED and kind & _KIND_MASK == _STANDBY_SNAPSHOT:
-            length = _standby_length(data, position)
-            if not _ALIGNMENT <= length <= _MAX_ENTRY_LENGTH:
-                raise CorruptionError(f"damaged recording log: path={path} entry_index={index} length={length}")
-        slot = data[position : position + length]
-        magic, checksum = _CHECKSUM.unpack(slot[-_CHECKSUM.size :]) if len(slot) == length else (b"", 0)
-        if magic == _CHECKSUM_MAGIC and checksum != zlib.crc32(slot[: -_CHECKSUM.size]):
-            raise CorruptionError(f"damaged recording log: path={path} entry_index={index} checksum wrong")
-        yield fields
-        position += length
-        index += 1
-
-
-def _standby_length(data: bytes, position: int) -> int:
-    if len(data) - position < _ENTRY.size + _ENDPOINT_LENGTH.size:
-        return _ALIGNMENT
-    (endpoint_length,) = _ENDPOINT_LENGTH.unpack_from(data, position + _ENTRY.size)
-    length: int = _ENTRY.size + _ENDPOINT_LENGTH.size + endpoint_length
-    return -(-length // _ALIGNMENT) * _ALIGNMENT

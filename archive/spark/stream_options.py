@@ -56,7 +56,9 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     if "mode" in given and read.mode is not ReadMode.FAILFAST:
         raise ConfigurationError(f"mode={read.mode}: a stream leaves no frames out, expected FAILFAST")
     if read.all_recordings:
-        raise ConfigurationError("recordingId=all: a stream follows one recording, expected its id, or none for the log")
+        raise ConfigurationError(
+            "recordingId=all: a stream follows one recording, expected its id, or none for the log"
+        )
     directories = _parse_path(read.path)
     if read.recording_id is not None and len(directories) > 1:
         raise ConfigurationError(
@@ -88,7 +90,9 @@ def _parse_path(text: str) -> tuple[Path, ...]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         file_system, directory = locate(part)
         if not isinstance(file_system, OsFileSystem):
-            raise ConfigurationError(f"path={part!r}: a log is followed where it is recorded, expected a local directory")
+            raise ConfigurationError(
+                f"path={part!r}: a log is followed where it is recorded, expected a local directory"
+            )
         directories.append(directory)
     if len(set(directories)) < len(directories):
         raise ConfigurationError(f"path={text!r} names a directory twice")

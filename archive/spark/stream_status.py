@@ -48,7 +48,12 @@ def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, _, port = part.rpartition(":")
         is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= _PORT_MAX
-        if not host.strip("[]") or "=" in host or not is_port or (":" in host and not (host[0] == "[" and host[-1] == "]")):
+        if (
+            not host.strip("[]")
+            or "=" in host
+            or not is_port
+            or (":" in host and not (host[0] == "[" and host[-1] == "]"))
+        ):
             raise ConfigurationError(
                 f"commitFrom: endpoint={part!r} expected host:port of a member's consensus endpoint"
             )

@@ -19,7 +19,7 @@ from archive.descriptor import RecordingDescriptor
 from cluster.core.recording_log import RecordingLog
 from cluster.messages.log import NewLeadershipTermEvent
 from cluster.runtime.recording_log_file import RecordingLogFile
-from service_api.types import LOG_STREAM_ID, RecordingId, TimeUnit
+from service_api.types import LOG_STREAM_ID, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
 from service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
 from service_api.wire.session import SessionMessageHeader
 
@@ -65,11 +65,11 @@ class Log:
         self._clock += 1
         self._append(
             NewLeadershipTermEvent(
-                leadership_term_id=leadership_term_id,
+                leadership_term_id=TermId(leadership_term_id),
                 log_position=base_position,
                 timestamp=self._clock,
                 term_base_log_position=base_position,
-                leader_member_id=0,
+                leader_member_id=MemberId(0),
                 log_session_id=7,
                 time_unit=TimeUnit.MILLIS,
                 app_version=0,
@@ -81,7 +81,9 @@ class Log:
         """Append a session message; gives the position behind it."""
         self._clock += 1
         header = SessionMessageHeader(
-            leadership_term_id=self.terms[-1].leadership_term_id, cluster_session_id=1, timestamp=self._clock
+            leadership_term_id=TermId(self.terms[-1].leadership_term_id),
+            cluster_session_id=ClusterSessionId(1),
+            timestamp=self._clock,
         )
         return self._append(header.encode() + (text.encode() if isinstance(text, str) else text))
 
