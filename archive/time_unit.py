@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from service_api.types import LOG_STREAM_ID, TimeUnit
-from service_api.wire.codec import MESSAGE_HEADER
+from service_api.wire.sbe import MESSAGE_HEADER
 
 from .descriptor import RecordingDescriptor, RecordingState
 from .locations import ArchiveLocation

@@ -4,6 +4,4 @@ So `spark.read.format("aeron_archive")` and `CREATE TEMPORARY VIEW log USING aer
 machine where Quorate is installed. The data source itself is `archive.spark.data_source`.
 """
 
-from archive.spark.data_source import AeronArchiveDataSource as DefaultSource
-
-__all__ = ["DefaultSource"]
+from archive.spark.data_source import AeronArchiveDataSource as DefaultSource  # noqa: F401  # by this name Spark looks for it

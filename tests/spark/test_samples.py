@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from tests.interchange.samples import NODES, Sample, sample_of, unpack_all
 
@@ -42,7 +42,7 @@ def test_frames_by_recording_and_type_are_those_of_the_truth(spark: SparkSession
     columns = ("position", "frame_length", "session_id", "term_id")
     frames = read(spark, sample.directory, recordingId="all", columns=f"recording_id,type,{','.join(columns)}")
 
-    rows = frames.groupBy("recording_id", "type").agg(F.count("*"), *[F.sum(name) for name in columns]).collect()
+    rows = frames.groupBy("recording_id", "type").agg(sf.count("*"), *[sf.sum(name) for name in columns]).collect()
 
     expected = {
         (recording["recording_id"], kind): (len(found), *[sum(frame[name] for frame in found) for name in columns])
@@ -58,7 +58,7 @@ def test_messages_by_template_are_those_of_the_truth(spark: SparkSession, sample
 
     rows = (
         messages.groupBy("recording_id", "template_id")
-        .agg(F.count("*"), F.sum("position"), F.sum(F.length("payload")))
+        .agg(sf.count("*"), sf.sum("position"), sf.sum(sf.length("payload")))
         .collect()
     )
 
