@@ -36,6 +36,8 @@ class QueryParameters:
     """`position` must be among them."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the source."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the Spark session."""
     is_drain: bool = False
     """End when everything is read that is committed at the start; otherwise go on until killed."""
 
@@ -53,7 +55,7 @@ def run(parameters: QueryParameters) -> None:
     """Run the query to its end, if it has one."""
     from archive.spark import create_session, register
 
-    spark = create_session("stream-query", master="local[2]", config={"spark.driver.memory": "1g"})
+    spark = create_session("stream-query", master="local[2]", config={"spark.driver.memory": "1g", **parameters.config})
     register(spark)
     reader = spark.readStream.format("aeron_archive").options(**parameters.options)
     stream = reader.option("columns", ",".join(parameters.columns)).load(parameters.path)

@@ -13,7 +13,6 @@ from typing import Final
 
 from service_api.errors import ConfigurationError
 
-from ..file_system import OsFileSystem
 from ..locations import locate
 from .options import STREAM_OPTIONS, Committed, ReadMode, ReadOptions, parse_options, parse_position, parse_size
 from .stream_planner import DEFAULT_SPLIT_BYTES, EARLIEST, LATEST, UNBOUNDED, StreamSettings
@@ -88,12 +87,11 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 def _parse_path(text: str) -> tuple[Path, ...]:
     directories = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        file_system, directory = locate(part)
-        if not isinstance(file_system, OsFileSystem):
+        if "://" in part and not part.startswith("file:"):
             raise ConfigurationError(
                 f"path={part!r}: a log is followed where it is recorded, expected a local directory"
             )
-        directories.append(directory)
+        directories.append(locate(part).directory)
     if len(set(directories)) < len(directories):
         raise ConfigurationError(f"path={text!r} names a directory twice")
     return tuple(directories)

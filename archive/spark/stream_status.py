@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -31,6 +30,9 @@ ANSWER_TIMEOUT_S: Final = 0.5
 ANSWER_LENGTH_LIMIT_BYTES: Final = 16384
 REMEMBERED_TERM_LIMIT: Final = 64
 """Of more terms than these, the oldest claims are forgotten: a log that needs them is late, never wrong."""
+
+RECEIVE_LIMIT: Final = 16
+"""In so many pieces an answer may come, which is one as a rule: what trickles is no member."""
 
 _RECEIVE_BYTES: Final = 4096
 _PORT_MAX: Final = 65535
@@ -97,20 +99,20 @@ class CommitAsker:
 
 
 def ask_member(endpoint: Endpoint, timeout_s: float) -> tuple[CommitClaim, bool] | None:
-    """Ask one member: what it claims, and whether it leads; None when it does not say within the time."""
-    deadline_s = time.monotonic() + timeout_s
+    """Ask one member: what it claims, and whether it leads; None when it does not say.
+
+    `timeout_s` is how long it may be silent, before and in the middle of its answer.
+    """
     parser = FrameParser(ANSWER_LENGTH_LIMIT_BYTES)
     try:
         with socket.create_connection(endpoint, timeout=timeout_s) as connection:
             connection.sendall(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
-            frame = None
-            while frame is None:
-                connection.settimeout(max(deadline_s - time.monotonic(), 0.001))
+            for _ in range(RECEIVE_LIMIT):
                 data = connection.recv(_RECEIVE_BYTES)
-                if not data:
-                    return None
                 frame = parser.feed_one(data)
-        if frame.type != TYPE_DATA or frame.stream_id != STATUS_STREAM_ID:
+                if frame is not None or not data:
+                    break
+        if frame is None or frame.type != TYPE_DATA or frame.stream_id != STATUS_STREAM_ID:
             return None
         return _read_answer(json.loads(frame.payload))
     except (OSError, RemoteProtocolError, ValueError, UnicodeError):
