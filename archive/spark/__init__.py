@@ -2,8 +2,6 @@
 
 Begin: `session` (create_session), `java` (a Java is found or brought). Read: `data_source` <- `options`, `filters`;
 `partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a partition; `problems` lists damage.
-Typed columns: `messages` (of the log's own messages).
-Begin: `session` (create_session), `java` (a Java is found or brought).
 Typed columns: `messages` (of the log's own messages), `decoders` (of what applications said).
 """
 

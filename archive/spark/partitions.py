@@ -95,14 +95,15 @@ class ReadPlan:
     problems: tuple[ReadProblem, ...] = ()
 
 
-def plan_read(options: ReadOptions, columns: tuple[str, ...], conditions: Conditions = NO_CONDITIONS) -> ReadPlan:
-    """Plan a batch read.
+def plan_read(options: ReadOptions, columns: tuple[str, ...], pushed: Conditions = NO_CONDITIONS) -> ReadPlan:
+    """Plan a batch read of what the option `where` asks for, and the filters pushed down.
 
     Raises:
         ConfigurationError: what the options ask for is not there.
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
+    conditions = options.where.also(pushed)
     location = locate_archive(options.path)
     entries = find_entries(location.directory, options.recording_id, location.file_system)
     problems = tuple(problem for entry in entries if (problem := _catalog_problem(entry)) is not None)
