@@ -1,7 +1,8 @@
 """Recordings as Spark DataFrames: needs `quorate[spark]`.
 
 Begin: `session` (create_session), `java` (a Java is found or brought). Read: `data_source` <- `options`, `filters`;
-`partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a partition; `problems` lists damage.
+`partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a partition; `problems` lists damage;
+`hybrid` (read_log) joins it with the Parquet of an export.
 Typed columns: `messages` (of the log's own messages), `decoders` (of what applications said).
 """
 
@@ -10,6 +11,7 @@ from . import extra as extra
 # isort: split
 from .data_source import register as register
 from .decoders import decode_payload as decode_payload
+from .hybrid import read_log as read_log
 from .java import ensure_java as ensure_java
 from .messages import log_messages as log_messages
 from .messages import message_schema as message_schema

@@ -24,6 +24,7 @@ MIN_SPLIT_BYTES: Final = 1 << 16
 STREAM_OPTIONS: Final = frozenset({"startingPosition", "maxBytesPerTrigger", "commitFrom"})
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""
 
+_RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)
 _SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _SIZE_SUFFIXES: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -68,6 +69,15 @@ class ReadOptions:
     split_bytes: int | None = None
     where: Conditions = NO_CONDITIONS
     pushdown: bool = False
+    excepted: tuple[PositionRange, ...] = ()
+
+
+class PositionRange(NamedTuple):
+    """The frames of a recording from `start` on and before `stop`, which are beginnings of segments or its ends."""
+
+    recording_id: int
+    start: int
+    stop: int
 
 
 class OptionRule(NamedTuple):
@@ -173,6 +183,14 @@ def _parse_committed(name: str, text: str) -> Committed | int:
     return parse_position(name, text)
 
 
+def _parse_ranges(name: str, text: str) -> tuple[PositionRange, ...]:
+    matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
+    ranges = [PositionRange(*map(int, match.groups())) for match in matches if match is not None]
+    if len(ranges) < len(matches):
+        raise _wrong(name, text, "recordingId:start-stop, with commas between")
+    return tuple(ranges)
+
+
 def _parse_columns(name: str, text: str) -> tuple[str, ...]:
     columns = choose_columns([column.strip() for column in text.split(",")])
     assert columns, name
@@ -204,5 +222,6 @@ OPTIONS: Final[Mapping[str, OptionRule]] = {
     "splitBytes": OptionRule("split_bytes", parse_size, "32m, more for long logs"),
     "where": OptionRule("where", lambda name, text: parse_where(text), ""),
     "pushdown": OptionRule("pushdown", _YES_OR_NO, "false"),
+    "exceptPositions": OptionRule("excepted", _parse_ranges, "none"),
 }
 """Every option of a batch read by its name, in the order in which docs/spark.md lists them."""
