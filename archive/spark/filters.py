@@ -43,6 +43,8 @@ _COMPARISONS: Final[dict[type[sources.Filter], str]] = {
     sources.IsNotNull: "is_valid",
 }
 
+_SQL_COMPARISONS: Final = {"equal": "=", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<="}
+
 
 @dataclass(slots=True, frozen=True)
 class Interval:
@@ -95,6 +97,20 @@ class Condition:
         return pc.fill_null(found, False)
 
     @property
+    def sql(self) -> str:
+        """The same for Spark, whatever the time zone of its session."""
+        values = [f"timestamp_micros({value})" if self.column == "timestamp" else str(value) for value in self.values]
+        if self.comparison in ("is_null", "is_valid"):
+            text = f"{self.column} IS {'NOT ' if self.comparison == 'is_valid' else ''}NULL"
+        elif self.comparison == "outside":
+            text = f"{self.column} NOT BETWEEN {values[0]} AND {values[1]}"
+        elif self.comparison == "in":
+            text = f"{self.column} IN ({', '.join(values)})"
+        else:
+            text = f"{self.column} {'<=>' if self.is_null_safe else _SQL_COMPARISONS[self.comparison]} {values[0]}"
+        return f"NOT ({text})" if self.is_negated else f"({text})"
+
+    @property
     def interval(self) -> Interval:
         """The values that a row can have for which this is true."""
         if self.is_negated or self.comparison == "outside" or not self.values:
@@ -122,6 +138,11 @@ class Conditions:
         """The columns they are about, in the order of a frame's."""
         named = {condition.column for condition in self.conditions}
         return tuple(name for name in FRAME_COLUMNS if name in named)
+
+    @property
+    def sql(self) -> str:
+        """The same for Spark; true where there are none."""
+        return " AND ".join(condition.sql for condition in self.conditions) or "true"
 
     def interval(self, column: str) -> Interval:
         """Give the values of a column that a row can have."""
