@@ -11,8 +11,9 @@ from benchmarks.scenarios.spark import QUERIES, SparkParameters, run
 from service_api.errors import ConfigurationError
 
 
+@pytest.mark.slow
 def test_the_log_is_measured_beside_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    names = ("all columns", "position range", "count")
+    names = ("all columns",)
 
     report = run(SparkParameters(mib=16, rounds=1, only=names), directory=tmp_path, keep=False, session=spark)
 
