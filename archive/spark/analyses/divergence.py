@@ -24,7 +24,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from service_api.errors import ConfigurationError
 
 from ...difference import Verdict
-from .block_digests import BLOCK_LENGTH_BYTES, BlockComparison, block_number, compare_digests, digest_blocks
+from .block_digests import (
+    BLOCK_LENGTH_BYTES,
+    COMPARED,
+    BlockComparison,
+    block_number,
+    compare_digests,
+    digest_blocks,
+)
 from .log_columns import has_right_checksum
 
 
@@ -125,9 +132,7 @@ _LONGEST_STEP: Final = 23
 def _join(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_length_bytes: int) -> DataFrame:
     """The frames of the blocks that differ, side by side, where they are not the same; not ordered."""
     names = found.names
-    shown = [*names, *(name for name in _CONTEXT if name in log_a.columns and name in log_b.columns)]
-    if "frame_length" not in names:
-        shown.insert(0, "frame_length")
+    shown = [name for name in (*COMPARED, *_CONTEXT) if name in log_a.columns and name in log_b.columns]
     a, b = (
         _narrow(log, found, block_length_bytes).select("position", F.struct(*shown).alias(side))
         for log, side in ((log_a, "a"), (log_b, "b"))

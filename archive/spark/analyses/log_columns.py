@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
 from service_api.errors import ConfigurationError
-from service_api.wire.fields import INT32_NULL
 from service_api.wire.frame import FLAG_BEGIN, FLAG_END, FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
 
 from ...log_fields import MESSAGE_HEADER_LENGTH
@@ -150,7 +149,7 @@ def block_version(offset: int) -> Column:
     """Read a semantic version of the SBE block, as "1.2.3"; NULL where none was given."""
     value = block_integer(offset, 4)
     parts = (F.shiftright(value, 16), F.shiftright(value, 8).bitwiseAND(F.lit(255)), value.bitwiseAND(F.lit(255)))
-    return F.when((value != 0) & (value != INT32_NULL), F.concat_ws(".", *(part.cast("string") for part in parts)))
+    return F.when(value != 0, F.concat_ws(".", *(part.cast("string") for part in parts)))
 
 
 def var_data(index: int) -> Column:
