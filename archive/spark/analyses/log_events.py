@@ -1,7 +1,8 @@
 """The messages in which a log says who leads and who comes and goes, decoded into columns.
 
-Each function keeps the rows of one template and cuts its fields out of the column payload. The filter on template_id
-reaches the data source, so that only these messages' payloads are read.
+Each function keeps the rows of one template and cuts its fields out of the column payload, so whoever has them alone,
+read with where="template_id IN (21, 22, 24)", spares the rest. `log_messages` decodes any message in full, given its
+class; these need no class of the cluster's, which the archive does not know, and no Python worker.
 Source: Aeron `LogPublisher`; schema 111, templates 21, 22 and 24.
 """
 
@@ -61,15 +62,8 @@ def sessions_opened(log: DataFrame) -> DataFrame:
     """
     check_columns(log, "sessions_opened", *_COLUMNS, "cluster_session_id", "correlation_id")
     return _only(log, SESSION_OPEN_EVENT).select(
-        "recording_id",
-        "position",
-        "leadership_term_id",
-        "timestamp",
-        "cluster_session_id",
-        "correlation_id",
-        block_integer(32, 4).cast("int").alias("response_stream_id"),
-        var_data(0).cast("string").alias("response_channel"),
-        var_data(1).alias("encoded_principal"),
+        *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id", "correlation_id"),
+        *_response(),
     )
 
 
@@ -81,12 +75,45 @@ def sessions_closed(log: DataFrame) -> DataFrame:
     """
     check_columns(log, "sessions_closed", *_COLUMNS, "cluster_session_id")
     return _only(log, SESSION_CLOSE_EVENT).select(
-        "recording_id",
-        "position",
-        "leadership_term_id",
-        "timestamp",
-        "cluster_session_id",
+        *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id"),
         block_enum(24, CloseReason).alias("close_reason"),
+    )
+
+
+def session_ends(log: DataFrame) -> DataFrame:
+    """Put what was said of each session when it was opened beside what was said when it was closed.
+
+    Needs what `sessions_opened` does; gives recording_id, cluster_session_id, correlation_id, opened_position,
+    opened_timestamp, response_stream_id, response_channel, encoded_principal, closed_position, closed_timestamp and
+    close_reason; NULL where the log has not the one or the other.
+    """
+    check_columns(log, "session_ends", *_COLUMNS, "cluster_session_id", "correlation_id")
+    opened = F.struct(
+        *("correlation_id", F.col("position").alias("opened_position"), F.col("timestamp").alias("opened_timestamp")),
+        *_response(),
+    )
+    closed = F.struct(
+        *(F.col("position").alias("closed_position"), F.col("timestamp").alias("closed_timestamp")),
+        block_enum(24, CloseReason).alias("close_reason"),
+    )
+    is_open, is_close = (F.col("template_id") == template for template in (SESSION_OPEN_EVENT, SESSION_CLOSE_EVENT))
+    return (
+        log.where(is_open | is_close)
+        .groupBy("recording_id", "cluster_session_id")
+        .agg(
+            F.max_by(opened, F.when(is_open, F.col("position"))).alias("opened"),
+            F.max_by(closed, F.when(is_close, F.col("position"))).alias("closed"),
+        )
+        .select("recording_id", "cluster_session_id", "opened.*", "closed.*")
+    )
+
+
+def _response() -> tuple[Column, ...]:
+    """Where a client's session sends to, and who it is."""
+    return (
+        block_integer(32, 4).cast("int").alias("response_stream_id"),
+        var_data(0).cast("string").alias("response_channel"),
+        var_data(1).alias("encoded_principal"),
     )
 
 
