@@ -30,7 +30,8 @@ def test_the_log_is_one_that_a_member_could_have_left(tmp_path: Path) -> None:
     assert [verdict.to_position for verdict in verify_snapshots(tmp_path / "node", AnsweringSumService)] == positions
     changed = what_if(tmp_path / "node", old=AnsweringSumService, new=RoundingSumService)
     assert changed.first is not None
-    assert changed.first.output.payload == b"seven"
+    assert changed.first.new is not None
+    assert changed.first.new.payload == b"seven"
 
 
 def test_every_way_is_measured() -> None:
