@@ -16,6 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ..frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses, problems
+from ..spark.options import parse_options
+from ..spark.partitions import plan_read
 from . import sections, words
 from .page import Fact, Page, Section
 from .snippets import Snippets
@@ -40,8 +42,8 @@ _DAY_US: Final = 86_400_000_000
 class ReportRequest:
     """What a report is to be made of."""
 
-    directories: Mapping[str, Path]
-    """Archives, or members' directories, of one cluster, by a name for each; the log of the longest is analysed."""
+    directories: Mapping[str, str]
+    """Archives or members' directories, by path or URL, of one cluster, by a name for each; the longest log counts."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the data source `aeron_archive`, such as recordingId and committed; they hold for all directories."""
     node_logs: Sequence[Path] = ()
@@ -55,6 +57,18 @@ class Report:
 
     page: Page
     is_damaged: bool
+
+
+def check_sources(request: ReportRequest) -> None:
+    """Look whether there is what the request asks for; without Spark, so that a mistake is told at once.
+
+    Raises:
+        ConfigurationError: an option is wrong, or what it asks for is not there.
+        ArchiveError: no such directory or recording.
+        OSError: the disk or the store refused.
+    """
+    for path in request.directories.values():
+        plan_read(parse_options({**request.options, "path": path}), ("position",))
 
 
 def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> Report:
@@ -112,8 +126,7 @@ class _Work:
         snippet = Snippets(self.path, self._request.options)
         made = [*self._leadership(snippet), *self._traffic(snippet), *self._lives(snippet)]
         if comparison is not None:
-            paths = {name: str(path) for name, path in self._request.directories.items()}
-            made.append(sections.comparison(comparison, snippet.comparison(paths)))
+            made.append(sections.comparison(comparison, snippet.comparison(self._request.directories)))
         return made
 
     def _leadership(self, snippet: Snippets) -> list[Section]:
@@ -189,8 +202,8 @@ class _Work:
         return days * _DAY_US, f"{days} days"
 
 
-def _load(spark: SparkSession, path: Path, options: Mapping[str, str]) -> DataFrame:
-    return spark.read.format("aeron_archive").options(**options).load(str(path))
+def _load(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+    return spark.read.format("aeron_archive").options(**options).load(path)
 
 
 def _collect(rows: DataFrame) -> Frame:
@@ -217,7 +230,7 @@ def _find_damage(spark: SparkSession, request: ReportRequest) -> list[tuple[str,
     """Directory, recording, position and reason of what cannot be read."""
     found: list[tuple[str, int | None, int | None, str]] = []
     for name, path in request.directories.items():
-        rows = problems(spark, str(path), **request.options).limit(ROW_LIMIT).collect()
+        rows = problems(spark, path, **request.options).orderBy("recording_id", "position").limit(ROW_LIMIT).collect()
         found += [(name, row["recording_id"], row["position"], row["reason"]) for row in rows]
     return found
 
@@ -235,8 +248,8 @@ def _choose(request: ReportRequest, comparison: Frame | None) -> str:
 
 
 def _sources(request: ReportRequest, name: str, facts: Frame) -> list[tuple[str, str]]:
-    lines = [("Directory", str(request.directories[name]))]
-    others = [str(path) for other, path in request.directories.items() if other != name]
+    lines = [("Directory", request.directories[name])]
+    others = [path for other, path in request.directories.items() if other != name]
     if others:
         lines.append(("Compared to", ", ".join(others)))
     if facts is not None:
