@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ..frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses, problems
+from ..spark.analyses.log_columns import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 from ..spark.options import parse_options
 from ..spark.partitions import plan_read
 from . import sections, words
@@ -109,7 +110,9 @@ class _Work:
         self._request = request
         self._on_step = on_step
         self.path = request.directories[name]
-        self.whole = _load(spark, self.path, request.options)
+        # The few messages of which the analyses need more than their first fields, with payloads.
+        events = f"template_id IN ({NEW_LEADERSHIP_TERM_EVENT}, {SESSION_OPEN_EVENT}, {SESSION_CLOSE_EVENT})"
+        self.events = _load(spark, self.path, {**request.options, "where": events}).persist()
         # Without payloads, which are most of a log: read once, and kept in memory or on disk for all analyses.
         columns = ",".join((*HEADER_COLUMNS, *MESSAGE_COLUMNS))
         self.log = _load(spark, self.path, {**request.options, "columns": columns}).persist()
@@ -120,6 +123,7 @@ class _Work:
     def close(self) -> None:
         """Let go of what was kept."""
         self.log.unpersist()
+        self.events.unpersist()
 
     def run(self, comparison: Frame | None) -> list[Section]:
         """Run the analyses one after the other."""
@@ -131,12 +135,12 @@ class _Work:
 
     def _leadership(self, snippet: Snippets) -> list[Section]:
         self._on_step("leaders and terms")
-        terms, note = self._bounded(analyses.term_timeline(self.log, events=self.whole), "the oldest terms")
+        terms, note = self._bounded(analyses.term_timeline(self.log, events=self.events), "the oldest terms")
         made = [sections.leaders(terms, snippet.of("term_timeline"), note)]
         self._on_step("elections")
         logs = [str(path) for path in self._request.node_logs]
         node_logs = analyses.read_node_logs(self._spark, logs) if logs else None
-        changes = analyses.elections(self.log, node_logs, events=self.whole)
+        changes = analyses.elections(self.log, node_logs, events=self.events)
         frame, note = self._bounded(changes, "the oldest changes")
         made.append(sections.elections(frame, snippet.elections(logs), note))
         if node_logs is not None:
@@ -168,7 +172,7 @@ class _Work:
 
     def _lives(self, snippet: Snippets) -> list[Section]:
         self._on_step("lives of sessions")
-        lives = analyses.session_lives(self.log, events=self.whole).orderBy(F.desc("messages"), "cluster_session_id")
+        lives = analyses.session_lives(self.log, events=self.events).orderBy(F.desc("messages"), "cluster_session_id")
         frame, note = self._bounded(lives, "the sessions with the most messages")
         made = [sections.session_lives(frame, snippet.session_lives(), note)]
         self._on_step("timers")

@@ -274,16 +274,19 @@ def comparison(frame: Frame, snippet: str) -> Section:
         "verdict": lambda row: _text(row.verdict),
         "the same up to": lambda row: _count(row.identical_to),
         "first difference": lambda row: _count(row.diverges_at),
-        "in": lambda row: None if row.differences is None else ", ".join(map(str, row.differences)),
         "frames that differ": lambda row: words.count(row.differing_frames + row.only_in_a + row.only_in_b),
-        "its checksums": lambda row: f"{row.checksum_a}, {row.checksum_b}" if row.checksum_a is not None else None,
     }
+    if frame["diverges_at"].notna().any():
+        columns |= {
+            "in": lambda row: None if row.differences is None else ", ".join(map(str, row.differences)),
+            "checksums there": lambda row: None if row.checksum_a is None else f"{row.checksum_a}, {row.checksum_b}",
+        }
     return Section(
         anchor="comparison",
         title="Comparison of the members",
         caption=captions.divergence(frame),
         chart=figures.divergence(frame),
-        table=_table("Pairs of members", frame, columns, texts=("one", "other", "verdict", "in", "its checksums")),
+        table=_table("Pairs of members", frame, columns, texts=("one", "other", "verdict", "in", "checksums there")),
         snippet=snippet,
     )
 
