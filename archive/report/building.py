@@ -145,14 +145,16 @@ class _Work:
         made.append(sections.elections(frame, snippet.elections(logs), note))
         if node_logs is not None:
             self._on_step("states of elections")
-            states = analyses.election_states(node_logs).orderBy(F.desc("entered_at"))
+            states = analyses.election_states(node_logs).orderBy(F.desc("entered_at"), "member_id")
             frame, note = self._bounded(states, "the newest states")
             made.append(sections.election_states(frame, snippet.election_states(logs), note))
         return made
 
     def _traffic(self, snippet: Snippets) -> list[Section]:
         self._on_step("traffic of sessions")
-        whole = analyses.session_traffic(self.log, interval=None).orderBy(F.desc("messages"))
+        whole = analyses.session_traffic(self.log, interval=None).orderBy(
+            F.desc("messages"), "cluster_session_id", "service_id"
+        )
         totals, note = self._bounded(whole, "the sessions with the most messages")
         interval_us, interval = self._interval()
         self._on_step("throughput")

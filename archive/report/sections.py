@@ -27,12 +27,16 @@ def facts_of(facts: Frame) -> list[Fact]:
     if facts is None:
         return [Fact("messages", "0")]
     duration_us = facts["duration_us"]
+
+    def number_of(what: str, column: str) -> Fact:
+        return Fact(what if facts[column] == 1 else words.plural(what), words.count(facts[column]))
+
     return [
-        Fact("messages", words.count(facts["messages"])),
+        number_of("message", "messages"),
         Fact("of log", words.length(facts["length_bytes"])),
         Fact("from first to last", words.ABSENT if pd.isna(duration_us) else words.duration(duration_us)),
-        Fact("leadership terms", words.count(facts["terms"])),
-        Fact("client sessions", words.count(facts["sessions"])),
+        number_of("leadership term", "terms"),
+        number_of("client session", "sessions"),
     ]
 
 

@@ -4,14 +4,15 @@ The page holds everything and asks for nothing: figures, tables, and the Python 
 several directories of one cluster the members' logs are compared as well, and the longest one is analysed. Nothing in
 the directories is changed or locked; their members may run.
 
-Exit status: 0 written; 2 wrong usage, no log there, or `quorate[spark]` is not installed; 10 written, and damage was
-found, which the page shows first.
+Exit status: 0 written; 1 Spark failed on the way; 2 wrong usage, no log there, or `quorate[spark]` is not installed; 10
+written, and damage was found, which the page shows first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final
@@ -23,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from archive.errors import CorruptionError
 from service_api.errors import ConfigurationError
 
-from .output import EXIT_UNHEALTHY, fail
+from .output import EXIT_FAILED, EXIT_UNHEALTHY, fail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +78,7 @@ def report(
         check_sources(request)
     except CorruptionError as error:
         fail(EXIT_UNHEALTHY, str(error))
-    with _showing_steps() as show, _spark_session(show) as spark:
+    with _telling_spark_errors(), _showing_steps() as show, _spark_session(show) as spark:
         made = build_report(spark, request, show)
         show("writing the page")
         _write(page, render_page(made.page))
@@ -105,6 +106,20 @@ def _expect_file(path: Path) -> Path:
     if not path.is_file():
         raise ConfigurationError(f"no such file: --node-log {path}")
     return path.resolve()
+
+
+@contextlib.contextmanager
+def _telling_spark_errors() -> Iterator[None]:
+    """End the command with one line where Spark fails, such as on a file that is gone since the read was planned."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        # What a worker raised is below its stack; what Spark itself says stands at the top.
+        raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+        fail(EXIT_FAILED, f"Spark failed: {(raised[-1:] or lines[:1] or [type(error).__name__])[0]}")
 
 
 @contextlib.contextmanager
