@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -200,7 +201,8 @@ class _Work:
 
     def _interval(self) -> tuple[int, str]:
         """The shortest interval of which no more than `INTERVAL_LIMIT` cover the log: microseconds, Spark's words."""
-        duration_us = 0 if self.facts is None else int(self.facts["duration_us"] or 0)
+        is_timed = self.facts is not None and pd.notna(self.facts["duration_us"])
+        duration_us = int(self.facts["duration_us"]) if is_timed else 0
         for interval_us, text in _INTERVALS:
             if duration_us <= INTERVAL_LIMIT * interval_us:
                 return interval_us, text
@@ -249,7 +251,7 @@ def _choose(request: ReportRequest, comparison: Frame | None) -> str:
     stops = dict.fromkeys(names, -1)
     for row in comparison.itertuples():
         for name, stop in ((row.member_a, row.stop_a), (row.member_b, row.stop_b)):
-            stops[name] = max(stops[name], -1 if stop is None or stop != stop else int(stop))
+            stops[name] = max(stops[name], -1 if pd.isna(stop) else int(stop))
     return max(names, key=lambda name: stops[name])
 
 
@@ -261,7 +263,7 @@ def _sources(request: ReportRequest, name: str, facts: Frame) -> list[tuple[str,
     if facts is not None:
         start, stop = (words.count(facts[key]) for key in ("start_position", "stop_position"))
         lines.append(("Log", f"recording {facts['recording_id']}, positions {start} to {stop}"))
-        if facts["duration_us"] == facts["duration_us"]:
+        if pd.notna(facts["duration_us"]):
             first, last = (words.moment(facts[key]) for key in ("first_timestamp", "last_timestamp"))
             lines.append(("Time", f"{first} to {last} UTC"))
     if request.node_logs:

@@ -89,8 +89,8 @@ def elections(frame: Frame, snippet: str, note: str | None) -> Section:
         "from": lambda row: _integer(row.leader_before),
         "to": lambda row: _integer(row.leader_after),
         "at position": lambda row: words.count(row.position),
-        "nothing appended for": lambda row: _duration(row.gap_us),
-        "terms without a leader": lambda row: _integer(row.skipped_terms),
+        "gap": lambda row: _duration(row.gap_us),
+        "skipped terms": lambda row: _integer(row.skipped_terms),
     }
     has_reasons = "start_reason" in frame
     if has_reasons:

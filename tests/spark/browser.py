@@ -90,7 +90,15 @@ def chromium(directory: Path) -> Iterator[Browser]:
     answer_read, answer_write = os.pipe()
     script = f'exec "$0" "$@" 3<&{command_read} 4>&{answer_write}'
     process = subprocess.Popen(
-        ["/bin/sh", "-c", script, CHROMIUM, *_FLAGS, f"--user-data-dir={directory / 'profile'}", "about:blank"],
+        [
+            "bash",
+            "-c",
+            script,  # whose redirections take numbers of two digits
+            CHROMIUM,
+            *_FLAGS,
+            f"--user-data-dir={directory / 'profile'}",
+            "about:blank",
+        ],
         pass_fds=(command_read, answer_write),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -162,8 +162,8 @@ def test_a_gap_is_written_beside_its_bar_with_the_reason() -> None:
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["term 1: 0 → 2", "term 3: 2 → 0"]
     assert [text.get_text() for text in axes.texts] == [
-        "0.31 s, LOG_LINK_CLOSED",
-        "42 ms, LEADER_HEARTBEAT_TIMEOUT",
+        "0.31 s, log link closed",
+        "42 ms, leader heartbeat timeout",
     ]
     assert [width for _, width, _, _ in bars(figure)] == [310, 42, 12, 8]
 
