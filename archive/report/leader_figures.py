@@ -56,9 +56,10 @@ def term_timeline(frame: Frame) -> Chart:
     """Draw who led when: a row for each member, a bar for each leadership term, and the hand-overs between terms.
 
     Takes the rows of `analyses.term_timeline` of one recording: leadership_term_id, leader_member_id, first_timestamp,
-    last_timestamp, hand_over_us.
+    last_timestamp, hand_over_us. A term of which no entry has a time is left out.
     """
     with style():
+        frame = frame[frame["first_timestamp"].notna()]
         if frame.empty:
             return new_empty_chart("time, UTC", "leader")
         members = sorted(frame["leader_member_id"].dropna().astype(int).unique())

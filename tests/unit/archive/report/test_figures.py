@@ -14,7 +14,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, StepPatch
 
-from archive.report import figures
+from archive.report import captions, figures
 from archive.report.theme import ALARM, REST, SERIES, WIDTH_INCHES
 from tests.unit.archive.report import frames
 
@@ -154,6 +154,16 @@ def test_a_term_without_a_known_leader_has_a_row_of_its_own() -> None:
 
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["member 0", "member 2", "not known", "hand-over"]
+
+
+def test_a_term_without_a_time_is_left_out() -> None:
+    frame = frames.terms(
+        first_timestamp=[pd.NaT, frames.at(2.5), pd.NaT], last_timestamp=[pd.NaT, frames.at(9), pd.NaT]
+    )
+
+    assert len(bars(figures.term_timeline(frame))) == 2
+    assert captions.term_timeline(frame) == "Member 2 led term 1 for 6.5 s, the only term of the log."
+    assert captions.term_timeline(frame.head(1)) == "The log holds no leadership term."
 
 
 def test_a_gap_is_written_beside_its_bar_with_the_reason() -> None:
