@@ -28,6 +28,7 @@ from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
 from .scenarios import stream as stream_scenario
+from .scenarios import time_travel as time_travel_scenario
 from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
@@ -39,6 +40,7 @@ from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
 from .scenarios.stream import StreamParameters
+from .scenarios.time_travel import TimeTravelParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
 
@@ -248,6 +250,25 @@ def replay(
     )
     report = replay_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"replay: {log_mib} MiB of messages of {payload} B, file sync level {file_sync_level}")
+
+
+@app.command(name="time-travel")
+def time_travel(
+    messages: Annotated[int, typer.Option(help="Messages in the log.")] = 2_000_000,
+    payload: PayloadOption = 32,
+    snapshots: Annotated[int, typer.Option(help="Snapshots in it, at equal distances.")] = 4,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.")] = 3,
+    spark: Annotated[bool, typer.Option(help="Measure Spark's executors, too.")] = True,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A log is replayed to a service without a cluster: messages a second for state, outputs, what-if, verification."""
+    parameters = TimeTravelParameters(
+        messages=messages, payload=payload, snapshots=snapshots, rounds=rounds, with_spark=spark
+    )
+    report = time_travel_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"time-travel: {messages} messages of {payload} B, {snapshots} snapshots")
 
 
 @app.command()

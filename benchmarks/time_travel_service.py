@@ -1,4 +1,4 @@
-"""The services under the replay benchmark: one counts and says nothing, one answers each message."""
+"""The services under the time-travel benchmark: one counts and says nothing, one answers each message."""
 
 from __future__ import annotations
 
