@@ -28,7 +28,8 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
     `scheduled` is what a service gave out while the log was replayed to it, as `cluster.replaying.spark.replay_outputs`
     gives it: kind ("timer_scheduled", "timer_cancelled"; other rows are left alone), correlation_id as in the log,
     position (the end of the entry that was being delivered, in bytes), if it is there ordinal (the order within an
-    entry), and deadline: a timestamp, or a number in `time_unit` ("ms", "us", "ns"; None: milliseconds). Then it gives, ordered by the first of the two positions:
+    entry), and deadline: a timestamp, or a number in `time_unit` ("ms", "us", "ns"; None: milliseconds). Then it
+    gives, ordered by the first of the two positions:
 
     - correlation_id, scheduled_position, deadline (timestamp): NULL for a timer that was set before the replay began;
     - state: "fired", "cancelled", "moved" (set again before it fired) or "waiting" (at the end of the log);
