@@ -92,7 +92,7 @@ class DemoCluster:
         Raises:
             ClusterError: it was not taken; says why.
         """
-        leader = await self.leader()
+        leader = await self.leader(member_count=MEMBER_COUNT - 1)
         async with aclosing(run_operation(self._consensus[leader], Operation.SNAPSHOT, TIMEOUT_S)) as steps:
             last = [step async for step in steps][-1]
         if last.step is not ActionStep.DONE or last.log_position is None:

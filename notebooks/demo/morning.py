@@ -6,12 +6,12 @@ Real processes on this machine run the service of `examples/quota_watch.py`; thi
     01:00  a client opens a session and is never heard of again
     03:00  a snapshot
     06:00  the leader is killed; another carries on
-    06:30  the killed member comes back
+    06:30  the killed member is started again, and catches up
     09:00  a snapshot
-    11:00  a power cut: first both followers are gone, then the leader, which by then has recorded requests that nobody
-           else has; the two followers come back and carry on without it
+    10:30  a power cut: first both followers are gone, then the leader, which by then has recorded requests that nobody
+           else has; the clock stands still; the two followers come back and carry on without it
 
-So the member that led at 11:00 has a tail in its log that never committed, and lacks all that came after.
+So the member that led at 10:30 has a tail in its log that never committed, and lacks all that came after.
 """
 
 from __future__ import annotations
@@ -197,11 +197,10 @@ class _Recorder:
         self._note("leader killed", [leader])
         await self._at(6.5)
         await self._cluster.restart([leader])
-        await self._cluster.leader()
-        self._note("member back", [leader])
+        self._note("member started again", [leader])
         await self._at(9)
         self._note("snapshot", everybody, await self._cluster.take_snapshot())
-        await self._at(11)
+        await self._at(10.5)
         await self._cut_power()
 
     async def _cut_power(self) -> None:
@@ -210,7 +209,10 @@ class _Recorder:
         await self._cluster.kill(followers)
         await asyncio.sleep(BLACKOUT_S)
         await self._cluster.kill([leader])
+        self._clock.stop()
         await self._cluster.restart(followers)
+        await self._cluster.leader(member_count=len(followers))
+        self._clock.go_on()
         self._note("power cut", [*followers, leader])
 
     async def _at(self, hour: float) -> None:

@@ -1,0 +1,115 @@
+"""Figures of the web requests of the demo, in the look of `archive.report`. Each takes a small pandas frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from archive.report.theme import (
+    ALARM,
+    MUTED,
+    SERIES,
+    Chart,
+    fit_label,
+    name_axes,
+    new_chart,
+    style,
+    to_dates,
+    use_time_axis,
+)
+
+HOUR_AXIS = "hour of the morning of 1 August 1995, in Florida"
+
+
+def requests_by_hour(frame: pd.DataFrame) -> Chart:
+    """Draw the web requests of each hour: allowed, and refused on top. Takes hour, allowed, denied."""
+    with style():
+        chart, (axes,) = new_chart(2.9)
+        axes.bar(frame["hour"], frame["allowed"], width=0.9, color=SERIES[0], label="allowed")
+        axes.bar(frame["hour"], frame["denied"], width=0.9, bottom=frame["allowed"], color=ALARM, label="refused")
+        _finish_hours(axes, "web requests in the hour")
+        return chart
+
+
+def hosts(frame: pd.DataFrame) -> Chart:
+    """Draw the requests of some hosts, a row each: allowed, then refused. Takes host, allowed, denied."""
+    with style():
+        chart, (axes,) = new_chart(0.9 + 0.26 * len(frame))
+        rows = np.arange(len(frame))
+        axes.barh(rows, frame["allowed"], color=SERIES[0], label="allowed")
+        axes.barh(rows, frame["denied"], left=frame["allowed"], color=ALARM, label="refused")
+        axes.set_yticks(rows, [fit_label(host, 40) for host in frame["host"]])
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        _put_legend_above(axes)
+        name_axes(axes, "web requests", "host")
+        return chart
+
+
+def refusals_by_hour(refused: Mapping[str, pd.Series]) -> Chart:
+    """Draw the refusals in each hour under several rules. Takes, by the name of a rule, the number by hour."""
+    with style():
+        chart, (axes,) = new_chart(2.9)
+        width = 0.9 / len(refused)
+        for place, (name, by_hour) in enumerate(refused.items()):
+            left = np.asarray(by_hour.index, dtype=float) - 0.45 + width * (place + 0.5)
+            axes.bar(left, by_hour.to_numpy(), width=width, color=SERIES[place], label=name)
+        _finish_hours(axes, "requests refused in the hour")
+        return chart
+
+
+def state_over_log(frame: pd.DataFrame) -> Chart:
+    """Draw two numbers of a service's state along the log. Takes position (bytes), hosts, refused."""
+    with style():
+        chart, panels = new_chart(3.8, rows=2)
+        names = {"hosts": "hosts that the service knows", "refused": "requests refused so far"}
+        for axes, (column, name), color in zip(panels, names.items(), SERIES, strict=False):
+            axes.plot(frame["position"] / 1e6, frame[column], "o-", color=color, markersize=4)
+            axes.set_ylim(bottom=0)
+            name_axes(axes, "log position, MB", name)
+        return chart
+
+
+def arrivals(frame: pd.DataFrame, killed_at: datetime | None = None, *, interval_s: float) -> Chart:
+    """Draw the messages per second that a query got, and when a leader was killed. Takes from_timestamp, messages."""
+    with style():
+        chart, (axes,) = new_chart(2.9)
+        begin = to_dates(frame["from_timestamp"])
+        axes.bar(begin, frame["messages"] / interval_s, width=interval_s / 86_400, align="edge", color=SERIES[0])
+        if killed_at is not None:
+            (moment,) = to_dates(pd.Series([killed_at]))
+            axes.axvline(moment, color=ALARM)
+            axes.annotate(
+                "leader killed", (moment, 1), (4, -4), ("data", "axes fraction"), "offset points", color=ALARM, va="top"
+            )
+        axes.grid(visible=False, axis="x")
+        name_axes(axes, "cluster time, UTC", "messages per second")
+        use_time_axis(axes)
+        return chart
+
+
+def lags(frame: pd.DataFrame) -> Chart:
+    """Draw for each batch of a query how old its newest message was. Takes batch_at, lag_ms, messages."""
+    with style():
+        chart, (axes,) = new_chart(2.6)
+        axes.plot(to_dates(frame["batch_at"]), frame["lag_ms"], ".", color=SERIES[2])
+        axes.set_ylim(bottom=0)
+        name_axes(axes, "when the batch was processed, UTC", "age of its newest message, milliseconds")
+        use_time_axis(axes)
+        return chart
+
+
+def _finish_hours(axes: Axes, name: str) -> None:
+    axes.set_xticks(range(13))
+    axes.grid(visible=False, axis="x")
+    axes.tick_params(axis="x", colors=MUTED)
+    _put_legend_above(axes)
+    name_axes(axes, HOUR_AXIS, name)
+
+
+def _put_legend_above(axes: Axes) -> None:
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.1, handlelength=1)
