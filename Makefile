@@ -8,10 +8,10 @@ PACKAGES := service_api archive client cluster
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test check sim format bench clean
+.PHONY: help setup demo notebooks test check sim format bench bench-guard clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP)  ## Create .venv with quorate, Spark, notebooks and the development tools in it.
 
@@ -76,6 +76,9 @@ format: $(STAMP)  ## Format the code and sort its imports.
 
 bench: $(STAMP)  ## Echo benchmark: three members, 1,024 in flight, file sync level 1.
 	@$(BIN)/python -m benchmarks echo --members 3 --payload 32 --inflight 1024 --messages 300000 --file-sync-level 1 $(ARGS)
+
+bench-guard: $(STAMP)  ## Count the hot paths' instructions (needs valgrind); fail where they grew by over 5 %.
+	@$(BIN)/python -m benchmarks guard
 
 clean:  ## Remove .venv, caches and build output.
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,18 +3,26 @@
 Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Change: `editing`, `edit_journal`.
 Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control`, `server`, `control_session`, `replay`; `client`,
 `connection`, `publication`, `replay_merge`. Copy: `replication`. Disk: `file_system`. Command line: `tool`.
+
+A name is loaded when it is first asked for: an executor of Spark reads recordings without loading what serves them.
 """
 
-from .client import ArchiveClient as ArchiveClient
-from .conductor import Archive as Archive
-from .config import ArchiveConfig as ArchiveConfig
-from .descriptor import RecordingDescriptor as RecordingDescriptor
-from .descriptor import RecordingState as RecordingState
-from .errors import ArchiveError as ArchiveError
-from .errors import ArchiveErrorCode as ArchiveErrorCode
-from .errors import CorruptionError as CorruptionError
-from .frame_batches import ReadProblem as ReadProblem
-from .frame_batches import frames as frames
-from .publication import Publication as Publication
-from .recording import Recording as Recording
-from .server import ArchiveServer as ArchiveServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .client import ArchiveClient as ArchiveClient
+    from .conductor import Archive as Archive
+    from .config import ArchiveConfig as ArchiveConfig
+    from .descriptor import RecordingDescriptor as RecordingDescriptor
+    from .descriptor import RecordingState as RecordingState
+    from .errors import ArchiveError as ArchiveError
+    from .errors import ArchiveErrorCode as ArchiveErrorCode
+    from .errors import CorruptionError as CorruptionError
+    from .frame_batches import ReadProblem as ReadProblem
+    from .frame_batches import frames as frames
+    from .publication import Publication as Publication
+    from .recording import Recording as Recording
+    from .server import ArchiveServer as ArchiveServer
+else:
+    from .exports import __dir__ as __dir__
+    from .exports import __getattr__ as __getattr__

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from service_api.wire.codec import MESSAGE_HEADER
-from service_api.wire.fields import INT64_NULL
+from service_api.wire.sbe import INT64_NULL, MESSAGE_HEADER
 
 LOG_SCHEMA_ID: Final = 111
 MESSAGE_HEADER_LENGTH: Final = MESSAGE_HEADER.size
+SESSION_MESSAGE_TEMPLATE_ID: Final = 1
+"""What clients send, and nearly all of a log: a header with the application's bytes behind it."""
 
 NOT_YET_APPENDED: Final = (1 << 63) - 1
 """The timestamp of a message that a snapshot holds because the log has not got it yet."""
@@ -36,7 +37,7 @@ class FieldOffsets(NamedTuple):
 
 LOG_FIELDS: Final[Mapping[int, FieldOffsets]] = MappingProxyType(
     {
-        1: FieldOffsets(0, 8, None, 16),
+        SESSION_MESSAGE_TEMPLATE_ID: FieldOffsets(0, 8, None, 16),
         20: FieldOffsets(0, None, 8, 16),
         21: FieldOffsets(0, 16, 8, 24),
         22: FieldOffsets(0, 8, None, 16),

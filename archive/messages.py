@@ -14,7 +14,6 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from service_api.wire.fields import (
-    INT64_NULL,
     At,
     Capacity,
     Data,
@@ -31,6 +30,7 @@ from service_api.wire.fields import (
     WireRecordingId,
 )
 from service_api.wire.message import Message, Registry, registry_of
+from service_api.wire.sbe import INT64_NULL
 
 from .descriptor import RecordingState
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+import structlog
 import typer
 
 from service_api.errors import ClusterError, ConfigurationError
 
+from . import guard as guards
+from .instructions import interpreter
 from .report import Report, first_leaf, print_table, write_json
 from .scenarios import archive as archive_scenario
-from .scenarios import client as client_scenario
+from .scenarios import catchup as catchup_scenario
+from .scenarios import codec as codec_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
 from .scenarios import query as query_scenario
+from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
 from .scenarios.archive import ArchiveParameters
+from .scenarios.catchup import CatchupParameters
+from .scenarios.codec import CodecParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.query import QueryParameters
+from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
 
@@ -86,9 +95,23 @@ def echo(
 
 
 @app.command()
-def client(payload: PayloadOption = 32, messages: int = 1_000_000, json: JsonOption = None) -> None:
-    """What an offer and a received message cost the client, without a cluster."""
-    _finish(client_scenario.run(payload=payload, messages=messages), json, f"client, payload {payload} B")
+def codec(
+    payload: PayloadOption = 32,
+    messages: Annotated[int, typer.Option(help="Messages in a round, on each path.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.")] = 9,
+    json: JsonOption = None,
+) -> None:
+    """What a message costs on each hot path of a node and a client, without sockets, disks or a cluster."""
+    report = codec_scenario.run(CodecParameters(payload=payload, messages=messages, rounds=rounds))
+    _finish(report, json, f"codec: nanoseconds a message, payload {payload} B")
+
+
+@app.command()
+def guard(
+    update: Annotated[bool, typer.Option("--update", help="Store the counts instead of comparing them.")] = False,
+) -> None:
+    """Instructions of each hot path under callgrind, beside the stored ones; fails where they grew by over 5 %."""
+    print_table(f"instructions of {interpreter()}", dict(guards.run(update=update)))
 
 
 @app.command()
@@ -201,6 +224,54 @@ def snapshot(
 
 
 @app.command()
+def replay(
+    log_mib: Annotated[int, typer.Option(help="Length of the log that is replayed, in MiB.")] = 1024,
+    payload: PayloadOption = 32,
+    runs: Annotated[int, typer.Option(help="Starts, one after another.")] = 3,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A node starts with a long log and no snapshot: messages a second through its service, time, memory."""
+    parameters = ReplayParameters(
+        log_mib=log_mib,
+        payload=payload,
+        runs=runs,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = replay_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"replay: {log_mib} MiB of messages of {payload} B, file sync level {file_sync_level}")
+
+
+@app.command()
+def catchup(
+    missed_mib: Annotated[int, typer.Option(help="How much the member has missed, in MiB.")] = 1024,
+    missed_payload: Annotated[int, typer.Option(help="Bytes in a message of that.")] = 1024,
+    rate: Annotated[float, typer.Option(help="Messages of 32 bytes a second, offered meanwhile.")] = 100_000,
+    seconds: Annotated[float, typer.Option(help="For how long, with the member away and again with it back.")] = 10.0,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A member comes back to a busy cluster: megabytes a second of its catch-up, and what clients feel of it."""
+    parameters = CatchupParameters(
+        missed_mib=missed_mib,
+        missed_payload=missed_payload,
+        rate=rate,
+        seconds=seconds,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = catchup_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"catchup: {missed_mib} MiB missed, {rate:,.0f} msg/s, file sync level {file_sync_level}")
+
+
+@app.command()
 def archive(
     mib: Annotated[int, typer.Option(help="Length of each recording that is read, in MiB.")] = 128,
     rounds: Annotated[int, typer.Option(help="Rounds; in each every reader reads every recording.")] = 7,
@@ -219,6 +290,7 @@ def main() -> None:
     """Run the command; a failure is one line on standard error."""
     # Ending in order, with every child, is what Ctrl-C does; SIGTERM is to do the same.
     signal.signal(signal.SIGTERM, _interrupt)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     try:
         app()
     except (ClusterError, BaseExceptionGroup) as error:

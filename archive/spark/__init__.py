@@ -1,12 +1,13 @@
 """Recordings as Spark DataFrames: needs `quorate[spark]`.
 
 Begin: `session` (create_session), `java` (a Java is found or brought).
-Typed columns: `messages` (of the log's own messages).
+Typed columns: `messages` (of the log's own messages), `decoders` (of what applications said).
 """
 
 from . import extra as extra
 
 # isort: split
+from .decoders import decode_payload as decode_payload
 from .java import ensure_java as ensure_java
 from .messages import log_messages as log_messages
 from .messages import message_schema as message_schema

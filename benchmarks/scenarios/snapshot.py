@@ -27,6 +27,7 @@ from ..data_directory import data_directory
 from ..environment import describe, node_settings, tune_garbage_collector
 from ..load import SEQUENCE
 from ..member_log import MemberLog
+from ..member_status import consensus_endpoint
 from ..processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, progress_line
 from ..state_service import FILL
@@ -223,7 +224,7 @@ async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProce
     wall_ns, begin_ns = time.time_ns(), time.monotonic_ns()
     last = None
     async with aclosing(
-        run_operation(_consensus_endpoint(processes, client.leader_member_id), Operation.SNAPSHOT, _LIMIT_S)
+        run_operation(consensus_endpoint(processes, client.leader_member_id), Operation.SNAPSHOT, _LIMIT_S)
     ) as steps:
         async for step in steps:
             last = step
@@ -261,14 +262,8 @@ async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
     """Ask every member for the longest that its loop was busy with one thing since it began, in seconds."""
     from cluster.status import query_status
 
-    endpoints = {i: _consensus_endpoint(processes, i) for i in processes.members}
+    endpoints = {i: consensus_endpoint(processes, i) for i in processes.members}
     return {i: (await query_status(endpoint, _LIMIT_S)).stall_max_s for i, endpoint in endpoints.items()}
-
-
-def _consensus_endpoint(processes: ClusterProcesses, member_id: int) -> str:
-    from cluster.config import parse_members
-
-    return parse_members(f"0=127.0.0.1:{processes.base_ports[member_id]}")[0].consensus
 
 
 def _append_times(directory: Path) -> list[int]:

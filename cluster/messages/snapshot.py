@@ -16,7 +16,6 @@ from typing import Annotated, ClassVar, Final
 
 from service_api.types import NULL_TERM_ID, CloseReason, TimeUnit
 from service_api.wire.fields import (
-    INT64_NULL,
     Capacity,
     Data,
     Int32,
@@ -32,6 +31,7 @@ from service_api.wire.fields import (
     WireTermId,
 )
 from service_api.wire.message import ClusterMessage, Message, Registry, registry_of
+from service_api.wire.sbe import INT64_NULL
 from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
 from .log import encode_session_message

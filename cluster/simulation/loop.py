@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import warnings
 from asyncio import AbstractEventLoop, AbstractServer, Future, Handle, Task, TimerHandle
 from collections import deque
 from collections.abc import Callable
@@ -141,15 +142,18 @@ class SimulatedLoop(AbstractEventLoop):
 
         A coroutine that awaits in a `finally` block goes on to that await when it is closed, so it takes a few times.
         """
-        for task in [*self._tasks]:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is meant to be pending
-            coroutine = task.get_coro()
-            for _ in range(_CLOSE_LIMIT):
-                try:
-                    coroutine.close()
-                    break
-                except BaseException:
-                    continue  # whatever it says, it is dead
+        with warnings.catch_warnings():
+            # A coroutine that was made and had not begun when its process died is not one that somebody forgot.
+            warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+            for task in [*self._tasks]:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is meant to be pending
+                coroutine = task.get_coro()
+                for _ in range(_CLOSE_LIMIT):
+                    try:
+                        coroutine.close()
+                        break
+                    except BaseException:
+                        continue  # whatever it says, it is dead
         self._tasks.clear()
 
     # --- asyncio

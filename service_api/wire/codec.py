@@ -24,9 +24,7 @@ from pydantic import BaseModel
 from ..errors import LocalProtocolError, RemoteProtocolError
 from . import versioned
 from .fields import BlockField, GroupField, MessageLayout, VarField
-
-MESSAGE_HEADER: Final = struct.Struct("<HHHH")
-"""block_length, template_id, schema_id, version."""
+from .sbe import MESSAGE_HEADER
 
 
 @dataclass(slots=True, frozen=True)

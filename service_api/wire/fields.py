@@ -17,16 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from ..types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
-
-INT64_NULL: Final = -(1 << 63)
-INT32_NULL: Final = -(1 << 31)
-UINT8_NULL: Final = 255
+from .sbe import INT32_NULL, INT64_NULL, UINT8_NULL
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import LocalProtocolError, RemoteProtocolError
-from .codec import MESSAGE_HEADER, compile_codec
+from .codec import compile_codec
 from .fields import MessageLayout, layout_of
 from .frame import ReadableBuffer
+from .sbe import MESSAGE_HEADER
 
 MESSAGE_HEADER_LENGTH: Final = MESSAGE_HEADER.size
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from archive import frames
 from archive.spark import create_session
+from service_api.types import TimeUnit
+from tests.interchange.samples import sample_of
+from tests.spark.recorded_cluster import RecordedCluster, record_cluster
 from tests.spark.sessions import stop_session
+from tests.unit.archive.streams import extract_sample
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +31,39 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     stop_session(session)
+
+
+@pytest.fixture(scope="session")
+def sample_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DataFrame]:
+    """The log of a node of the Aeron samples, such as "single-node-node0", with all columns."""
+    root = tmp_path_factory.mktemp("aeron")
+    logs: dict[str, DataFrame] = {}
+
+    def load(name: str) -> DataFrame:
+        if name not in logs:
+            scenario = name.rpartition("-")[0]
+            if not (root / scenario).exists():
+                extract_sample(scenario, root)
+            unit = TimeUnit.NANOS if scenario == "checksummed" else TimeUnit.MILLIS
+            directory = sample_of(root, name).directory
+            found = frames(directory, recording_id=0, time_unit=unit, on_problem=lambda problem: None)
+            logs[name] = spark.createDataFrame(found.read_all())
+        return logs[name]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def recorded_cluster(tmp_path_factory: pytest.TempPathFactory) -> RecordedCluster:
+    """What a cluster left that lost its leader; it ran once, for all tests that look at it."""
+    return asyncio.run(record_cluster(tmp_path_factory.mktemp("cluster")))
+
+
+@pytest.fixture(scope="session")
+def recorded_log(spark: SparkSession, recorded_cluster: RecordedCluster) -> Callable[[int], DataFrame]:
+    """The log of a member of that cluster, with all columns."""
+
+    def load(member_id: int) -> DataFrame:
+        return spark.createDataFrame(frames(recorded_cluster.directory_of(member_id), recording_id=0).read_all())
+
+    return load

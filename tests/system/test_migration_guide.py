@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -14,13 +11,12 @@ import pytest
 from benchmarks.processes import find_base_ports
 from cluster.config import NodeConfig
 from tests.system.directory_checker import check_directory
-from tests.system.test_operations_guide import MARK, as_script, leave_nothing_behind, plain, steps_of
+from tests.system.guide import run_guide
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "migrating-from-aeron.md"
 SAMPLE = ROOT / "tests" / "data" / "aeron" / "three-node-failover.tar.gz"
 PORTS = ("9000", "9100", "9200")
-DEADLINE_S = 150
 
 
 def with_free_ports(text: str) -> str:
@@ -42,35 +38,13 @@ def lay_out(directory: Path) -> None:
 @pytest.mark.slow
 def test_the_import_goes_as_the_page_says(tmp_path: Path) -> None:
     lay_out(tmp_path)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
-    environment = clean | {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "COLUMNS": "160"}
-    environment["PYTHONPATH"] = str(ROOT)
-    wanted = steps_of(GUIDE)
 
-    with (tmp_path / "output").open("wb") as output:
-        shell = subprocess.Popen(
-            ["bash", "-m", "-c", as_script(wanted)],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            shell.wait(DEADLINE_S)
-        finally:
-            leave_nothing_behind(shell)
+    steps = run_guide(GUIDE, tmp_path, PYTHONPATH=str(ROOT))
 
-    text = (tmp_path / "output").read_text()
-    parts = re.split(rf"{MARK} (\d+)\n", text)
-    assert len(parts) // 2 == len(wanted), text
-    for step, printed, status in zip(wanted, parts[0::2], parts[1::2], strict=False):
-        assert status == "0", f"{step.command}\n{printed}"
-        for line in step.lines:
-            found = (plain(line) in plain(printed_line) for printed_line in printed.splitlines())
-            assert any(found), f"{step.command}\n{printed}"
-    assert "1009 messages, 353630 bytes" in text  # what the sample's log holds, and one of five bytes
+    for step in steps:
+        step.check()
+    printed = "".join(step.printed for step in steps)
+    assert "1009 messages, 353630 bytes" in printed  # what the sample's log holds, and one of five bytes
     for member_id in range(3):
         assert check_directory(tmp_path / "data" / f"node-{member_id}", stopped=False).snapshots
 

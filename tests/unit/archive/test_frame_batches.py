@@ -20,11 +20,18 @@ from archive import ReadProblem
 from archive.catalog import read_catalog
 from archive.errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from archive.file_system import OsFileSystem
-from archive.log_fields import LOG_FIELDS, LOG_SCHEMA_ID, FieldOffsets, read_log_fields
+from archive.log_fields import (
+    LOG_FIELDS,
+    LOG_SCHEMA_ID,
+    SESSION_MESSAGE_TEMPLATE_ID,
+    FieldOffsets,
+    read_log_fields,
+)
 from archive.reader import FrameReader, MessageReader
 from cluster.messages import LOG_MESSAGES
 from service_api.errors import ConfigurationError
 from service_api.types import TimeUnit
+from service_api.wire.session import SessionMessageHeader
 from tests.unit.archive.streams import extract_sample, load_truth
 
 NODES = {
@@ -141,6 +148,7 @@ def test_the_fields_lie_where_the_message_classes_have_them() -> None:
 
     assert {message.SCHEMA_ID for message in LOG_MESSAGES.values()} == {LOG_SCHEMA_ID}
     assert sorted(LOG_FIELDS) == sorted(message.TEMPLATE_ID for message in LOG_MESSAGES.values())
+    assert SESSION_MESSAGE_TEMPLATE_ID == SessionMessageHeader.TEMPLATE_ID
 
 
 @pytest.mark.parametrize(

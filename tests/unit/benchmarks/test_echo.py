@@ -13,7 +13,6 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.environment import describe, file_system_of
 from benchmarks.processes import ProcessError
-from benchmarks.scenarios import client as client_scenario
 from benchmarks.scenarios.echo import EchoParameters, run
 from service_api.errors import ClusterTimeoutError, ConfigurationError
 from tests.unit.client.fake_member import FakeCluster, fake_cluster
@@ -110,13 +109,6 @@ def test_wrong_parameters_are_one_line_and_exit_status_2(
 
     assert raised.value.code == 2
     assert capsys.readouterr().err == "benchmarks: payload=3 expected at least 8 bytes\n"
-
-
-def test_the_clients_own_cost_is_measured_without_a_cluster() -> None:
-    report = client_scenario.run(payload=32, messages=2_000)
-
-    assert report["us_per_offer"] > 0
-    assert report["us_per_received_message"] > 0
 
 
 def test_the_environment_names_what_figures_depend_on(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.cli.recording_log import rows_of
 from cluster.core.recording_log import (
     EntryType,
     EntryWrite,
@@ -38,24 +39,6 @@ def file_of(name: str) -> bytes:
         member = tar.extractfile(f"state-files/{name}/recording.log")
         assert member is not None
         return member.read()
-
-
-def as_truth(entry: RecordingLogEntry) -> dict[str, Any]:
-    return {
-        "entryIndex": entry.entry_index,
-        "filePosition": entry.file_position,
-        "length": entry.length,
-        "recordingId": entry.recording_id,
-        "leadershipTermId": entry.leadership_term_id,
-        "termBaseLogPosition": entry.term_base_log_position,
-        "logPosition": entry.log_position,
-        "timestamp": entry.timestamp,
-        "serviceId": entry.service_id,
-        "type": int(entry.entry_type),
-        "typeName": entry.entry_type.name,
-        "isValid": entry.is_valid,
-        "archiveEndpoint": entry.archive_endpoint or None,
-    }
 
 
 def index_of(entry: RecordingLogEntry | None) -> int | None:
@@ -109,7 +92,7 @@ def test_real_file_is_read_as_the_real_class_reads_it(name: str) -> None:
 
     log = RecordingLog.parse(file_of(name))
 
-    assert [as_truth(entry) for entry in log.entries] == expected["entries"]
+    assert rows_of(log) == expected["entries"]
     assert (log.next_entry_index, log.end_position) == (expected["next_entry_index"], expected["file_length"])
     assert index_of(log.last_term()) == expected["last_term_entry_index"]
     assert log.recovery_plan(0).log_recording_id == expected["last_term_recording_id"]

@@ -1,0 +1,193 @@
+"""Column expressions over the frames of a log, which all analyses share.
+
+A log is a DataFrame with the columns of `archive.frame_batches.FRAME_COLUMNS`, or those of them that an analysis names.
+Nothing here runs a job, and nothing needs a Python worker: the fields of the few messages that are decoded (terms,
+sessions opened and closed) are cut out of the payload by Spark's own functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
+
+from service_api.errors import ConfigurationError
+from service_api.wire.fields import INT32_NULL
+from service_api.wire.frame import FLAG_BEGIN, FLAG_END, FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
+
+from ...log_fields import MESSAGE_HEADER_LENGTH
+
+SESSION_MESSAGE: Final = 1
+TIMER_EVENT: Final = 20
+SESSION_OPEN_EVENT: Final = 21
+SESSION_CLOSE_EVENT: Final = 22
+CLUSTER_ACTION_REQUEST: Final = 23
+NEW_LEADERSHIP_TERM_EVENT: Final = 24
+MEMBERSHIP_CHANGE_EVENT: Final = 25
+
+TEMPLATE_NAMES: Final = {
+    SESSION_MESSAGE: "SessionMessageHeader",
+    TIMER_EVENT: "TimerEvent",
+    SESSION_OPEN_EVENT: "SessionOpenEvent",
+    SESSION_CLOSE_EVENT: "SessionCloseEvent",
+    CLUSTER_ACTION_REQUEST: "ClusterActionRequest",
+    NEW_LEADERSHIP_TERM_EVENT: "NewLeadershipTermEvent",
+    MEMBERSHIP_CHANGE_EVENT: "MembershipChangeEvent",
+}
+"""The messages of a log by template id, as schema 111 names them; a test compares them with `cluster.messages`."""
+
+_SERVICE_ID_SHIFT: Final = 56
+_INT64_SIGN: Final = 1 << 63
+
+
+def check_columns(frame: DataFrame, what: str, *names: str) -> None:
+    """Refuse a DataFrame that lacks a column.
+
+    Raises:
+        ConfigurationError: which columns `what` needs and has not got.
+    """
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise ConfigurationError(
+            f"{what} needs more columns: missing={','.join(missing)} has={','.join(frame.columns)}"
+        )
+
+
+def is_data() -> Column:
+    """Whether a row is a data frame, not padding."""
+    return F.col("type") == TYPE_DATA
+
+
+def is_padding() -> Column:
+    """Whether a row is a padding frame."""
+    return F.col("type") == TYPE_PADDING
+
+
+def has_flags(flags: int) -> Column:
+    """Whether a row has all of these flags."""
+    return F.col("flags").bitwiseAND(F.lit(flags).cast("short")) == flags
+
+
+def begins_message() -> Column:
+    """Whether a row is the first frame of a message."""
+    return is_data() & has_flags(FLAG_BEGIN)
+
+
+def ends_message() -> Column:
+    """Whether a row is the last frame of a message."""
+    return is_data() & has_flags(FLAG_END)
+
+
+def aligned_length() -> Column:
+    """How many bytes of the log a frame takes, its alignment included."""
+    length = F.col("frame_length").cast("long")
+    return F.shiftleft(F.shiftright(length + (FRAME_ALIGNMENT - 1), 5), 5)
+
+
+def end_position() -> Column:
+    """Where the frame after this one begins."""
+    return F.col("position") + aligned_length()
+
+
+def payload_length() -> Column:
+    """How many bytes follow the frame's header; 0 for padding."""
+    return F.when(is_data(), F.col("frame_length").cast("long") - HEADER_LENGTH).otherwise(F.lit(0).cast("long"))
+
+
+def service_id() -> Column:
+    """Which service offered a message; NULL where a client did.
+
+    A service's messages have the session id -2^63 + service_id * 2^56 + n.
+    """
+    session_id = F.col("cluster_session_id")
+    return F.when(session_id < 0, F.shiftright(session_id.bitwiseXOR(F.lit(-_INT64_SIGN)), _SERVICE_ID_SHIFT)).cast(
+        "int"
+    )
+
+
+def client_session_id() -> Column:
+    """The session of a client; NULL where a service offered the message."""
+    return F.when(F.col("cluster_session_id") >= 0, F.col("cluster_session_id"))
+
+
+def micros_between(earlier: Column, later: Column) -> Column:
+    """How many microseconds are between two timestamps; negative if the clock went back."""
+    return F.unix_micros(later) - F.unix_micros(earlier)
+
+
+def has_right_checksum(prefix: str = "") -> Column:
+    """Whether the session id of a data frame is its CRC-32, as where recordings have checksums; NULL without a frame.
+
+    The checksum covers the payload and the zeros up to the next frame. `prefix` is that of the columns type,
+    frame_length, session_id and payload, such as "a.".
+    """
+    unaligned = F.col(f"{prefix}frame_length") - HEADER_LENGTH
+    aligned = F.shiftleft(F.shiftright(unaligned + (FRAME_ALIGNMENT - 1), 5), 5)
+    crc = F.crc32(F.rpad(f"{prefix}payload", aligned, F.lit(b"\0")))
+    signed = F.when(crc >= 1 << 31, crc - (1 << 32)).otherwise(crc)
+    return (F.col(f"{prefix}type") == TYPE_DATA) & (F.col(f"{prefix}session_id") == signed)
+
+
+def block_integer(offset: int, length: int) -> Column:
+    """Read the little-endian integer of `length` bytes at `offset` of the SBE block in the column payload.
+
+    NULL where the block ends before it: an older version of the schema wrote the message.
+    """
+    value = _integer(MESSAGE_HEADER_LENGTH + offset, length, is_signed=True)
+    return F.when(_block_length() >= offset + length, value)
+
+
+def block_enum(offset: int, members: type[IntEnum]) -> Column:
+    """Read an enum of the SBE block as the name of its member; NULL where it has none of these values."""
+    value = block_integer(offset, 4)
+    return F.coalesce(*(F.when(value == int(member), F.lit(member.name)) for member in members))
+
+
+def block_version(offset: int) -> Column:
+    """Read a semantic version of the SBE block, as "1.2.3"; NULL where none was given."""
+    value = block_integer(offset, 4)
+    parts = (F.shiftright(value, 16), F.shiftright(value, 8).bitwiseAND(F.lit(255)), value.bitwiseAND(F.lit(255)))
+    return F.when((value != 0) & (value != INT32_NULL), F.concat_ws(".", *(part.cast("string") for part in parts)))
+
+
+def var_data(index: int) -> Column:
+    """Read the bytes of the variable-length field number `index` behind the SBE block in the column payload.
+
+    NULL where the payload ends before they do: the frame is the first of a fragmented message.
+    """
+    offset = _block_length() + MESSAGE_HEADER_LENGTH
+    for _ in range(index):
+        offset = offset + 4 + _integer(offset, 4, is_signed=False)
+    length = _integer(offset, 4, is_signed=False)
+    data = F.substr("payload", (offset + 5).cast("int"), length.cast("int"))
+    return F.when(offset + 4 + length <= F.length("payload"), data)
+
+
+def template_name() -> Column:
+    """What the message of a row is called, padding as "(padding)"; NULL where it is none of schema 111."""
+    names = [F.when(F.col("template_id") == template, F.lit(name)) for template, name in TEMPLATE_NAMES.items()]
+    return F.coalesce(F.when(is_padding(), F.lit("(padding)")), *names)
+
+
+def first_known(names: Iterable[str]) -> Column:
+    """The first of some columns that is not NULL."""
+    return F.coalesce(*(F.col(name) for name in names))
+
+
+def _block_length() -> Column:
+    return _integer(0, 2, is_signed=False)
+
+
+def _integer(offset: int | Column, length: int, *, is_signed: bool) -> Column:
+    """Read a little-endian integer of the payload, as a long; NULL where the payload ends before it."""
+    begin = (F.lit(offset) if isinstance(offset, int) else offset).cast("int") + 1
+    digits = F.hex(F.substr("payload", begin, F.lit(length)))
+    in_order = F.concat(*(F.substr(digits, F.lit(2 * i + 1), F.lit(2)) for i in reversed(range(length))))
+    value = F.conv(in_order, 16, -10).cast("long")
+    if is_signed and length < 8:
+        unused = 64 - 8 * length
+        value = F.shiftright(F.shiftleft(value, unused), unused)
+    return F.when(F.length(digits) == 2 * length, value)

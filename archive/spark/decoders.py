@@ -1,0 +1,318 @@
+"""`decode_payload`: what applications said, as typed columns.
+
+An application's payload lies behind the session message header, and behind 16 bytes more where it is a request
+(`service_api.wire.request`). Spark's own expressions find it, so that filters on other columns go on to be pushed down
+to the data source, and what nobody selects is not computed. JSON is then read in the JVM, everything else by whole
+Arrow arrays in Python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from service_api.errors import ConfigurationError, LocalProtocolError
+from service_api.types import TimeUnit
+from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message
+from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
+from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
+
+from ..vector.message_columns import Faults, read_messages
+from ..vector.message_plan import MessagePlan
+from ..vector.payloads import Payloads
+from ..vector.struct_columns import StructPlan, read_structs
+from .json_schema import json_schema, required_fields
+from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_columns, check_mode, time_unit_of
+
+Decoder = str | struct.Struct | type | Callable[[Any], Any]
+"""See `decode_payload`."""
+
+JSON: Final = "json"
+SENDERS: Final = ("clients", "services", "all")
+
+_BODY: Final = "_body"
+_READ: Final = "_read"
+_WRONG: Final = "_wrong"
+_PLAIN: Final = SESSION_MESSAGE[0].to_bytes(2, "little")
+_REQUEST: Final = REQUEST_BLOCK_LENGTH.to_bytes(2, "little")
+"""The block lengths of a session message and of a request, as they lie in its first two bytes."""
+_UNFRAGMENTED: Final = 0xC0
+_PREVIEW_LENGTH: Final = 60
+_MIN_INT64: Final = -(1 << 63)
+_SERVICE_SHIFT: Final = 56
+
+_Read = Callable[[Any], tuple[Any, Any]]
+"""A BinaryArray without NULLs -> a StructArray and the reasons for those that are NULL."""
+
+
+def decode_payload(
+    df: DataFrame,
+    decoder: Decoder,
+    *,
+    names: Sequence[str] | None = None,
+    schema: StructType | str | None = None,
+    sent_by: str = "clients",
+    requests: bool | None = None,
+    time_unit: TimeUnit | str | None = None,
+    mode: str = "PERMISSIVE",
+) -> DataFrame:
+    """Decode the application's payloads of a log: the rows of session messages, `payload` decoded.
+
+    `df` has payload, and better template_id, position and flags, as docs/archive-frames.md says. Its other columns
+    stay as they are. `payload` becomes a struct of the decoder's columns: `select("position", "payload.*")`. New
+    columns: `request_sequence` and `acknowledged_sequence`, NULL in what is no request, and `problem`.
+
+    `decoder` is one of
+
+    - `bytes` or `str`: the payload itself, as binary or as UTF-8 text; then `payload` is no struct.
+    - a `struct` format, "<qi8s", or a `struct.Struct`, with a name in `names` for each of its values; one more name
+      takes the bytes behind them. Unsigned numbers get the next longer type.
+    - "json" with a `schema` as Spark writes it, "host string, time_s long"; or a pydantic model for what it is in
+      JSON: its types and which fields are required are held to, its own validators do not run.
+    - a message class of `service_api.wire`, for SBE.
+    - a callable with a `schema`: given a `pyarrow.BinaryArray`, it gives a StructArray, RecordBatch or Table of as many
+      rows. NULL in a StructArray is a bad payload; an exception ends the query.
+
+    `sent_by`: clients, services (adds `service_id`) or all. `requests`: True takes requests alone, False other messages
+    alone. `time_unit` is that of times in SBE messages.
+
+    `mode` says what becomes of a bad payload, one that does not decode or that is only a part of a message of several
+    frames. PERMISSIVE: `payload` is NULL and `problem` says why. DROPMALFORMED: no row. FAILFAST: the query ends with
+    the position and the reason.
+
+    Raises:
+        ConfigurationError: a column is missing, or the arguments do not say how to decode.
+    """
+    check_mode(mode)
+    if sent_by not in SENDERS:
+        raise ConfigurationError(f"sent_by={sent_by!r} expected one of {', '.join(SENDERS)}")
+    check_columns(df, ("payload",) if sent_by == "all" else ("payload", "cluster_session_id"))
+    kept = [name for name in df.columns if name != "payload"]
+    rows = _with_bodies(_session_messages(df, sent_by, requests))
+    rows = _DecoderChoice(names, schema, time_unit_of(df, time_unit)).apply(rows, decoder)
+    added = ["request_sequence", "acknowledged_sequence"] if requests is not False else []
+    added += ["service_id"] if sent_by != "clients" else []
+    if mode == DROPMALFORMED:
+        return rows.where(F.col(PROBLEM).isNull()).select(*kept, *added, "payload")
+    if mode == FAILFAST:
+        place = F.concat_ws(" ", *(F.concat(F.lit(f"{n}="), n) for n in ("recording_id", "position") if n in kept))
+        failed = F.raise_error(F.concat(place, F.lit(" "), PROBLEM))
+        rows = rows.withColumn("payload", F.when(F.col(PROBLEM).isNotNull(), failed).otherwise(F.col("payload")))
+        return rows.select(*kept, *added, "payload")
+    return rows.select(*kept, *added, "payload", PROBLEM)
+
+
+def _session_messages(df: DataFrame, sent_by: str, requests: bool | None) -> DataFrame:
+    """Choose the rows that begin a session message."""
+    if "template_id" in df.columns:
+        df = df.where(F.col("template_id") == SessionMessageHeader.TEMPLATE_ID)
+    else:
+        identity = struct.pack("<HH", SessionMessageHeader.TEMPLATE_ID, SessionMessageHeader.SCHEMA_ID)
+        df = df.where(F.substring("payload", 3, 4) == F.lit(identity))
+    if sent_by != "all":
+        df = df.where(F.col("cluster_session_id") >= 0 if sent_by == "clients" else F.col("cluster_session_id") < 0)
+    if requests is not None:
+        df = df.where(_is_request() == F.lit(requests))
+    return df
+
+
+def _with_bodies(df: DataFrame) -> DataFrame:
+    """Add what lies behind the header, the numbers of a request, the service; and `_wrong`, why there is no body."""
+    wrong = F.lit(None).cast("string")
+    if "flags" in df.columns:
+        text = "a part of a message of several frames: read the log with the option messages=true"
+        wrong = F.when(F.col("flags").bitwiseAND(_UNFRAGMENTED) != _UNFRAGMENTED, text)
+    block_length = F.substring("payload", 1, 2)
+    begin = F.when(block_length == F.lit(_PLAIN), SESSION_HEADER_LENGTH)
+    begin = begin.when(block_length == F.lit(_REQUEST), REQUEST_HEADER_LENGTH)
+    begin = begin.otherwise((MESSAGE_HEADER_LENGTH + _little_endian(1, 2)).cast("int"))
+    columns = {
+        _BODY: F.col("payload").substr(begin + 1, F.length("payload")),
+        "request_sequence": F.when(_is_request(), _little_endian(33, 8)),
+        "acknowledged_sequence": F.when(_is_request(), _little_endian(41, 8)),
+        _WRONG: wrong,
+    }
+    if "cluster_session_id" in df.columns:
+        service = F.shiftrightunsigned(F.col("cluster_session_id").bitwiseXOR(F.lit(_MIN_INT64)), _SERVICE_SHIFT)
+        columns["service_id"] = F.when(F.col("cluster_session_id") < 0, service.cast("int"))
+    return df.withColumns(columns)
+
+
+def _is_request() -> Column:
+    return F.substring("payload", 1, 2) == F.lit(_REQUEST)
+
+
+def _little_endian(first: int, length: int) -> Column:
+    """A number in the payload; `first` counts from 1, as SQL does."""
+    digits = [F.hex(F.substring("payload", first + index, 1)) for index in reversed(range(length))]
+    return F.conv(F.concat(*digits), 16, 10).try_cast("long")
+
+
+class _DecoderChoice:
+    """What the caller said about decoding; turns `_body` into `payload` and `problem`."""
+
+    def __init__(self, names: Sequence[str] | None, schema: StructType | str | None, time_unit: TimeUnit) -> None:
+        self._names = names
+        self._schema = schema
+        self._time_unit = time_unit
+
+    def apply(self, rows: DataFrame, decoder: Decoder) -> DataFrame:
+        """Decode by what the decoder is."""
+        if isinstance(decoder, struct.Struct) or (isinstance(decoder, str) and decoder != JSON):
+            return self._apply_struct(rows, decoder)
+        self._expect(names=False, schema=decoder == JSON or _is_function(decoder))
+        if decoder is bytes:
+            return _decoded(rows, F.col(_BODY), F.lit(None).cast("string"))
+        if decoder is str:
+            is_text = F.is_valid_utf8(F.col(_BODY))
+            return _decoded(rows, F.col(_BODY).cast("string"), F.when(~is_text, F.lit("not UTF-8")))
+        if decoder == JSON:
+            return _apply_json(rows, _struct_type(self._schema), ())
+        if isinstance(decoder, type) and issubclass(decoder, Message):
+            plan = MessagePlan.of(decoder, self._time_unit)
+            return _apply_python(rows, _struct_reader(read_messages, plan), _spark_struct(plan.schema))
+        if isinstance(decoder, type) and issubclass(decoder, BaseModel):
+            return _apply_json(rows, json_schema(decoder), required_fields(decoder))
+        if isinstance(decoder, str | type):
+            raise ConfigurationError(
+                f"decoder={decoder!r} expected bytes, str, a struct format, 'json', a model, message or callable"
+            )
+        schema = _struct_type(self._schema)
+        return _apply_python(rows, _function_reader(decoder, to_arrow_type(schema, timezone="UTC")), schema)
+
+    def _apply_struct(self, rows: DataFrame, decoder: str | struct.Struct) -> DataFrame:
+        self._expect(names=True, schema=False)
+        plan = StructPlan.of(decoder if isinstance(decoder, str) else decoder.format, tuple(self._names or ()))
+        return _apply_python(rows, _struct_reader(read_structs, plan), _spark_struct(plan.schema))
+
+    def _expect(self, *, names: bool, schema: bool) -> None:
+        """Refuse what the decoder does not take, or lacks."""
+        for name, value, is_taken in (("names", self._names, names), ("schema", self._schema, schema)):
+            if is_taken and value is None:
+                raise ConfigurationError(f"this decoder needs {name}=")
+            if not is_taken and value is not None:
+                raise ConfigurationError(f"{name}={value!r} is not for this decoder")
+
+
+def _is_function(decoder: Any) -> bool:
+    return callable(decoder) and not isinstance(decoder, type)
+
+
+def _decoded(rows: DataFrame, value: Column, problem: Column) -> DataFrame:
+    """Put the value in the place of the payload, unless there is no body or the value is bad."""
+    rows = rows.withColumn(PROBLEM, F.coalesce(F.col(_WRONG), problem))
+    return rows.withColumn("payload", F.when(F.col(PROBLEM).isNull(), value))
+
+
+def _apply_json(rows: DataFrame, schema: StructType, required: Sequence[str]) -> DataFrame:
+    """Read JSON in the JVM: it takes each payload by itself, so one bad text spoils no other."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _WRONG}
+    with_corrupt = StructType([*schema.fields, StructField(_WRONG, StringType())])
+    rows = rows.withColumn(_READ, F.from_json(F.col(_BODY).cast("string"), with_corrupt, options))
+    text = F.substring(F.col(_BODY).cast("string"), 1, _PREVIEW_LENGTH)
+    is_bad = F.col(_READ).isNull() | F.col(_READ)[_WRONG].isNotNull()
+    problem = F.when(is_bad, F.concat(F.lit("not JSON of this schema: "), text))
+    for name in required:
+        problem = problem.when(F.col(_READ)[name].isNull(), F.lit(f"{name} is missing or null"))
+    return _decoded(rows, F.struct(*(F.col(_READ)[name].alias(name) for name in schema.names)), problem)
+
+
+def _apply_python(rows: DataFrame, read: _Read, schema: StructType) -> DataFrame:
+    """Read by whole arrays in Python; other columns stay in the JVM."""
+    returned = StructType([StructField("value", schema), StructField(PROBLEM, StringType())])
+
+    def decode(bodies: pa.Array) -> pa.Array:
+        values, problems = _read_bodies(read, bodies)
+        return pa.StructArray.from_arrays([values, problems], names=["value", PROBLEM])
+
+    decoder = arrow_udf(decode, returned)  # type: ignore[call-overload]
+    body = F.when(F.col(_WRONG).isNull(), F.col(_BODY))
+    rows = rows.withColumn(_READ, decoder(body))
+    return _decoded(rows, F.col(_READ)["value"], F.col(_READ)[PROBLEM])
+
+
+def _read_bodies(read: _Read, bodies: Any) -> tuple[Any, Any]:
+    """Read the bodies that are there; the others are NULL without a reason of their own."""
+    if not bodies.null_count:
+        return read(bodies)
+    is_there = bodies.is_valid()
+    values, problems = read(bodies.filter(is_there))
+    numbers = np.cumsum(is_there.to_numpy(zero_copy_only=False)) - 1
+    places = pa.array(numbers, mask=bodies.is_null().to_numpy(zero_copy_only=False))
+    return values.take(places), problems.take(places)
+
+
+def _struct_reader(read: Callable[[Payloads, Any], tuple[list[Any], Faults]], plan: MessagePlan | StructPlan) -> _Read:
+    """Make the reader of a plan: columns and faults as structs."""
+
+    def read_structs_of(bodies: Any) -> tuple[Any, Any]:
+        columns, faults = read(Payloads.of(bodies), plan)
+        is_bad = pa.array(faults.is_bad)
+        return pa.StructArray.from_arrays(columns, fields=list(plan.schema), mask=is_bad), faults.texts()
+
+    return read_structs_of
+
+
+def _function_reader(function: Callable[[Any], Any], arrow_type: Any) -> _Read:
+    """Make the reader of a caller's function: what it gives must have as many rows, and the columns of the schema."""
+
+    def read(bodies: Any) -> tuple[Any, Any]:
+        given = function(bodies)
+        table = pa.Table.from_struct_array(given) if isinstance(given, pa.StructArray) else given
+        if not isinstance(table, pa.Table | pa.RecordBatch):
+            raise LocalProtocolError(
+                f"the decoder gave {type(given).__name__} expected a StructArray, RecordBatch or Table"
+            )
+        if table.num_rows != len(bodies):
+            raise LocalProtocolError(f"the decoder gave rows={table.num_rows} expected={len(bodies)}")
+        missing = [field.name for field in arrow_type if field.name not in table.column_names]
+        if missing:
+            raise LocalProtocolError(f"the decoder gave columns={table.column_names} missing={missing}")
+        is_null = given.is_null() if isinstance(given, pa.StructArray) else pa.array([False] * len(bodies))
+        columns = [_one(table.column(field.name)).cast(field.type) for field in arrow_type]
+        value = pa.StructArray.from_arrays(columns, fields=list(arrow_type), mask=is_null)
+        problems = pa.array(["the decoder gave NULL"]).take(
+            pa.array(np.zeros(len(bodies), np.int8), mask=~_mask(is_null))
+        )
+        return value, problems
+
+    return read
+
+
+def _one(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _mask(array: Any) -> Any:
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _struct_type(schema: StructType | str | None) -> StructType:
+    """Read a schema as Spark writes it.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if isinstance(schema, StructType):
+        return schema
+    try:
+        found = StructType.fromDDL(schema or "")
+    except Exception as error:  # Spark has no one class for it: a parser's, or that of a JVM
+        raise ConfigurationError(f"schema={schema!r} expected such as 'host string, time_s long'") from error
+    if not isinstance(found, StructType):
+        raise ConfigurationError(f"schema={schema!r} expected such as 'host string, time_s long'")
+    return found
+
+
+def _spark_struct(schema: Any) -> StructType:
+    return StructType([StructField(field.name, from_arrow_type(field.type, False)) for field in schema])

@@ -1,0 +1,184 @@
+"""Catch-up under load: how fast a member that was away copies what it missed, and what the others' clients feel.
+
+Three members stop, and the logs of two of them grow by as many bytes as are to be missed, the same ones. These two
+elect a leader and get them through their services. Then a client offers messages at a steady rate, open loop, twice for
+as long: once with the third member still away, once while it comes back. Its own log says when it began to copy and
+when it was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from service_api.errors import ClusterTimeoutError, ConfigurationError
+
+from ..client_process import ClientParameters
+from ..data_directory import data_directory
+from ..environment import describe, node_settings
+from ..histogram import Histogram
+from ..long_log import LongLog, lengthen_log
+from ..member_log import Event, MemberLog
+from ..member_status import wait_for_status
+from ..processes import ClusterProcesses, ProcessGroup
+from ..report import ProgressLine, Report, first_leaf, progress_line
+from .echo import run_clients
+
+SERVICE: Final = "benchmarks.echo_service:EchoService"
+RATE_TARGET_MB_PER_S: Final = 200.0
+P99_RATIO_TARGET: Final = 2.0
+
+_MEMBERS: Final = 3
+_AWAY: Final = 2
+"""The member that is away."""
+
+_LIMIT_S: Final = 300.0
+_COPY_STATES: Final = ("FOLLOWER_LOG_REPLICATION", "FOLLOWER_CATCHUP")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class CatchupParameters:
+    """What one benchmark does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    missed_mib: int = 1024
+    missed_payload: int = 1024
+    """Payload of the messages that were missed."""
+    rate: float = 100_000.0
+    """Messages of 32 bytes a second that the client offers meanwhile."""
+    seconds: float = 10.0
+    """How long it does, each time."""
+    file_sync_level: int = 1
+    node_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings for `quorate node`, by name."""
+
+    def __post_init__(self) -> None:
+        if self.missed_mib < 1 or self.missed_payload < 8:
+            raise ConfigurationError(
+                f"missed_mib={self.missed_mib} missed_payload={self.missed_payload} expected at least 1 and 8"
+            )
+        if self.rate <= 0 or self.seconds <= 0:
+            raise ConfigurationError(f"rate={self.rate} seconds={self.seconds} expected more than 0")
+
+
+def run(parameters: CatchupParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, or something took too long.
+    """
+    given = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
+    total = round(2 * parameters.rate * parameters.seconds)
+    with data_directory(directory, "catchup", keep=keep) as data_dir, progress_line(total) as progress:
+        environment = describe(data_dir)
+        progress.describe("three members' first start")
+        with ClusterProcesses(data_dir, SERVICE, _MEMBERS, settings=given) as cluster:
+            asyncio.run(_wait_all(cluster, range(_MEMBERS), 1))
+        progress.describe(f"making logs of {parameters.missed_mib} MiB")
+        log = _lengthen(data_dir, parameters)
+        try:
+            report = asyncio.run(_measure(parameters, data_dir, given, log, progress))
+        except BaseExceptionGroup as group:
+            raise first_leaf(group) from group
+    report["environment"] = {**environment, **node_settings(("checksums", "segment_length_bytes"), given)}
+    return report
+
+
+def _lengthen(data_dir: Path, parameters: CatchupParameters) -> LongLog:
+    """Let the logs of all members but one go on with the same bytes."""
+    length_bytes, begin_ms = parameters.missed_mib << 20, time.time_ns() // 1_000_000
+    grown = [
+        asyncio.run(
+            lengthen_log(
+                data_dir / f"member-{member_id}", length_bytes, payload=parameters.missed_payload, begin_ms=begin_ms
+            )
+        )
+        for member_id in range(_MEMBERS)
+        if member_id != _AWAY
+    ]
+    if len(set(grown)) != 1:
+        raise ClusterTimeoutError(f"the members did not stop at the same position: {grown}")
+    return grown[0]
+
+
+async def _measure(
+    parameters: CatchupParameters, data_dir: Path, given: Mapping[str, str], log: LongLog, progress: ProgressLine
+) -> Report:
+    with ProcessGroup() as group:
+        cluster = ClusterProcesses(data_dir, SERVICE, _MEMBERS, settings=given, group=group)
+        for member_id in range(_MEMBERS):
+            if member_id != _AWAY:
+                cluster.start_member(member_id)
+        progress.describe("replaying the logs")
+        await _wait_all(cluster, list(cluster.members), log.stop_position)
+        steady = await _offer(parameters, cluster, group, progress, data_dir)
+        printed = MemberLog.at_end(cluster.log_path_of(_AWAY))
+        cluster.start_member(_AWAY)
+        meanwhile = await _offer(parameters, cluster, group, progress, data_dir)
+        await _wait_all(cluster, [_AWAY], log.stop_position)
+    copy_s, copied_bytes = _copy_of(printed)
+    p99_ms, steady_p99_ms = (latencies.percentile_ns(99.0) / 1e6 for latencies in (meanwhile, steady))
+    return {
+        "scenario": "catchup",
+        "megabytes_per_s": round(copied_bytes / copy_s / 1e6, 1),
+        "megabytes_per_s_target": RATE_TARGET_MB_PER_S,
+        "p99_ratio": round(p99_ms / steady_p99_ms, 2),
+        "p99_ratio_target": P99_RATIO_TARGET,
+        "p99_ms": round(p99_ms, 2),
+        "p99_without_ms": round(steady_p99_ms, 2),
+        "max_ms": round(meanwhile.max_ns / 1e6, 1),
+        "max_without_ms": round(steady.max_ns / 1e6, 1),
+        "copied_bytes": copied_bytes,
+        "copy_s": round(copy_s, 3),
+        "parameters": asdict(parameters),
+    }
+
+
+async def _offer(
+    parameters: CatchupParameters,
+    cluster: ClusterProcesses,
+    group: ProcessGroup,
+    progress: ProgressLine,
+    data_dir: Path,
+) -> Histogram:
+    """Offer messages at the rate for the time, and give their latencies from the intended send times."""
+    client = ClientParameters(
+        endpoints=cluster.ingress_endpoints,
+        payload_length=32,
+        inflight=1024,
+        warmup_count=1_000,
+        message_count=round(parameters.rate * parameters.seconds),
+        rate_per_s=parameters.rate,
+        connect_timeout_s=_LIMIT_S,
+    )
+    results, _ = await run_clients([client], cluster, group, progress, data_dir=data_dir, time_limit_s=_LIMIT_S)
+    return Histogram.from_json(results[0]["latencies"])
+
+
+async def _wait_all(cluster: ClusterProcesses, member_ids: range | list[int], position: int) -> None:
+    """Wait until these members take part in a term and have delivered the log up to a position."""
+    for member_id in member_ids:
+        await wait_for_status(
+            cluster,
+            member_id,
+            lambda status: status.state in ("LEADER", "FOLLOWER") and status.delivered_position >= position,
+            time_limit_s=_LIMIT_S,
+        )
+
+
+def _copy_of(printed: MemberLog) -> tuple[float, int]:
+    """Read from a member's log how long it copied, in seconds, and how many bytes, until it followed the live log."""
+    changes: list[Event] = printed.events("election.state_changed")
+    begun = next(change for change in changes if change["new"] in _COPY_STATES)
+    ended = printed.events("election.closed")[0]
+    length_bytes = ended["log_position"] - begun["append_position"]
+    seconds = datetime.fromisoformat(ended["timestamp"]) - datetime.fromisoformat(begun["timestamp"])
+    return seconds.total_seconds(), length_bytes
