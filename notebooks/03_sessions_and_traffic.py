@@ -47,3 +47,60 @@ figures.inter_arrival(session_traffic(log, interval=None).toPandas())
 from archive.spark.analyses import bursts, gaps
 
 figures.bursts_and_gaps(bursts(log, window="100 milliseconds").toPandas(), gaps(log, longer_than_us=100_000).toPandas())
+
+# %% [markdown]
+# ## The web requests
+#
+# What clients say is theirs; `decode_payload` gives it as columns. Here it is text: a host, a time and a page, with
+# tabs between.
+
+# %%
+from pyspark.sql import functions as F
+
+from archive.spark import decode_payload
+from notebooks.demo.traffic import MIDNIGHT_S
+
+fields = F.split("payload", "\t")
+hour = F.floor((fields[1].cast("long") - MIDNIGHT_S) / 3600).alias("hour")
+requests = decode_payload(log, str, requests=True)
+requests = requests.select(
+    "cluster_session_id", "request_sequence", fields[0].alias("host"), hour, fields[2].alias("url")
+)
+
+# %% [markdown]
+# What the service answered is not in the log, but it follows from it: the log is replayed to the service, and the
+# answers are written down. `request_sequence` says which request an answer belongs to.
+
+# %%
+from notebooks.demo import answers
+
+answered = requests.join(answers(spark, member), ["cluster_session_id", "request_sequence"]).persist()
+answered.groupBy("decision").count().toPandas()
+
+# %% [markdown]
+# **What to see:** the traffic of the morning as the web server saw it: four times as much at ten as at midnight, when
+# people in America are at work. Refusals come with it, and most in the busiest hours.
+
+# %%
+from notebooks.demo import figures as web_figures
+
+by_hour = (
+    answered.groupBy("hour").pivot("decision", ["allowed", "denied"]).count().na.fill(0).orderBy("hour").toPandas()
+)
+web_figures.requests_by_hour(by_hour)
+
+# %% [markdown]
+# Who was refused? **What to see:** a handful of hosts has most of the refusals: proxies, behind which many people sit,
+# and programs that fetch page after page.
+
+# %%
+by_host = answered.groupBy("host").pivot("decision", ["allowed", "denied"]).count().na.fill(0)
+by_host = by_host.orderBy(F.desc("denied"), "host").limit(15).toPandas()
+web_figures.hosts(by_host)
+
+# %% [markdown]
+# A timer watches each refused host until it has been quiet for 250 ms. The log has the timers that fired; the replay
+# knows which were set. **What to see:** all fire within some milliseconds of their time, but for those that were due
+# while nobody led.
+
+# %%
