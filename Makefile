@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.quorate-installed
 STAMP := $(VENV)/.quorate-tools-installed
-PACKAGES := service_api archive client cluster
+PACKAGES := service_api archive client cluster pyspark_aeron_archive
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help

@@ -19,7 +19,7 @@ from service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA
 
 from .catalog import CatalogEntry
 from .descriptor import RecordingDescriptor, RecordingState
-from .file_system import FileSystem, read_fully
+from .file_system import FileSystem, ReadableFileSystem, read_fully
 from .frame_check import FrameRules, find_blank_page
 from .layout import parse_segment_file_name
 from .reader import Frame, FrameReader, StopReason, first_nonzero
@@ -92,7 +92,8 @@ def verify_recording(
     problem_count = 0
     while is_fault_tolerant and len(verdict.problems) > problem_count:
         problem_count = len(verdict.problems)
-        position = _find_next_frame(file_system, directory, descriptor, verdict)
+        end = verdict.stop_position
+        position = find_next_frame(file_system, directory, descriptor, end, checksummed=verdict.checksummed)
         if position is not None:
             verdict.problems[-1] += f"; {position - verdict.stop_position} bytes lost, frames go on at {position}"
             verdict.stop_position = position
@@ -167,7 +168,7 @@ def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict
     )
 
 
-def _base_positions(file_system: FileSystem, directory: Path, recording_id: int) -> list[int]:
+def _base_positions(file_system: ReadableFileSystem, directory: Path, recording_id: int) -> list[int]:
     """Give where the segment files of a recording begin, in order."""
     parsed = map(parse_segment_file_name, file_system.list_directory(directory))
     return sorted(found[1] for found in parsed if found is not None and found[0] == recording_id)
@@ -184,12 +185,20 @@ def _last_segment_start(file_system: FileSystem, directory: Path, descriptor: Re
     return max(descriptor.start_position, bases[-1]) if bases else descriptor.start_position
 
 
-def _find_next_frame(
-    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
+def find_next_frame(
+    file_system: ReadableFileSystem,
+    directory: Path,
+    descriptor: RecordingDescriptor,
+    position: int,
+    *,
+    checksummed: bool | None = None,
 ) -> int | None:
-    """Find where the next right frame begins behind the place where the walk had to end; None: there is none."""
-    rules = FrameRules.of(descriptor, checksummed=verdict.checksummed)
-    first = verdict.stop_position + FRAME_ALIGNMENT
+    """Find where the next right frame begins behind `position`, where one is wrong; None: there is none.
+
+    `checksummed` says whether frames carry a CRC-32; None takes what the descriptor says.
+    """
+    rules = FrameRules.of(descriptor, checksummed=checksummed)
+    first = position + FRAME_ALIGNMENT
     for base_position in _base_positions(file_system, directory, descriptor.recording_id):
         end = base_position + descriptor.segment_file_length
         if end <= first:
@@ -208,7 +217,7 @@ def _find_next_frame(
 
 
 def _find_frame_in(
-    file_system: FileSystem, handle: int, rules: FrameRules, base_position: int, position: int, end: int
+    file_system: ReadableFileSystem, handle: int, rules: FrameRules, base_position: int, position: int, end: int
 ) -> int | None:
     """Search [position, end) of one segment, a window at a time; windows overlap by the longest frame."""
     while position < end:

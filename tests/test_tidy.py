@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("service_api", "archive", "client", "cluster")
+PACKAGES = ("service_api", "archive", "client", "cluster", "pyspark_aeron_archive")
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "notebooks", "tests")
 
 FUNCTION_LINE_LIMIT = 60

@@ -98,6 +98,14 @@ class FrameBlock:
             return None
         return FrameBlock(self.words, self.slots[:-1], self.headers[:-1], self.position)
 
+    def choose(self, rows: NDArray[np.bool_]) -> FrameBlock | None:
+        """Leave out the rows that are not marked; None if none is left."""
+        if not rows.any():
+            return None
+        joined = self.joined_positions
+        joined = None if joined is None else joined[rows]
+        return FrameBlock(self.words, self.slots[rows], self.headers[rows], self.position, joined)
+
 
 class FrameScanner:
     """Iterates over the frames of [start_position, stop_position) of a recording, a block at a time; once.
