@@ -1,0 +1,264 @@
+"""Running the standard analyses over a member's log, or over those of a cluster, and making a page of what they give.
+
+The analyses are those of `archive.spark.analyses`; nothing is counted here. What comes to this process is bounded,
+however long the log is: no frame has more than `ROW_LIMIT` rows, and where it would, the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ..frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
+from ..spark import analyses, problems
+from . import sections, words
+from .page import Fact, Page, Section
+from .snippets import Snippets
+from .theme import Frame
+from .traffic_figures import SESSION_LIMIT
+
+ROW_LIMIT: Final = 10_000
+"""Rows that one analysis brings to this process."""
+INTERVAL_LIMIT: Final = 240
+"""Intervals of time that a figure shows."""
+
+_INTERVALS: Final = (
+    *((count * 1_000, f"{count} milliseconds") for count in (10, 20, 50, 100, 200, 500)),
+    *((count * 1_000_000, f"{count} seconds") for count in (1, 2, 5, 10, 30)),
+    *((count * 60_000_000, f"{count} minutes") for count in (1, 2, 5, 10, 30)),
+    *((count * 3_600_000_000, f"{count} hours") for count in (1, 3, 6, 12, 24)),
+)
+_DAY_US: Final = 86_400_000_000
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ReportRequest:
+    """What a report is to be made of."""
+
+    directories: Mapping[str, Path]
+    """Archives, or members' directories, of one cluster, by a name for each; the log of the longest is analysed."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the data source `aeron_archive`, such as recordingId and committed; they hold for all directories."""
+    node_logs: Sequence[Path] = ()
+    """What the members logged, as JSON lines: the reasons of elections come from there."""
+    title: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Report:
+    """A page, and whether it tells of damage."""
+
+    page: Page
+    is_damaged: bool
+
+
+def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> Report:
+    """Run the analyses and make the page; `on_step` is told what begins, about fifteen times.
+
+    The data source `aeron_archive` has to be registered.
+    """
+    on_step("looking for damage")
+    damage = _find_damage(spark, request)
+    comparison = None
+    if len(request.directories) > 1:
+        on_step("comparing the members")
+        logs = {name: _load(spark, path, request.options) for name, path in request.directories.items()}
+        comparison = _collect(analyses.compare_members(logs))
+    name = _choose(request, comparison)
+    work = _Work(spark, request, name, on_step)
+    try:
+        made = work.run(comparison)
+        facts = work.facts
+    finally:
+        work.close()
+    page = Page(
+        title=request.title or f"The log of {name}",
+        sources=_sources(request, name, facts),
+        facts=[*sections.facts_of(facts), *_damage_fact(damage)],
+        sections=made,
+        damage=sections.damage_of(damage) if len(damage) else None,
+        remarks=_remarks(request),
+    )
+    return Report(page, is_damaged=len(damage) > 0)
+
+
+class _Work:
+    """One run of the analyses over one log."""
+
+    def __init__(self, spark: SparkSession, request: ReportRequest, name: str, on_step: Callable[[str], None]) -> None:
+        self._spark = spark
+        self._request = request
+        self._on_step = on_step
+        self.path = request.directories[name]
+        self.whole = _load(spark, self.path, request.options)
+        # Without payloads, which are most of a log: read once, and kept in memory or on disk for all analyses.
+        columns = ",".join((*HEADER_COLUMNS, *MESSAGE_COLUMNS))
+        self.log = _load(spark, self.path, {**request.options, "columns": columns}).persist()
+        on_step("reading the log")
+        summary = _collect(analyses.summary(self.log))
+        self.facts: Frame = summary.iloc[0] if len(summary) else None
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        self.log.unpersist()
+
+    def run(self, comparison: Frame | None) -> list[Section]:
+        """Run the analyses one after the other."""
+        snippet = Snippets(self.path, self._request.options)
+        made = [*self._leadership(snippet), *self._traffic(snippet), *self._lives(snippet)]
+        if comparison is not None:
+            paths = {name: str(path) for name, path in self._request.directories.items()}
+            made.append(sections.comparison(comparison, snippet.comparison(paths)))
+        return made
+
+    def _leadership(self, snippet: Snippets) -> list[Section]:
+        self._on_step("leaders and terms")
+        terms, note = self._bounded(analyses.term_timeline(self.log, events=self.whole), "the oldest terms")
+        made = [sections.leaders(terms, snippet.of("term_timeline"), note)]
+        self._on_step("elections")
+        logs = [str(path) for path in self._request.node_logs]
+        node_logs = analyses.read_node_logs(self._spark, logs) if logs else None
+        changes = analyses.elections(self.log, node_logs, events=self.whole)
+        frame, note = self._bounded(changes, "the oldest changes")
+        made.append(sections.elections(frame, snippet.elections(logs), note))
+        if node_logs is not None:
+            self._on_step("states of elections")
+            states = analyses.election_states(node_logs).orderBy(F.desc("entered_at"))
+            frame, note = self._bounded(states, "the newest states")
+            made.append(sections.election_states(frame, snippet.election_states(logs), note))
+        return made
+
+    def _traffic(self, snippet: Snippets) -> list[Section]:
+        self._on_step("traffic of sessions")
+        whole = analyses.session_traffic(self.log, interval=None).orderBy(F.desc("messages"))
+        totals, note = self._bounded(whole, "the sessions with the most messages")
+        interval_us, interval = self._interval()
+        self._on_step("throughput")
+        by_interval = _collect(_sum_rest(analyses.session_traffic(self.log, interval=interval), totals))
+        self._on_step("bursts and gaps")
+        bursts = _collect(analyses.bursts(self.log, window=interval))
+        gaps = _collect(analyses.gaps(self.log, longer_than_us=interval_us).limit(ROW_LIMIT))
+        self._on_step("lengths of messages")
+        histogram = _collect(analyses.payload_histogram(self.log))
+        sizes = _collect(analyses.payload_sizes(self.log))
+        return [
+            sections.throughput(by_interval, totals, snippet.throughput(interval), note),
+            sections.inter_arrival(totals, snippet.inter_arrival(), note),
+            sections.bursts_and_gaps(bursts, gaps, snippet.bursts_and_gaps(interval, interval_us)),
+            sections.payload_sizes(histogram, sizes, snippet.payload_sizes()),
+        ]
+
+    def _lives(self, snippet: Snippets) -> list[Section]:
+        self._on_step("lives of sessions")
+        lives = analyses.session_lives(self.log, events=self.whole).orderBy(F.desc("messages"), "cluster_session_id")
+        frame, note = self._bounded(lives, "the sessions with the most messages")
+        made = [sections.session_lives(frame, snippet.session_lives(), note)]
+        self._on_step("timers")
+        frame, note = self._sampled(analyses.timers(self.log))
+        made.append(sections.timers(frame, snippet.timers(), note))
+        return made
+
+    def _bounded(self, rows: DataFrame, which: str) -> tuple[Frame, str | None]:
+        """Bring at most `ROW_LIMIT` rows here; the note says so where there are more."""
+        frame = rows.limit(ROW_LIMIT + 1).toPandas()
+        if len(frame) <= ROW_LIMIT:
+            return frame, None
+        return frame.iloc[:ROW_LIMIT], f"This is of {which}, {words.count(ROW_LIMIT)} of them; the log has more."
+
+    def _sampled(self, rows: DataFrame) -> tuple[Frame, str | None]:
+        """Bring at most about `ROW_LIMIT` timer events here, taken evenly by a hash of their position."""
+        fired = 0 if self.facts is None else int(self.facts["timers_fired"])
+        step = -(-fired // ROW_LIMIT)
+        if step <= 1:
+            return rows.toPandas(), None
+        taken = rows.where(F.pmod(F.xxhash64("position"), F.lit(step)) == 0).toPandas()
+        return taken, f"This is of one timer event in {step}; the log has {words.count(fired)}."
+
+    def _interval(self) -> tuple[int, str]:
+        """The shortest interval of which no more than `INTERVAL_LIMIT` cover the log: microseconds, Spark's words."""
+        duration_us = 0 if self.facts is None else int(self.facts["duration_us"] or 0)
+        for interval_us, text in _INTERVALS:
+            if duration_us <= INTERVAL_LIMIT * interval_us:
+                return interval_us, text
+        days = -(-duration_us // (INTERVAL_LIMIT * _DAY_US))
+        return days * _DAY_US, f"{days} days"
+
+
+def _load(spark: SparkSession, path: Path, options: Mapping[str, str]) -> DataFrame:
+    return spark.read.format("aeron_archive").options(**options).load(str(path))
+
+
+def _collect(rows: DataFrame) -> Frame:
+    return rows.toPandas()
+
+
+def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
+    """Add up the sessions that have no colour of their own: their rows name neither a session nor a service."""
+    head = totals.head(SESSION_LIMIT)
+    sessions = [int(session) for session in head["cluster_session_id"].dropna()]
+    services = [int(service) for service in head["service_id"].dropna()]
+    return (
+        traffic.groupBy(
+            *("recording_id", "from_timestamp", "to_timestamp"),
+            F.when(F.col("cluster_session_id").isin(sessions), F.col("cluster_session_id")).alias("cluster_session_id"),
+            F.when(F.col("service_id").isin(services), F.col("service_id")).alias("service_id"),
+        )
+        .agg(F.sum("messages").alias("messages"), F.sum("application_bytes").alias("application_bytes"))
+        .orderBy("from_timestamp", "cluster_session_id", "service_id")
+    )
+
+
+def _find_damage(spark: SparkSession, request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
+    """Directory, recording, position and reason of what cannot be read."""
+    found: list[tuple[str, int | None, int | None, str]] = []
+    for name, path in request.directories.items():
+        rows = problems(spark, str(path), **request.options).limit(ROW_LIMIT).collect()
+        found += [(name, row["recording_id"], row["position"], row["reason"]) for row in rows]
+    return found
+
+
+def _choose(request: ReportRequest, comparison: Frame | None) -> str:
+    """The directory whose log goes on longest, the first of several."""
+    names = list(request.directories)
+    if comparison is None:
+        return names[0]
+    stops = dict.fromkeys(names, -1)
+    for row in comparison.itertuples():
+        for name, stop in ((row.member_a, row.stop_a), (row.member_b, row.stop_b)):
+            stops[name] = max(stops[name], -1 if stop is None or stop != stop else int(stop))
+    return max(names, key=lambda name: stops[name])
+
+
+def _sources(request: ReportRequest, name: str, facts: Frame) -> list[tuple[str, str]]:
+    lines = [("Directory", str(request.directories[name]))]
+    others = [str(path) for other, path in request.directories.items() if other != name]
+    if others:
+        lines.append(("Compared to", ", ".join(others)))
+    if facts is not None:
+        start, stop = (words.count(facts[key]) for key in ("start_position", "stop_position"))
+        lines.append(("Log", f"recording {facts['recording_id']}, positions {start} to {stop}"))
+        if facts["duration_us"] == facts["duration_us"]:
+            first, last = (words.moment(facts[key]) for key in ("first_timestamp", "last_timestamp"))
+            lines.append(("Time", f"{first} to {last} UTC"))
+    if request.node_logs:
+        lines.append(("Node logs", ", ".join(path.name for path in request.node_logs)))
+    return lines
+
+
+def _damage_fact(damage: Sequence[object]) -> list[Fact]:
+    return [Fact("problem" if len(damage) == 1 else "problems", words.count(len(damage)), len(damage) > 0)]
+
+
+def _remarks(request: ReportRequest) -> list[str]:
+    committed = request.options.get("committed", "false")
+    which = {
+        "false": "What is at the end of the log may not be committed; --committed leaves that out.",
+        "true": "Only what the member's recording log shows to be committed was read.",
+    }.get(committed, f"Only what lies before position {committed} was read.")
+    size = f"Tables show the first {sections.TABLE_LIMIT} rows, figures what their legend and axes name."
+    return [which, f"{size} All of it is in the DataFrames that the Python below each figure gives."]
