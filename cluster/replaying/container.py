@@ -33,6 +33,11 @@ ERROR_LIMIT: Final = 100
 
 _SECOND_NS: Final = 1_000_000_000
 
+# Looked up once: a message to a client is what a replay meets most. Together 0.2 us of 0.9 a message.
+_MESSAGE: Final = OutputKind.MESSAGE
+_offer: Final = ContainerClientSession.offer
+_new_tuple: Final = tuple.__new__
+
 
 class Bystander(ClusteredService):
     """Stands for a service of the node that is not replayed: it takes what comes and does nothing."""
@@ -44,13 +49,12 @@ class Bystander(ClusteredService):
 class Recorder:
     """Counts what services give out, and tells the sink."""
 
-    __slots__ = ("agent", "counts", "error_count", "errors", "sink")
+    __slots__ = ("agent", "counts", "errors", "sink")
 
     def __init__(self, sink: Sink | None) -> None:
         self.sink = sink
         self.counts: Counter[OutputKind] = Counter()
         self.errors: list[ServiceError] = []
-        self.error_count = 0
         self.agent: ClusteredServiceAgent
 
     def record(
@@ -66,23 +70,17 @@ class Recorder:
         self.counts[kind] += 1
         if self.sink is not None:
             agent = self.agent
-            output = Output(
-                agent.log_position,
-                agent.egress.time,
-                kind,
-                cluster_session_id,
-                correlation_id,
-                code,
-                deadline,
-                bytes(payload),
+            fields = (
+                *(agent.log_position, agent.egress.time, kind),
+                *(cluster_session_id, correlation_id, code, deadline, bytes(payload)),
             )
-            self.sink(output)
+            self.sink(_new_tuple(Output, fields))
 
     def on_error(self, error: Exception, service: ClusteredService) -> None:
         """Take note of a callback that raised."""
-        self.error_count += 1
+        text = f"{type(error).__name__}: {error}"
+        self.record(OutputKind.ERROR, payload=text.encode(errors="replace"))
         if len(self.errors) < ERROR_LIMIT:
-            text = f"{type(error).__name__}: {error}"
             trace = "".join(traceback.format_exception(error))
             agent = self.agent
             self.errors.append(
@@ -109,9 +107,13 @@ class RecordedSession(ContainerClientSession):
 
     def offer(self, payload: bytes | bytearray | memoryview) -> bool:
         """Send a message to the client."""
-        if not super().offer(payload):
+        if not _offer(self, payload):
             return False
-        self._recorder.record(OutputKind.MESSAGE, self.id, payload=payload)
+        recorder = self._recorder
+        if recorder.sink is None:
+            recorder.counts[_MESSAGE] += 1
+        else:
+            recorder.record(_MESSAGE, self.id, payload=payload)
         return True
 
     def offer_reply(self, sequence: int, code: int, reply: bytes) -> None:

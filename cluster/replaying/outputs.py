@@ -25,6 +25,8 @@ class OutputKind(StrEnum):
     """A timer that was set; to cancel one that is not does nothing."""
     SESSION_CLOSE = "session_close"
     """`ClientSession.close`: asked once for each session."""
+    ERROR = "error"
+    """A callback raised; the payload is the type of the exception and its text."""
 
 
 class Output(NamedTuple):

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from service_api import ClusteredService, ConfigurationError
+from service_api import ClusteredService, ConfigurationError, SnapshotPublication
 from service_api.session import ClientSession
 from service_api.types import TICKS_PER_MS, ClusterSessionId, TimeUnit
+from service_api.wire.frame import align
 
 from ..core import effects as fx
 from ..core.events import SnapshotFailed
@@ -28,11 +29,12 @@ from .container import Bystander, Recorder, ReplayedContainer, make_module
 from .member_log import READ_BYTES, Bound, MemberLog, SnapshotSet, whole_frames_length
 from .outputs import OutputKind, ServiceError, Sink
 from .services import ServiceLike, make_services
+from .witness import LogWitness
 
 T = TypeVar("T")
 
-SnapshotChoice = Literal["newest", "none"] | int
-"""Where a replay begins: the newest snapshot that serves, the begin of the log, or the snapshot at a position."""
+SnapshotChoice = Literal["newest", "oldest", "none"] | int
+"""Where a replay begins: the newest snapshot that serves, as early as can be, the log's begin, or at a snapshot."""
 
 Progress = Callable[[int], None]
 """Told how many bytes more of the log were delivered."""
@@ -57,6 +59,7 @@ class ReplayedService:
         service_queue_limit_bytes: int = QUEUE_LIMIT_BYTES,
         app_version: int = 1,
         step_bytes: int = READ_BYTES,
+        witness: LogWitness | None = None,
     ) -> None:
         self._log = log
         self._end_position = end_position
@@ -74,7 +77,10 @@ class ReplayedService:
         )
         self._module.ctx.time_unit = log.time_unit
         self._chunk, self._chunk_position = b"", 0
-        self._adapter = BoundedLogAdapter(self._module.ctx.log_buffer, self, self.container, self._module)
+        self._witness = witness
+        self._adapter = BoundedLogAdapter(
+            self._module.ctx.log_buffer, self, self.container, self._module if witness is None else witness
+        )
         self.snapshot_action: fx.TakeSnapshot | None = None
         """What a member records of sessions and module here, where the log says that a snapshot is to be taken."""
         self.divergences: list[str] = []
@@ -102,6 +108,11 @@ class ReplayedService:
     def log_position(self) -> int:
         """The end of the entry that was delivered last, or where the snapshot was taken, in bytes."""
         return self.container.log_position
+
+    @property
+    def delivered_position(self) -> int:
+        """How far the log was delivered, in bytes: further than `log_position` where padding or fragments follow."""
+        return self._adapter.position
 
     @property
     def end_position(self) -> int:
@@ -146,7 +157,7 @@ class ReplayedService:
     @property
     def error_count(self) -> int:
         """How often callbacks raised."""
-        return self._recorder.error_count
+        return self._recorder.counts[OutputKind.ERROR]
 
     def advance(self, position: int | None = None, *, on_progress: Progress = lambda count: None) -> None:
         """Deliver the log up to a position; to its end without one.
@@ -164,8 +175,8 @@ class ReplayedService:
         finally:
             self._log.close_files()
 
-    def step(self, target: int, *, on_progress: Progress = lambda count: None) -> bool:
-        """Deliver some of the log, `step_bytes` or a frame, not beyond `target`. False when nothing was left.
+    def step(self, target: int, *, is_single: bool = False, on_progress: Progress = lambda count: None) -> bool:
+        """Deliver some of the log, not beyond `target`: `step_bytes` of it, or one frame. False when nothing was left.
 
         Raises:
             ClusterError: the log cannot be read so far.
@@ -180,7 +191,8 @@ class ReplayedService:
             self._chunk_position = begin
         offset = begin - self._chunk_position
         chunk = self._chunk[offset:] if offset else self._chunk
-        adapter.advance_limit(begin + whole_frames_length(chunk, target - begin))
+        limit = align(int.from_bytes(chunk[:4], "little")) if is_single else len(chunk)
+        adapter.advance_limit(begin + whole_frames_length(chunk, min(limit, target - begin)))
         if adapter.limit_position == begin:
             return False
         self._resume()
@@ -199,9 +211,13 @@ class ReplayedService:
             Exception: what the service raises, such as `LocalProtocolError` where it writes no snapshots.
         """
         publication = _Publication()
+        self.write_snapshot(publication, service_id)
+        return publication.messages
+
+    def write_snapshot(self, publication: SnapshotPublication, service_id: int | None = None) -> None:
+        """Have a service, the user's unless told, write its state; otherwise as `snapshot_messages`."""
         index = self.services.index(self.service) if service_id is None else service_id
         run_coroutine(self.container.take_snapshot(index, publication))
-        return publication.messages
 
     # --- a `LogReader`, for the adapter
 
@@ -214,6 +230,8 @@ class ReplayedService:
     async def _start(self, start: SnapshotSet | None) -> None:
         if start is not None:
             self._restore(await read_snapshots(self._log, start.entries))
+        if self._witness is not None:
+            self._witness.attach(self._module, self.container)
         await self.container.start()
 
     def _restore(self, recovered: Recovered) -> None:
@@ -280,14 +298,17 @@ def replay_service(
     `directory` is a member's, which may run, or a real Aeron member's; nothing in it is changed. `service` is an
     object, a class, or `module:Class` in `service_dir`; a sequence of them where a node ran several. One of several
     alone is told apart by `service_id`; the others then do nothing. `time` is a number in the log's unit, or a date:
-    the state is that after all entries of this time and before. `snapshot` says where to begin: with the newest one at
-    or below the position, with the log (`none`), or with the snapshot at that position. `bound` says how far the log
-    counts: as far as this directory knows it to be committed, as far as it is recorded, or to a position. `sink` is
-    told every output. The last three are as the node's settings; timer ids are shared where Aeron wrote the log.
+    the state is that after all entries of this time and before.
+
+    `snapshot` says where to begin: with the `newest` one at or below the position, as early as can be (`oldest`), with
+    the log (`none`), or with the one at a position. `bound` says how far the log counts: as far as this directory knows
+    it to be committed, as far as it is recorded, or to a position. `sink` is told every output. The last three are as
+    the node's settings; timer ids are shared where Aeron wrote the log.
 
     Raises:
         ConfigurationError: a position, time or snapshot that is not there, or a service that cannot be loaded.
         ClusterError: a file is damaged; the error says where.
+        Exception: what the service raises when it loads its state.
     """
     log = directory if isinstance(directory, MemberLog) else MemberLog.open(directory)
     services = make_services(
@@ -357,13 +378,15 @@ def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: in
         chosen = next((snapshot for snapshot in usable if snapshot.log_position == choice), None)
         if chosen is None:
             raise ConfigurationError(
-                f"snapshot={choice} expected one of {positions} at or below position={target}, newest or none"
+                f"snapshot={choice} expected one of {positions} at or below position={target}, newest, oldest or none"
             )
         return chosen
-    if choice not in ("newest", "none"):
-        raise ConfigurationError(f"snapshot={choice!r} expected newest, none or a position of {positions}")
+    if choice not in ("newest", "oldest", "none"):
+        raise ConfigurationError(f"snapshot={choice!r} expected newest, oldest, none or a position of {positions}")
     if choice == "newest" and usable:
         return usable[-1]
+    if choice == "oldest" and usable and log.log.start_position > 0:
+        return usable[0]
     if log.log.start_position > 0:
         raise ConfigurationError(
             f"the log begins at start_position={log.log.start_position}, what is below was purged: no state can be had "

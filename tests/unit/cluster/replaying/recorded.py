@@ -71,7 +71,7 @@ async def _talk(client: ClusterClient, recorded: Recorded, number: int, count: i
         await client.offer(
             (
                 b"timer %d %d" % (timer_id, 1 + index % 3),
-                b"cancel %d" % (timer_id - 1),
+                b"cancel %d" % (timer_id - 1) if index % 2 else b"echo: that timer is to fire",
                 b"offer text%d" % index,
                 b"boom",
                 b"echo %d" % index,

@@ -173,7 +173,9 @@ def test_what_the_directory_does_not_know_to_be_committed_is_not_delivered(recor
         pytest.param({"position": -1}, "position=-1 expected 0 to", id="position"),
         pytest.param({"position": 1, "time": 1}, "position=1 time=1: expected one of them", id="both"),
         pytest.param({"snapshot": 64}, r"snapshot=64 expected one of \[\d+", id="snapshot"),
-        pytest.param({"snapshot": "oldest"}, "snapshot='oldest' expected newest, none or a position", id="choice"),
+        pytest.param(
+            {"snapshot": "first"}, "snapshot='first' expected newest, oldest, none or a position", id="choice"
+        ),
         pytest.param({"bound": "durable"}, "bound='durable' expected committed, recorded or a position", id="bound"),
         pytest.param({"bound": 1 << 40}, f"bound={1 << 40} expected 0 to", id="bound position"),
         pytest.param({"service_id": 10}, "service_id=10", id="service id"),
@@ -234,7 +236,8 @@ def test_a_purged_log_is_replayed_from_its_snapshots_only(tmp_path: Path) -> Non
     with pytest.raises(ConfigurationError, match="purged"):
         replay_service(log, Ledger, snapshot="none")
     replayed = replay_service(log, Ledger, bound="recorded")
-    assert replayed.start_position == taken[-1]
+    oldest = replay_service(log, Ledger, bound="recorded", snapshot="oldest")
+    assert replayed.start_position == oldest.start_position == taken[-1]
     assert ledger_of(replayed).balances == {"a": 3}
 
 

@@ -1,0 +1,199 @@
+"""A member's directory with a long log and snapshots in it, made quickly: no cluster runs for it.
+
+The log is stamped as a leader stamps it, and recorded as a member records it. The snapshots are those of the service
+under the benchmark, which the log is replayed to for this.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from archive import Archive, ArchiveConfig, Recording
+from cluster.core.log_buffer import LogBuffer
+from cluster.core.log_publisher import LogPublisher
+from cluster.core.recording_log import CONSENSUS_MODULE_SERVICE_ID
+from cluster.messages.log import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionOpenEvent
+from cluster.replaying import MemberLog
+from cluster.replaying.replay import ReplayedService, choose_snapshot
+from cluster.runtime.recording_log_file import RecordingLogFile
+from cluster.runtime.snapshot_recording import SnapshotWriter
+from cluster.runtime.snapshot_taker import container_messages
+from service_api import ClusteredService
+from service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    TermId,
+    TimeUnit,
+)
+from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
+from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+
+from .replay_service import KEY_AND_AMOUNT, KEY_COUNT
+
+TERM_LENGTH_BYTES: Final = 16 << 20
+_SESSION_COUNT: Final = 16
+_BATCH_COUNT: Final = 1000
+_FIRST_TIMESTAMP_MS: Final = 1_700_000_000_000
+_TERM: Final = TermId(0)
+
+
+async def make_log(
+    directory: Path,
+    service: type[ClusteredService],
+    *,
+    message_count: int,
+    payload_length: int,
+    snapshot_count: int,
+    seed: int = 0,
+) -> list[int]:
+    """Fill a directory with a log of session messages, and snapshots at equal distances; gives their positions."""
+    config = ArchiveConfig(
+        term_length_bytes=TERM_LENGTH_BYTES, segment_length_bytes=8 * TERM_LENGTH_BYTES, file_sync_level=0
+    )
+    archive = await Archive.launch(directory / "archive", config, clock_ms=lambda: _FIRST_TIMESTAMP_MS)
+    try:
+        log = await archive.start_recording(
+            stream_id=LOG_STREAM_ID, session_id=-1, channel="quorate:tcp?alias=log", source_identity="quorate:tcp"
+        )
+        positions = await _write_log(log, message_count, payload_length, snapshot_count, random.Random(seed))
+        (directory / "cluster").mkdir()
+        file = RecordingLogFile.open(directory / "cluster", file_sync_level=0)
+        file.recording_log.append_term(
+            recording_id=log.recording_id, leadership_term_id=_TERM, term_base_log_position=0, timestamp=0
+        )
+        await log.stop()
+        file.recording_log.commit_log_position(_TERM, log.append_position)
+        file.persist()
+        for position in positions:
+            await _take_snapshot(directory, archive, file, service, position)
+        file.close()
+    finally:
+        await archive.aclose()
+    return positions
+
+
+async def _write_log(
+    log: Recording, message_count: int, payload_length: int, snapshot_count: int, pick: random.Random
+) -> list[int]:
+    buffer = LogBuffer(position=0, retained_bytes=0)
+    descriptor = log.descriptor
+    publisher = LogPublisher(
+        buffer,
+        log_session_id=1,
+        initial_term_id=descriptor.initial_term_id,
+        term_length_bytes=descriptor.term_buffer_length,
+        mtu_length_bytes=descriptor.mtu_length,
+        checksums=descriptor.checksummed,
+    )
+    _begin_log(publisher)
+    batches = [_batch(session_id, payload_length, pick) for session_id in range(1, _SESSION_COUNT + 1)]
+    interval = message_count // snapshot_count if snapshot_count else message_count + 1
+    positions: list[int] = []
+    for number in range(0, message_count, _BATCH_COUNT):
+        session_id = 1 + number // _BATCH_COUNT % _SESSION_COUNT
+        prefix = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, _TERM, session_id, 0)[:24]
+        batch = bytearray(batches[session_id - 1])
+        publisher.append_ingress(
+            batch, 0, len(batch), prefix=prefix, timestamp=_FIRST_TIMESTAMP_MS + number // _BATCH_COUNT
+        )
+        if (number + _BATCH_COUNT) // interval > number // interval:
+            event = ClusterActionRequest(
+                leadership_term_id=_TERM,
+                log_position=0,
+                timestamp=_FIRST_TIMESTAMP_MS + number // _BATCH_COUNT,
+                action=ClusterAction.SNAPSHOT,
+                flags=0,
+            )
+            positions.append(publisher.append_positioned(event))
+        await _record(log, buffer)
+    return positions
+
+
+async def _record(log: Recording, buffer: LogBuffer) -> None:
+    """Hand chunks to the recording, which takes none across the end of a term."""
+    for chunk in buffer.take_pending():
+        log.append(chunk)
+    buffer.discard_before(buffer.append_position)
+    log.flush()
+    await log.wait_recorded(log.append_position)
+
+
+def _begin_log(publisher: LogPublisher) -> None:
+    publisher.append_positioned(
+        NewLeadershipTermEvent(
+            leadership_term_id=_TERM,
+            log_position=0,
+            timestamp=_FIRST_TIMESTAMP_MS,
+            term_base_log_position=0,
+            leader_member_id=MemberId(0),
+            log_session_id=1,
+            time_unit=TimeUnit.MILLIS,
+            app_version=1,
+        )
+    )
+    for session_id in range(1, _SESSION_COUNT + 1):
+        event = SessionOpenEvent(
+            leadership_term_id=_TERM,
+            correlation_id=CorrelationId(session_id),
+            cluster_session_id=ClusterSessionId(session_id),
+            timestamp=_FIRST_TIMESTAMP_MS,
+            response_stream_id=102,
+        )
+        publisher.append_message(event.encode())
+
+
+def _batch(session_id: int, payload_length: int, pick: random.Random) -> bytes:
+    """Lay out messages of one session as a client sends them."""
+    frame_length = 32 + SESSION_HEADER_LENGTH + payload_length
+    header = FRAME_HEADER.pack(frame_length, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, 0, 0, 0)
+    header += SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, _TERM, session_id, 0)
+    frames: list[bytes] = []
+    for _ in range(_BATCH_COUNT):
+        payload = KEY_AND_AMOUNT.pack(pick.randrange(KEY_COUNT), pick.randrange(100)).ljust(payload_length, b".")
+        frames.append((header + payload).ljust(frame_length + 31 & -32, b"\0"))
+    return b"".join(frames)
+
+
+async def _take_snapshot(
+    directory: Path, archive: Archive, file: RecordingLogFile, service: type[ClusteredService], position: int
+) -> None:
+    """Replay to a position and record what a member would record there."""
+    log = MemberLog.open(directory)
+    start = choose_snapshot(log, "newest", service_count=1, target=position - 32)
+    replayed = ReplayedService(log, [service()], start, end_position=position)
+    replayed.advance()
+    action = replayed.snapshot_action
+    assert action is not None
+    ids: list[int] = []
+    parts: Sequence[tuple[int, Sequence[bytes]]] = [
+        (
+            SERVICE_SNAPSHOT_STREAM_ID,
+            [
+                *(message.encode() for message in container_messages(replayed.container, 0, action)),
+                *replayed.snapshot_messages(),
+            ],
+        ),
+        (CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, [message.encode() for message in action.module_messages]),
+    ]
+    for stream_id, messages in parts:
+        writer = await SnapshotWriter.start(archive, stream_id=stream_id, alias="snapshot", monotonic_ns=lambda: 0)
+        for message in messages:
+            await writer.offer(message)
+        ids.append(await writer.finish())
+    for recording_id, service_id in zip(ids, (0, CONSENSUS_MODULE_SERVICE_ID), strict=True):
+        file.recording_log.append_snapshot(
+            recording_id=recording_id,
+            leadership_term_id=_TERM,
+            term_base_log_position=0,
+            log_position=position,
+            timestamp=action.timestamp,
+            service_id=service_id,
+        )
+    file.persist()
