@@ -51,56 +51,52 @@ figures.bursts_and_gaps(bursts(log, window="100 milliseconds").toPandas(), gaps(
 # %% [markdown]
 # ## The web requests
 #
-# What clients say is theirs; `decode_payload` gives it as columns. Here it is text: a host, a time and a page, with
-# tabs between.
+# What clients say to a service is theirs; `decode_payload` gives it as columns, here as text. A web request is a host,
+# the time, and a page.
 
 # %%
-from pyspark.sql import functions as F
-
 from archive.spark import decode_payload
-from notebooks.demo.traffic import MIDNIGHT_S
 
-fields = F.split("payload", "\t")
-hour = F.floor((fields[1].cast("long") - MIDNIGHT_S) / 3600).alias("hour")
-requests = decode_payload(log, str, requests=True)
-requests = requests.select(
-    "cluster_session_id", "request_sequence", fields[0].alias("host"), hour, fields[2].alias("url")
-)
+decode_payload(log.where("position < 3000"), str, requests=True).select(
+    "position", "request_sequence", "payload"
+).toPandas()
 
 # %% [markdown]
-# What the service answered is not in the log, but it follows from it: the log is replayed to the service, and the
-# answers are written down. `request_sequence` says which request an answer belongs to.
+# What the service answered is not in the log, but follows from it: the log is replayed to the service on the
+# executors, one task for each snapshot, and what it says is written down.
 
 # %%
-from notebooks.demo import answers
+from notebooks.demo.web import REQUEST_KEY, count_decisions, decisions, web_requests
 
-answered = requests.join(answers(spark, member), ["cluster_session_id", "request_sequence"]).persist()
-answered.groupBy("decision").count().toPandas()
+decided = web_requests(log).join(decisions(spark, member), REQUEST_KEY).persist()
+decided.groupBy("decision").count().orderBy("decision").toPandas()
 
 # %% [markdown]
-# **What to see:** the traffic of the morning as the web server saw it: four times as much at ten as at midnight, when
-# people in America are at work. Refusals come with it, and most in the busiest hours.
+# **What to see:** the traffic as the web server saw it, four times as much at ten as at midnight. Refusals come with
+# it.
 
 # %%
 from notebooks.demo import figures as web_figures
 
-by_hour = (
-    answered.groupBy("hour").pivot("decision", ["allowed", "denied"]).count().na.fill(0).orderBy("hour").toPandas()
-)
-web_figures.requests_by_hour(by_hour)
+web_figures.requests_by_hour(count_decisions(decided, "hour").orderBy("hour").toPandas())
 
 # %% [markdown]
-# Who was refused? **What to see:** a handful of hosts has most of the refusals: proxies, behind which many people sit,
-# and programs that fetch page after page.
+# Who was refused? **What to see:** a few hosts have most of the refusals, and would have asked for much more than ten
+# pages and pictures a minute.
 
 # %%
-by_host = answered.groupBy("host").pivot("decision", ["allowed", "denied"]).count().na.fill(0)
-by_host = by_host.orderBy(F.desc("denied"), "host").limit(15).toPandas()
+by_host = count_decisions(decided, "host").orderBy("denied", "allowed", ascending=False).limit(15).toPandas()
 web_figures.hosts(by_host)
 
 # %% [markdown]
-# A timer watches each refused host until it has been quiet for 250 ms. The log has the timers that fired; the replay
-# knows which were set. **What to see:** all fire within some milliseconds of their time, but for those that were due
-# while nobody led.
+# A timer watches each refused host until it has been quiet for 250 ms. Which fired is in the log; which were set, the
+# replay knows. **What to see:** they fire within milliseconds of their time, but for those that were due while nobody
+# led.
 
 # %%
+from archive.spark.analyses import timers
+from cluster.replaying.spark import scheduled_timers
+from examples.quota_watch import QuotaWatch
+
+watched = timers(log, scheduled_timers(spark, member, QuotaWatch, bound="recorded")).toPandas()
+figures.timers(watched)

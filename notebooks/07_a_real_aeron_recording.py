@@ -55,7 +55,7 @@ from cluster.messages import ClusterSession
 
 snapshots = spark.read.format("aeron_archive").option("recordingId", "all").option("messages", "true").load(str(member))
 sessions = log_messages(snapshots.where("stream_id = 107"), ClusterSession).toPandas()
-sessions[["recording_id", "cluster_session_id", "opened_log_position", "close_reason", "client_info"]]
+sessions[["recording_id", "cluster_session_id", "opened_log_position", "response_channel"]]
 
 # %% [markdown]
 # **What to see:** most sessions of this cluster were closed by its clients; some end with a time-out.

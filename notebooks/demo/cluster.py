@@ -54,6 +54,11 @@ class DemoCluster:
         """Where clients connect, by member id."""
         return self._nodes.endpoints
 
+    @property
+    def consensus_endpoints(self) -> list[str]:
+        """Where members answer questions about themselves, by member id."""
+        return [*self._consensus.values()]
+
     async def start(self) -> int:
         """Start every member and give the leader."""
         await self._nodes.start()

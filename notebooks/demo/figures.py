@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -22,6 +22,7 @@ from archive.report.theme import (
     use_time_axis,
 )
 
+SECONDS_A_DAY = 86_400
 HOUR_AXIS = "hour of the morning of 1 August 1995, in Florida"
 
 
@@ -50,14 +51,14 @@ def hosts(frame: pd.DataFrame) -> Chart:
         return chart
 
 
-def refusals_by_hour(refused: Mapping[str, pd.Series]) -> Chart:
-    """Draw the refusals in each hour under several rules. Takes, by the name of a rule, the number by hour."""
+def refusals_by_hour(refused: Mapping[str, pd.DataFrame]) -> Chart:
+    """Draw the refusals in each hour under several rules. Takes, by the name of a rule, hour and count."""
     with style():
         chart, (axes,) = new_chart(2.9)
         width = 0.9 / len(refused)
         for place, (name, by_hour) in enumerate(refused.items()):
-            left = np.asarray(by_hour.index, dtype=float) - 0.45 + width * (place + 0.5)
-            axes.bar(left, by_hour.to_numpy(), width=width, color=SERIES[place], label=name)
+            left = by_hour["hour"] - 0.45 + width * (place + 0.5)
+            axes.bar(left, by_hour["count"], width=width, color=SERIES[place], label=name)
         _finish_hours(axes, "requests refused in the hour")
         return chart
 
@@ -74,31 +75,35 @@ def state_over_log(frame: pd.DataFrame) -> Chart:
         return chart
 
 
-def arrivals(frame: pd.DataFrame, killed_at: datetime | None = None, *, interval_s: float) -> Chart:
-    """Draw the messages per second that a query got, and when a leader was killed. Takes from_timestamp, messages."""
+def arrivals(messages: pd.DataFrame, killed_at: datetime, *, interval_s: float) -> Chart:
+    """Draw the messages per second that a query got, by their time, and when a leader was killed. Takes timestamp."""
     with style():
         chart, (axes,) = new_chart(2.9)
-        begin = to_dates(frame["from_timestamp"])
-        axes.bar(begin, frame["messages"] / interval_s, width=interval_s / 86_400, align="edge", color=SERIES[0])
-        if killed_at is not None:
-            (moment,) = to_dates(pd.Series([killed_at]))
-            axes.axvline(moment, color=ALARM)
-            axes.annotate(
-                "leader killed", (moment, 1), (4, -4), ("data", "axes fraction"), "offset points", color=ALARM, va="top"
-            )
+        times = to_dates(messages["timestamp"].dropna())
+        width = interval_s / SECONDS_A_DAY
+        counts, edges = np.histogram(times, bins=np.arange(times.min(), times.max() + width, width))
+        axes.stairs(counts / interval_s, edges, fill=True, color=SERIES[0])
+        (moment,) = to_dates(pd.Series([killed_at]))
+        axes.axvline(moment, color=ALARM)
+        axes.annotate(
+            "leader killed", (moment, 1), (4, -4), ("data", "axes fraction"), "offset points", color=ALARM, va="top"
+        )
         axes.grid(visible=False, axis="x")
         name_axes(axes, "cluster time, UTC", "messages per second")
         use_time_axis(axes)
         return chart
 
 
-def lags(frame: pd.DataFrame) -> Chart:
-    """Draw for each batch of a query how old its newest message was. Takes batch_at, lag_ms, messages."""
+def lags(batches: Sequence[tuple[datetime, pd.DataFrame]]) -> Chart:
+    """Draw for each batch of a query how old its newest message was. Takes when each came, and its timestamps."""
     with style():
         chart, (axes,) = new_chart(2.6)
-        axes.plot(to_dates(frame["batch_at"]), frame["lag_ms"], ".", color=SERIES[2])
+        came = pd.Series([came_at for came_at, rows in batches if rows["timestamp"].notna().any()])
+        newest = pd.Series([rows["timestamp"].max() for _, rows in batches if rows["timestamp"].notna().any()])
+        ages_s = (to_dates(came) - to_dates(newest)) * SECONDS_A_DAY
+        axes.plot(to_dates(came), ages_s, "o", color=SERIES[2], markersize=4)
         axes.set_ylim(bottom=0)
-        name_axes(axes, "when the batch was processed, UTC", "age of its newest message, milliseconds")
+        name_axes(axes, "when the batch came, UTC", "age of its newest message, seconds")
         use_time_axis(axes)
         return chart
 

@@ -68,9 +68,14 @@ class LiveCluster:
         return self.directory / f"node-{member_id}"
 
     @property
-    def follower_member_id(self) -> int:
-        """The first member that does not lead."""
-        return min(set(range(MEMBER_COUNT)) - {self.leader_member_id})
+    def path(self) -> str:
+        """Every member's directory, as the data source takes them."""
+        return ",".join(str(self.member(member_id)) for member_id in range(MEMBER_COUNT))
+
+    @property
+    def commit_from(self) -> str:
+        """Where members say how far the log is committed, as the data source takes it."""
+        return ",".join(self._cluster.consensus_endpoints)
 
     @property
     def answered_count(self) -> int:

@@ -75,8 +75,10 @@ class Clock:
 
     async def wait_until(self, since_midnight_s: float) -> None:
         """Wait for a time of the morning."""
-        while (missing_s := since_midnight_s - self.since_midnight_s()) > 0:
+        missing_s = since_midnight_s - self.since_midnight_s()
+        while missing_s > 0:
             await asyncio.sleep(max(PACE_S, missing_s / self._speed))
+            missing_s = since_midnight_s - self.since_midnight_s()
 
 
 class Traffic:
