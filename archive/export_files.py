@@ -100,13 +100,18 @@ class _ArrowFile:
 
 
 def _open_parquet(path: Path, schema: Any) -> Any:
+    import pyarrow as pa
     from pyarrow import parquet
 
     names = schema.names
+    # Spark reads no nanoseconds.
+    has_nanoseconds = any(field.type == pa.timestamp("ns", tz="UTC") for field in schema)
     return parquet.ParquetWriter(
         path,
         schema,
         compression="zstd",
+        coerce_timestamps="us" if has_nanoseconds else None,
+        allow_truncated_timestamps=True,
         use_dictionary=[name for name in names if name in _DICTIONARY_COLUMNS],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in _DELTA_COLUMNS},
     )

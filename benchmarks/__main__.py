@@ -20,6 +20,7 @@ from .report import Report, first_leaf, print_table, write_json
 from .scenarios import archive as archive_scenario
 from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
+from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
 from .scenarios import query as query_scenario
@@ -29,6 +30,7 @@ from .scenarios import snapshot as snapshot_scenario
 from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
+from .scenarios.compare import CompareParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.query import QueryParameters
@@ -269,6 +271,29 @@ def catchup(
     )
     report = catchup_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"catchup: {missed_mib} MiB missed, {rate:,.0f} msg/s, file sync level {file_sync_level}")
+
+
+@app.command()
+def compare(
+    rounds: Annotated[int, typer.Option(help="In each, every system is started, loaded and stopped once.")] = 5,
+    payload: PayloadOption = 32,
+    depths: Annotated[str, typer.Option(help="Messages in flight, with commas: some of 1,64,1024.")] = "1,64,1024",
+    peers: Annotated[str, typer.Option(help="Only systems whose names contain one of these, with commas.")] = "",
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Ourselves, etcd, ZooKeeper, NATS JetStream, PySyncObj and Redis, as far as installed: see `make peers`."""
+    parameters = CompareParameters(
+        rounds=rounds,
+        payload=payload,
+        depths=_parse_depths(depths),
+        peers=tuple(filter(None, peers.split(","))),
+    )
+    report = compare_scenario.run(parameters, directory=directory, keep=keep)
+    compare_scenario.print_comparison(report)
+    if json is not None:
+        write_json(report, json)
 
 
 @app.command()

@@ -18,8 +18,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("service_api", "archive", "client", "cluster", "pyspark_aeron_archive")
-NEEDING_AN_EXTRA = ("archive.spark", "archive.vector", "pyspark_aeron_archive")
+NEEDING_AN_EXTRA = ("archive.report", "archive.spark", "archive.vector", "pyspark_aeron_archive")
 """What a plain installation cannot import, and nothing else imports before it is used."""
+
+DATA_FILES = ("*.css", "*.jinja")
+"""What packages hold besides modules: the report's page."""
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +91,8 @@ def test_the_wheels_top_level_is_the_packages(wheel: Path) -> None:
 def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
-    modules = {file.relative_to(ROOT).as_posix() for p in PACKAGES for file in (ROOT / p).rglob("*.py")}
+    patterns = ("*.py", *DATA_FILES)
+    modules = {f.relative_to(ROOT).as_posix() for p in PACKAGES for kind in patterns for f in (ROOT / p).rglob(kind)}
     examples = {name for name in names if name.startswith("cluster/_examples/")}
     assert names - examples - {f"{package}/py.typed" for package in PACKAGES} == modules
     assert "cluster/_examples/access_quota.py" in examples

@@ -18,20 +18,19 @@ def term_timeline(frame: Frame) -> str:
     leaders = frame["leader_member_id"].dropna().astype(int)
     lengths = (frame["last_timestamp"] - frame["first_timestamp"]).dt.total_seconds() * 1e6
     longest = frame.loc[lengths.idxmax()]
-    who = "An unknown member" if pd.isna(longest.leader_member_id) else f"Member {int(longest.leader_member_id)}"
-    led = f"led term {longest.leadership_term_id} for {words.duration(lengths.max())}"
+    term, led_for = int(longest.leadership_term_id), words.duration(lengths.max())
+    who = "an unknown member" if pd.isna(longest.leader_member_id) else f"member {int(longest.leader_member_id)}"
     if len(frame) == 1:
-        return f"{who} {led}, the only term of the log."
+        return f"{who[0].upper()}{who[1:]} led term {term} for {led_for}, the only term of the log."
     changes = int((leaders.diff().iloc[1:] != 0).sum())
     sentence = (
         f"{words.count(len(frame), 'leadership term')}, {words.count(changes, 'change of leader')}; "
-        f"{who[0].lower()}{who[1:]} led longest: {words.duration(lengths.max())} in term {longest.leadership_term_id}."
+        f"{who} led longest: {led_for} in term {term}."
     )
     if frame["hand_over_us"].notna().any():
         gap = frame.loc[frame["hand_over_us"].idxmax()]
-        sentence += (
-            f" The longest hand-over, after term {gap.leadership_term_id}, took {words.duration(gap.hand_over_us)}."
-        )
+        taken = words.duration(gap.hand_over_us)
+        sentence += f" The longest hand-over, after term {int(gap.leadership_term_id)}, took {taken}."
     return sentence
 
 
@@ -42,7 +41,9 @@ def elections(frame: Frame) -> str:
         return "The leadership term never changed."
     worst = changes.loc[changes["gap_us"].idxmax()]
     in_all = words.duration(changes["gap_us"].clip(lower=0).sum())
-    sentence = f"The log stood still longest before term {worst.leadership_term_id}: {words.duration(worst.gap_us)}"
+    sentence = (
+        f"The log stood still longest before term {int(worst.leadership_term_id)}: {words.duration(worst.gap_us)}"
+    )
     sentence += f"; at {words.count(len(changes), 'change of term')} {in_all} in all." if len(changes) > 1 else "."
     if "election_us" in changes and pd.notna(worst["election_us"]):
         sentence += (
@@ -64,7 +65,7 @@ def election_states(frame: Frame) -> str:
     members = words.count(closed["member_id"].nunique(), "member")
     return (
         f"{terms} of {members}; longest was member {int(longest.member_id)} in {longest.state} of term "
-        f"{int(longest.leadership_term_id)}, for {words.duration(longest.duration_us)}: {longest.reason}."
+        f"{int(longest.leadership_term_id)}, for {words.duration(longest.duration_us)}: {longest.detail}."
     )
 
 

@@ -167,7 +167,7 @@ def add_legend(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
 
 def use_time_axis(axes: Axes) -> None:
     """Write the x axis, whose values are those of `to_dates`, as times; the day stands at its end."""
-    locator = AutoDateLocator(minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=3, maxticks=11)  # type: ignore[no-untyped-call]
     formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
         locator,
         formats=["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"],
@@ -212,8 +212,8 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
         figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=True)
     root = ElementTree.fromstring(stream.getvalue())  # matplotlib's own output, which escapes what it is given
     for child in list(root):
-        if child.tag in (f"{_SVG}metadata", f"{_SVG}defs"):
-            root.remove(child)
+        if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
+            root.remove(child)  # who made it, and a style sheet that would hold for the whole page
     for element in root.iter():
         _adapt(element, name)
     _, _, width, height = root.attrib["viewBox"].split()

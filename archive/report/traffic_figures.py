@@ -91,7 +91,7 @@ def stack_by_session(frame: Frame) -> tuple[dict[str, np.ndarray], np.ndarray, f
         for name in [*kept, OTHERS]
         if (names == name).any()
     }
-    return stacks, first + width * np.arange(interval_count + 1), width * 86_400
+    return stacks, first + width * np.arange(interval_count + 1), round(width * 86_400, 6)
 
 
 def inter_arrival(frame: Frame) -> Chart:
@@ -175,9 +175,8 @@ def bursts_and_gaps(bursts: Frame, gaps: Frame) -> Chart:
 def payload_sizes(frame: Frame) -> Chart:
     """Draw how many messages there are of each length, stacked by kind.
 
-    Takes the rows of `analyses.payload_histogram` of one recording by template_id: from_length, to_length, messages,
-    and `message`, the name of the template, if it is there. Bins may double, as they do unless told; the axis is then
-    logarithmic.
+    Takes the rows of `analyses.payload_histogram` of one recording by template_id: from_length, to_length, messages.
+    Bins may double, as they do unless told; the axis is then logarithmic.
     """
     with style():
         if frame.empty:
@@ -203,11 +202,12 @@ def payload_sizes(frame: Frame) -> Chart:
 
 
 def kind_names(frame: Frame) -> Column:
-    """Name the kind of messages that each row of a histogram counts."""
-    if "message" in frame:
-        return frame["message"].fillna("other")
-    names = [f"template {template:.0f}" for template in frame["template_id"].astype(float)]
-    return pd.Series(names, index=frame.index).where(frame["template_id"].notna(), "other")
+    """Name the kind of messages that each row of a histogram counts, by its template."""
+    from ..spark.analyses.log_columns import (
+        TEMPLATE_NAMES,
+    )  # here: it loads pyspark, which the other figures do without
+
+    return frame["template_id"].map(TEMPLATE_NAMES).fillna("other")
 
 
 def _bin_name(begin: int, end: int) -> str:

@@ -72,14 +72,9 @@ def share(part: float) -> str:
     return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.1f} %"
 
 
-def moment(time: datetime) -> str:
+def moment(at: datetime) -> str:
     """Write a moment to the millisecond: "2026-11-21 04:08:34.705"."""
-    return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03}"
-
-
-def clock(time: datetime) -> str:
-    """Write a moment of a known day: "04:08:34.705"."""
-    return moment(time)[11:]
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
 
 
 def listing(names: list[str]) -> str:

@@ -1,19 +1,27 @@
 """Recordings as Spark DataFrames: needs `quorate[spark]`.
 
-Begin: `session` (create_session), `java` (a Java is found or brought). Read: `data_source` <- `options`, `filters`;
-`partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a partition; `problems` lists damage.
-Typed columns: `messages` (of the log's own messages).
-Begin: `session` (create_session), `java` (a Java is found or brought).
+Begin: `session` (create_session), `java` (a Java is found or brought), `shipping` (executors without Quorate).
+Read: `data_source` <- `options`, `filters`; `partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a
+partition; `damage` lists problems; `hybrid` (read_log) joins it with the Parquet of an export.
 Typed columns: `messages` (of the log's own messages), `decoders` (of what applications said).
+
+A name is loaded when it is first asked for: `exports` says where it is, so a new one is added there, too.
 """
+
+from typing import TYPE_CHECKING
 
 from . import extra as extra
 
-# isort: split
-from .data_source import register as register
-from .decoders import decode_payload as decode_payload
-from .java import ensure_java as ensure_java
-from .messages import log_messages as log_messages
-from .messages import message_schema as message_schema
-from .problems import problems as problems
-from .session import create_session as create_session
+if TYPE_CHECKING:
+    from .damage import problems as problems
+    from .data_source import register as register
+    from .decoders import decode_payload as decode_payload
+    from .hybrid import read_log as read_log
+    from .java import ensure_java as ensure_java
+    from .messages import log_messages as log_messages
+    from .messages import message_schema as message_schema
+    from .session import create_session as create_session
+    from .shipping import ship as ship
+else:
+    from .exports import __dir__ as __dir__
+    from .exports import __getattr__ as __getattr__

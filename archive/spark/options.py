@@ -22,6 +22,7 @@ MIN_SPLIT_BYTES: Final = 1 << 16
 STREAM_OPTIONS: Final = frozenset({"startingPosition", "maxBytesPerTrigger", "commitFrom"})
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""
 
+_RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)
 _SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _SIZE_SUFFIXES: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -65,6 +66,15 @@ class ReadOptions:
     mode: ReadMode = ReadMode.PERMISSIVE
     split_bytes: int | None = None
     pushdown: bool | None = None
+    excepted: tuple[PositionRange, ...] = ()
+
+
+class PositionRange(NamedTuple):
+    """The frames of a recording from `start` on and before `stop`, which are beginnings of segments or its ends."""
+
+    recording_id: int
+    start: int
+    stop: int
 
 
 class OptionRule(NamedTuple):
@@ -170,6 +180,14 @@ def _parse_committed(name: str, text: str) -> Committed | int:
     return parse_position(name, text)
 
 
+def _parse_ranges(name: str, text: str) -> tuple[PositionRange, ...]:
+    matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
+    ranges = [PositionRange(*map(int, match.groups())) for match in matches if match is not None]
+    if len(ranges) < len(matches):
+        raise _wrong(name, text, "recordingId:start-stop, with commas between")
+    return tuple(ranges)
+
+
 def _parse_columns(name: str, text: str) -> tuple[str, ...]:
     columns = choose_columns([column.strip() for column in text.split(",")])
     assert columns, name
@@ -200,5 +218,6 @@ OPTIONS: Final[Mapping[str, OptionRule]] = {
     "mode": OptionRule("mode", one_of(**{mode.value: mode for mode in ReadMode}), "PERMISSIVE"),
     "splitBytes": OptionRule("split_bytes", parse_size, "32m, more for long logs"),
     "pushdown": OptionRule("pushdown", one_of(auto=None, true=True, false=False), "auto"),
+    "exceptPositions": OptionRule("excepted", _parse_ranges, "none"),
 }
 """Every option of a batch read by its name, in the order in which docs/spark.md lists them."""

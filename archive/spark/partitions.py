@@ -10,7 +10,7 @@ where it ends; heads of segments where a filter asks for terms or times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,12 +104,7 @@ def plan_read(options: ReadOptions, columns: tuple[str, ...], conditions: Condit
         OSError: the disk or the store refused.
     """
     location = locate_archive(options.path)
-    entries = find_entries(location.directory, options.recording_id, location.file_system)
-    problems = tuple(problem for entry in entries if (problem := _catalog_problem(entry)) is not None)
-    readable = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
-    chosen = readable
-    if options.recording_id is None and not options.all_recordings:
-        chosen = [find_log(location, readable)]
+    chosen, problems = choose_recordings(options, location)
     wanted_ids = conditions.interval("recording_id")
     chosen = [d for d in chosen if wanted_ids.meets(d.recording_id, d.recording_id)]
     settings = ReadSettings(
@@ -123,6 +118,24 @@ def plan_read(options: ReadOptions, columns: tuple[str, ...], conditions: Condit
     )
     planner = _Planner(options, settings, location, chosen)
     return ReadPlan(tuple(planner.partitions()), problems)
+
+
+def choose_recordings(
+    options: ReadOptions, location: ArchiveLocation
+) -> tuple[list[RecordingDescriptor], tuple[ReadProblem, ...]]:
+    """Find the recordings that a read is of, and the damage of the catalog.
+
+    Raises:
+        ConfigurationError: there is no log, and no recording is named.
+        ArchiveError: no such directory or recording.
+        OSError: the disk or the store refused.
+    """
+    entries = find_entries(location.directory, options.recording_id, location.file_system)
+    problems = tuple(problem for entry in entries if (problem := _catalog_problem(entry)) is not None)
+    readable = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
+    if options.recording_id is None and not options.all_recordings:
+        readable = [find_log(location, readable)]
+    return readable, problems
 
 
 def find_log(location: ArchiveLocation, readable: Sequence[RecordingDescriptor]) -> RecordingDescriptor:
@@ -209,7 +222,7 @@ class _Planner:
                 of_messages=self.settings.messages,
             )
             bound = find_bound(self.options, self.location, descriptor, rules.end_position)
-            for start, stop in self._ranges(descriptor, rules, bound):
+            for start, stop in self._without_excepted(descriptor, self._ranges(descriptor, rules, bound)):
                 for piece in cut_range(descriptor, start, stop, rules):
                     for begin, end in _split_off_first(piece) if is_first else [piece]:
                         is_first = False
@@ -243,6 +256,20 @@ class _Planner:
         )
         for first, last in _join_runs(chosen, descriptor.segment_file_length):
             yield max(start, first), min(stop, last + descriptor.segment_file_length)
+
+    def _without_excepted(
+        self, descriptor: RecordingDescriptor, ranges: Iterable[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        """Take out of ranges what the option `exceptPositions` leaves out."""
+        excepted = sorted(e for e in self.options.excepted if e.recording_id == descriptor.recording_id)
+        for start, stop in ranges:
+            for _, first, last in excepted:
+                if start < first < stop:
+                    yield start, first
+                if first < stop:
+                    start = max(start, min(last, stop))
+            if start < stop:
+                yield start, stop
 
     def _wanted_positions(self, bound: int | None) -> Interval:
         """The positions of the rows that are asked for, by options and by filters."""

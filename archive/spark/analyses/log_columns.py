@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
 from service_api.errors import ConfigurationError
-from service_api.wire.fields import INT32_NULL
 from service_api.wire.frame import FLAG_BEGIN, FLAG_END, FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
+from service_api.wire.sbe import INT32_NULL
 
 from ...log_fields import MESSAGE_HEADER_LENGTH
 

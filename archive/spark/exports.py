@@ -1,0 +1,24 @@
+"""Which module of the package has each of its public names; a test holds it against what type checkers see.
+
+An executor loads the modules that it reads with and no others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..lazy_exports import lazy_exports
+
+HOMES: Final = {
+    "create_session": "session",
+    "decode_payload": "decoders",
+    "ensure_java": "java",
+    "log_messages": "messages",
+    "message_schema": "messages",
+    "problems": "damage",
+    "read_log": "hybrid",
+    "register": "data_source",
+    "ship": "shipping",
+}
+
+__getattr__, __dir__ = lazy_exports("archive.spark", HOMES)

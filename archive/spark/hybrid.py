@@ -1,0 +1,216 @@
+"""`read_log`: a log as one DataFrame, full segments from the Parquet of an export, the rest from the archive.
+
+A Python data source cannot hand Parquet to Spark's own reader, which is vectorised, takes single columns and counts
+rows without reading any. So this is a union of two reads, planned together: the data source leaves out exactly the
+positions that the files hold. What it reads is planned anew by each query, so a log that grows is read to its end.
+
+The files of an export are trusted where they are surely of these segments: the export says of the recording what the
+catalog says, its options are those of the read, and the segment was not changed after its file was written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow import parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from service_api.errors import ConfigurationError
+from service_api.types import TimeUnit
+
+from ..descriptor import RecordingDescriptor
+from ..export import (
+    MANIFEST_NAME,
+    ExportFormat,
+    ExportRefusedError,
+    Part,
+    closed_file_name,
+    is_current,
+    plan_parts,
+    read_manifest,
+    recording_identity,
+)
+from ..file_system import OsFileSystem
+from ..frame_batches import choose_columns
+from ..locations import ArchiveLocation, locate_archive
+from .boundaries import find_end
+from .columns import frame_struct
+from .data_source import SHORT_NAME, register
+from .filters import NO_CONDITIONS
+from .options import ReadOptions, parse_options
+from .partitions import choose_recordings, find_bound, find_read_time_unit
+
+_PADDING: Final = 0
+
+
+@dataclass(slots=True, frozen=True)
+class LogPlan:
+    """What a read takes from where."""
+
+    files: tuple[str, ...]
+    """Parquet files, each of one full segment."""
+    ranges: tuple[tuple[int, int, int], ...]
+    """What they hold: recording id, and from which position to which."""
+    is_all: bool
+    """Nothing else is asked for: no frame has to be read from the archive."""
+
+
+def read_log(
+    spark: SparkSession, path: str | Path, *, parquet: str | Path | None = None, **options: object
+) -> DataFrame:
+    """Read a log: what `spark.read.format("aeron_archive").options(...).load(path)` gives, faster where it can be.
+
+    `parquet` is the directory of an export of this archive (`quorate archive export`); full segments that it has are
+    read from there, everything else from the archive. `options` are those of the data source, as keywords:
+    `read_log(spark, path, parquet="log", messages=True, columns="position,template_id")`.
+
+    Raises:
+        ConfigurationError: an option is wrong, or the export is of another archive, or holds something else.
+        ArchiveError: no such directory or recording.
+        OSError: the disk or the store refused.
+    """
+    register(spark)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    raw = spark.read.format(SHORT_NAME).options(**texts)
+    if parquet is None:
+        return raw.load(str(path))
+    parsed = parse_options({"path": str(path), **texts})
+    plan = plan_log(parsed, Path(parquet))
+    if not plan.files:
+        return raw.load(str(path))
+    found = _read_files(spark, parsed, plan.files)
+    if plan.is_all:
+        return found
+    rest = raw.option("exceptPositions", ",".join(f"{name}:{start}-{stop}" for name, start, stop in plan.ranges))
+    return found.union(rest.load(str(path)))
+
+
+def plan_log(options: ReadOptions, parquet: Path) -> LogPlan:
+    """Find what of a read is in an export.
+
+    Raises:
+        ConfigurationError: the export is of another archive, or holds something else.
+        ArchiveError: no such directory or recording.
+        OSError: the disk or the store refused.
+    """
+    location = locate_archive(options.path)
+    descriptors, problems = choose_recordings(options, location)
+    manifest = _read_manifest(parquet, options)
+    columns = choose_columns(options.columns)
+    if "timestamp" in columns:
+        _check_time_unit(manifest, parquet, find_read_time_unit(options, location, columns, NO_CONDITIONS))
+    files: list[str] = []
+    ranges: list[tuple[int, int, int]] = []
+    is_all = not problems
+    for descriptor in descriptors:
+        known = manifest["recordings"].get(str(descriptor.recording_id))
+        if known is not None and known != recording_identity(descriptor):
+            raise ConfigurationError(
+                f"{parquet} holds the export of another archive: recording_id={descriptor.recording_id} is {known} "
+                f"there, and {recording_identity(descriptor)} in {location}"
+            )
+        parts = [] if known is None else list(_exported_parts(options, location, descriptor, parquet))
+        files += [str(parquet / closed_file_name(part, ExportFormat.PARQUET)) for part in parts]
+        ranges += _joined(descriptor, parts)
+        is_all = is_all and _is_all(options, location, descriptor, ranges)
+    if files and "timestamp" in columns:
+        _check_file(Path(files[0]))
+    return LogPlan(tuple(files), tuple(ranges), is_all)
+
+
+def _read_manifest(parquet: Path, options: ReadOptions) -> dict[str, Any]:
+    """Read what the export holds, and check that it is what the read asks for."""
+    try:
+        manifest = read_manifest(parquet / MANIFEST_NAME)
+    except ExportRefusedError as error:
+        raise ConfigurationError(str(error)) from error
+    if manifest is None:
+        raise ConfigurationError(f"no export: parquet={parquet} expected a directory that quorate archive export made")
+    wanted = {"format": ExportFormat.PARQUET.value, "messages": options.messages}
+    for name, value in wanted.items():
+        if manifest.get(name) != value:
+            raise ConfigurationError(f"{parquet} holds another export: {name}={manifest.get(name)} expected {value}")
+    columns = (*choose_columns(options.columns), *(() if options.padding else ("type",)))
+    missing = [name for name in columns if name not in (manifest.get("columns") or columns)]
+    if missing:
+        raise ConfigurationError(f"{parquet} holds no column {missing[0]}: expected {','.join(columns)}")
+    return manifest
+
+
+def _check_time_unit(manifest: dict[str, Any], parquet: Path, unit: TimeUnit) -> None:
+    if manifest.get("time_unit") != unit.name:
+        raise ConfigurationError(
+            f"{parquet} holds another export: time_unit={manifest.get('time_unit')} expected {unit.name}, the unit of "
+            "this log: export it again with --time-unit"
+        )
+
+
+def _check_file(file: Path) -> None:
+    """Refuse an export with timestamps that Spark cannot read."""
+    if str(pq.read_schema(file).field("timestamp").type) == "timestamp[ns, tz=UTC]":
+        raise ConfigurationError(f"{file} has timestamps in nanoseconds: export it again with --overwrite")
+
+
+def _exported_parts(
+    options: ReadOptions, location: ArchiveLocation, descriptor: RecordingDescriptor, parquet: Path
+) -> Iterator[Part]:
+    """Yield the full segments whose files are there and whose frames are all asked for."""
+    bound = find_bound(options, location, descriptor, find_end(location, descriptor))
+    names = set(os.listdir(parquet))
+    for part in plan_parts(location.directory, descriptor, bound, location.file_system):
+        name = closed_file_name(part, ExportFormat.PARQUET)
+        is_wanted = part.is_closed and part.start_position >= (options.start_position or 0)
+        if is_wanted and name in names and _is_current(location, part, parquet / name):
+            yield part
+
+
+def _is_current(location: ArchiveLocation, part: Part, file: Path) -> bool:
+    if not isinstance(location.file_system, OsFileSystem):
+        return True  # a store does not change what it holds, it gets new objects, and nobody cuts a log back there
+    segment = location.directory / part.descriptor.segment_file_name(part.base_position)
+    try:
+        return is_current(file, segment.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return False
+
+
+def _joined(descriptor: RecordingDescriptor, parts: Sequence[Part]) -> list[tuple[int, int, int]]:
+    """Join segments that follow each other."""
+    ranges: list[tuple[int, int, int]] = []
+    for part in parts:
+        start, stop = part.start_position, part.base_position + descriptor.segment_file_length
+        if ranges and ranges[-1][2] == start:
+            start = ranges.pop()[1]
+        ranges.append((descriptor.recording_id, start, stop))
+    return ranges
+
+
+def _is_all(
+    options: ReadOptions,
+    location: ArchiveLocation,
+    descriptor: RecordingDescriptor,
+    ranges: Sequence[tuple[int, int, int]],
+) -> bool:
+    """Tell whether one range holds all that is asked for of a recording that has stopped."""
+    if descriptor.stop_position is None:
+        return False
+    bound = find_bound(options, location, descriptor, descriptor.stop_position)
+    start = max(descriptor.start_position, options.start_position or 0)
+    stop = descriptor.stop_position if bound is None else min(bound, descriptor.stop_position)
+    own = [(first, last) for recording_id, first, last in ranges if recording_id == descriptor.recording_id]
+    return start >= stop or any(first <= start and stop <= last for first, last in own)
+
+
+def _read_files(spark: SparkSession, options: ReadOptions, files: Sequence[str]) -> DataFrame:
+    """Read files with Spark's own reader, which is told the columns and so opens none to plan."""
+    columns = choose_columns(options.columns)
+    if options.padding or "type" in columns:
+        found = spark.read.schema(frame_struct(columns)).parquet(*files)
+    else:
+        found = spark.read.schema(frame_struct((*columns, "type"))).parquet(*files)
+    return (found if options.padding else found.where(F.col("type") != _PADDING)).select(*columns)

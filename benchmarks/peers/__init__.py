@@ -1,0 +1,6 @@
+"""What a user would pick instead: one adapter for each, started, loaded and stopped by the harness.
+
+Every peer does the same work: three members on loopback, messages of some bytes that are replicated before they are
+acknowledged, N in flight in a closed loop. `peer` says what an adapter is; `pipeline` is the client of those whose
+protocol can be pipelined by a few lines of Python.
+"""

@@ -1,0 +1,164 @@
+"""etcd: three members, `Put` of one key by gRPC from h2load, a client in C; alone or many in one transaction."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import urllib.request
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, Final
+
+from service_api.errors import ClusterError
+
+from ..processes import ProcessGroup
+from .peer import MEMBERS, Measured, Missing, find_program, free_ports, wait_until
+
+_KEY: Final = b"quorate-benchmark"
+_TIMEOUT_S: Final = 120.0
+_STREAMS_LIMIT: Final = 256
+"""Requests in flight on one connection of h2load."""
+
+
+class Etcd:
+    """Debian's packages `etcd-server` and `nghttp2-client`."""
+
+    name = "etcd"
+    durability = "on disk (fdatasync) on a majority"
+    client = "h2load (C), gRPC, to the leader"
+    _path = "/etcdserverpb.KV/Put"
+
+    def __init__(self) -> None:
+        self._clients: list[int] = []
+        self._leader = 0
+        self._directory = Path()
+
+    def find(self) -> str | Missing:
+        """Ask etcd; its client is needed, too."""
+        client = find_program("h2load", "--version")
+        found = find_program("etcd", "--version")
+        return client if isinstance(client, Missing) else found
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the members and find the leader."""
+        self._directory = directory
+        ports = free_ports(2 * MEMBERS)
+        self._clients = ports[:MEMBERS]
+        cluster = ",".join(f"e{i}=http://127.0.0.1:{ports[MEMBERS + i]}" for i in range(MEMBERS))
+        for i in range(MEMBERS):
+            peer, client = f"http://127.0.0.1:{ports[MEMBERS + i]}", f"http://127.0.0.1:{ports[i]}"
+            group.spawn(
+                f"etcd-{i}",
+                (
+                    "etcd",
+                    f"--name=e{i}",
+                    f"--data-dir={directory / f'etcd-{i}'}",
+                    f"--listen-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls={peer}",
+                    f"--listen-client-urls={client}",
+                    f"--advertise-client-urls={client}",
+                    f"--initial-cluster={cluster}",
+                    "--log-level=error",
+                ),
+                log_path=directory / f"etcd-{i}.log",
+            )
+        wait_until(self._has_leader, "a leader of etcd", group)
+
+    def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
+        """Let h2load put, and see that the store has changed as often."""
+        body, per_request = self._request(payload, inflight)
+        request_file = self._directory / "request"
+        request_file.write_bytes(b"\0" + len(body).to_bytes(4, "big") + body)
+        log_file = self._directory / "latencies"
+        log_file.unlink(missing_ok=True)
+        in_flight = max(1, inflight // per_request)
+        connections = -(-in_flight // _STREAMS_LIMIT)
+        count = messages // per_request
+        before = self._revision()
+        done = subprocess.run(
+            (
+                "h2load",
+                f"--requests={count}",
+                f"--clients={connections}",
+                f"--max-concurrent-streams={-(-in_flight // connections)}",
+                f"--data={request_file}",
+                f"--log-file={log_file}",
+                "--header=content-type: application/grpc",
+                "--header=te: trailers",
+                f"http://127.0.0.1:{self._leader}{self._path}",
+            ),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        changed = self._revision() - before
+        if done.returncode or changed != count:
+            raise ClusterError(
+                f"etcd changed {changed} times, expected={count}: {done.stdout[-500:]}{done.stderr[-500:]}"
+            )
+        rows = [line.split() for line in log_file.read_text().splitlines()]
+        took_us = [int(row[2]) for row in rows]
+        begin_us = min(int(row[0]) for row in rows)
+        end_us = max(int(row[0]) + int(row[2]) for row in rows)
+        cuts = quantiles(took_us, n=100) if len(took_us) > 1 else took_us * 99
+        return Measured(count * per_request / ((end_us - begin_us) / 1e6), p50_us=cuts[49], p99_us=cuts[98])
+
+    def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
+        """The body of a request, and how many messages it carries."""
+        return _put(payload), 1
+
+    def _has_leader(self) -> bool:
+        for port in self._clients:
+            status = _call(port, "/v3/maintenance/status", {})
+            if status.get("leader") and status["leader"] == status["header"]["member_id"]:
+                self._leader = port
+        return self._leader != 0
+
+    def _revision(self) -> int:
+        found = _call(self._leader, "/v3/kv/range", {"key": base64.b64encode(_KEY).decode()})
+        return int(found["header"]["revision"])
+
+
+class EtcdTransactions(Etcd):
+    """The same with up to 128 puts in one transaction: what a user of etcd may do who batches by hand."""
+
+    name = "etcd, 128 puts in a transaction"
+    _path = "/etcdserverpb.KV/Txn"
+
+    def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
+        count = min(128, inflight)
+        # TxnRequest.success is field 2, RequestOp.request_put field 2; each put needs a key of its own.
+        puts = (_field(2, _field(2, _put(payload, b"-%d" % number))) for number in range(count))
+        return b"".join(puts), count
+
+
+def _put(payload: int, suffix: bytes = b"") -> bytes:
+    """PutRequest: key is field 1, value field 2."""
+    return _field(1, _KEY + suffix) + _field(2, b"x" * payload)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _call(port: int, path: str, body: dict[str, object]) -> dict[str, Any]:
+    """Call etcd's JSON gateway.
+
+    Raises:
+        OSError: it does not listen or answer.
+    """
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found

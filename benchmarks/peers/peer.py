@@ -1,0 +1,107 @@
+"""What the harness asks of a peer: whether it is there, a running cluster, and one measured load on it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from service_api.errors import ClusterTimeoutError
+
+from ..processes import ProcessGroup
+
+START_TIMEOUT_S: Final = 60.0
+MEMBERS: Final = 3
+
+_LOOK_INTERVAL_S: Final = 0.05
+_VERSION_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(slots=True, frozen=True)
+class Missing:
+    """Why a peer cannot be measured here."""
+
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Measured:
+    """One load on one peer: messages a second, and latencies in microseconds where its client tells them."""
+
+    messages_per_s: float
+    p50_us: float | None
+    p99_us: float | None
+
+
+class Peer(Protocol):
+    """One system under the same load as the others."""
+
+    name: str
+    durability: str
+    """What its acknowledgement promises, as it is configured here."""
+    client: str
+    """Who makes the load, and how."""
+
+    def find(self) -> str | Missing:
+        """Say which version is installed, or why there is none."""
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start its members, as children of the group, with their files in a directory; wait until they serve.
+
+        Raises:
+            ClusterError: it does not come up.
+        """
+
+    def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
+        """Send this many messages, so many in flight, and wait for all acknowledgements.
+
+        Raises:
+            ClusterError: some were refused or lost.
+        """
+
+
+def find_program(name: str, *version_arguments: str) -> str | Missing:
+    """Say what a program prints first of its version."""
+    path = shutil.which(name)
+    if path is None:
+        return Missing(f"{name} is not installed: make peers")
+    done = subprocess.run(
+        (path, *version_arguments), capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+    )
+    return ((done.stdout or done.stderr).splitlines() or [name])[0].strip()
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports of 127.0.0.1 that nobody listens on just now."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def wait_until(is_so: Callable[[], bool], what: str, group: ProcessGroup) -> None:
+    """Wait until something is so; an OSError counts as "not yet".
+
+    Raises:
+        ClusterTimeoutError: it did not come.
+        ProcessError: a process of the group has ended.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        group.check_running()
+        try:
+            if is_so():
+                return
+        except OSError:
+            pass
+        time.sleep(_LOOK_INTERVAL_S)
+    raise ClusterTimeoutError(f"waited {START_TIMEOUT_S:g} s for {what}")

@@ -1,0 +1,69 @@
+"""Redis with an append-only file, one server and no replica: context for what one fsynced process does."""
+
+from __future__ import annotations
+
+import csv
+import socket
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from service_api.errors import ClusterError
+
+from ..processes import ProcessGroup
+from .peer import Measured, Missing, find_program, free_ports, wait_until
+
+_TIMEOUT_S: Final = 120.0
+_PIPELINE: Final = 16
+
+
+class Redis:
+    """Debian's packages `redis-server` and `redis-tools`."""
+
+    name = "Redis, AOF (context)"
+    durability = "on disk (fsync) on one server, not replicated"
+    client = "redis-benchmark (C), up to 16 commands pipelined on a connection"
+
+    def __init__(self) -> None:
+        self._port = 0
+
+    def find(self) -> str | Missing:
+        """Ask the server; its client is needed, too."""
+        client = find_program("redis-benchmark", "--version")
+        found = find_program("redis-server", "--version")
+        return client if isinstance(client, Missing) else found
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the server."""
+        (self._port,) = free_ports(1)
+        data = directory / "redis"
+        data.mkdir()
+        options = {
+            "port": str(self._port),
+            "bind": "127.0.0.1",
+            "dir": str(data),
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "save": "",
+        }
+        flags = [text for name, value in options.items() for text in (f"--{name}", value)]
+        group.spawn("redis", ("redis-server", *flags), log_path=directory / "redis.log")
+        wait_until(self._answers, "Redis", group)
+
+    def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
+        """Let redis-benchmark set one key."""
+        pipeline = min(_PIPELINE, inflight) if inflight >= 2 * _PIPELINE else 1
+        arguments = f"-n {messages} -c {inflight // pipeline} -P {pipeline} -d {payload} -t set --csv --precision 3"
+        command = ("redis-benchmark", "-h", "127.0.0.1", "-p", str(self._port), *arguments.split())
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        if done.returncode:
+            raise ClusterError(f"redis-benchmark failed: {done.stderr.strip()[-500:]}")
+        (row,) = csv.DictReader(done.stdout.splitlines())
+        return Measured(
+            float(row["rps"]), p50_us=float(row["p50_latency_ms"]) * 1000, p99_us=float(row["p99_latency_ms"]) * 1000
+        )
+
+    def _answers(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=2) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")

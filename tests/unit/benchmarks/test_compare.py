@@ -1,0 +1,156 @@
+"""The comparison with peers: what is said of them, and the bytes that are exchanged with those that we talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.etcd import Etcd, EtcdTransactions
+from benchmarks.peers.peer import Measured, Missing, Peer
+from benchmarks.peers.pipeline import JetStreamDialect, PipelineParameters, ZooKeeperDialect, run_pipeline
+from benchmarks.processes import ProcessGroup
+from benchmarks.scenarios import compare
+from benchmarks.scenarios.compare import OURS, CompareParameters
+from service_api import ClusterError, ConfigurationError
+
+
+class FakePeer:
+    """A peer with a rate for each start."""
+
+    durability = "none"
+    client = "none"
+
+    def __init__(self, name: str, rates: list[float], loads: list[tuple[str, int, int]]) -> None:
+        self.name = name
+        self._rates = rates
+        self._loads = loads
+
+    def find(self) -> str | Missing:
+        return "1.0" if self._rates else Missing(f"{self.name} is not installed")
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        assert not any(directory.iterdir())
+
+    def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
+        self._loads.append((self.name, inflight, messages))
+        is_measured = len([load for load in self._loads if load[0] == self.name]) % 2 == 0
+        return Measured(self._rates.pop(0) if is_measured else 1.0, p50_us=10.0, p99_us=None)
+
+
+def test_systems_are_interleaved_warmed_up_and_compared_by_medians(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loads: list[tuple[str, int, int]] = []
+    rates = {OURS: [100.0, 900.0, 300.0], "slow": [10.0, 20.0, 30.0], "absent": []}
+    monkeypatch.setattr(
+        compare, "make_peers", lambda: [FakePeer(name, values, loads) for name, values in rates.items()]
+    )
+
+    report = compare.run(CompareParameters(rounds=3, depths=(64,)), directory=tmp_path)
+
+    assert [name for name, _, _ in loads] == [OURS, OURS, "slow", "slow"] * 3
+    assert all(warmup < messages for (_, _, warmup), (_, _, messages) in zip(loads[::2], loads[1::2], strict=True))
+    assert report["peers"][OURS]["depths"]["64"]["messages_per_s"] == 300
+    slow = report["peers"]["slow"]["depths"]["64"]
+    assert (slow["messages_per_s"], slow["rounds"], slow["quorate_is_times_faster"]) == (20, [10, 20, 30], 15.0)
+    assert (slow["p50_us"], slow["p99_us"]) == (10.0, None)
+    assert report["peers"]["absent"] == {"missing": "absent is not installed"}
+    compare.print_comparison(report)
+
+
+def test_every_peer_says_what_its_acknowledgement_promises() -> None:
+    peers: list[Peer] = compare.make_peers()
+
+    assert next(peer.name for peer in peers) == OURS
+    assert len({peer.name for peer in peers}) == len(peers)
+    assert all(peer.durability and peer.client for peer in peers)
+    assert all(isinstance(peer.find(), str | Missing) for peer in peers)
+
+
+def test_values_that_make_no_comparison_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="rounds=0"):
+        CompareParameters(rounds=0)
+    with pytest.raises(ConfigurationError, match=r"depths=\(7,\)"):
+        CompareParameters(depths=(7,))
+    with pytest.raises(ConfigurationError, match="nobody"):
+        compare.run(CompareParameters(peers=("nobody",)))
+
+
+# --- what is sent, and what is made of the answers
+
+
+def test_zookeeper_answers_are_counted_whole_and_refusals_are_errors() -> None:
+    """The layout as a real server sent it: length, xid, zxid, error, 68 bytes of what it knows of the znode."""
+    dialect = ZooKeeperDialect(32)
+    answer = struct.pack(">iiqi", 84, 1, 3, 0) + bytes(68)
+    data = bytearray(answer * 3 + answer[:50])
+
+    assert dialect.take_answers(data) == 3
+    assert data == answer[:50]
+    assert len(dialect.requests(0, 5)) == 5 * len(dialect.requests(5, 1))
+    assert struct.unpack_from(">iii", dialect.requests(7, 1)) == (len(dialect.requests(7, 1)) - 4, 8, 5)
+    with pytest.raises(ClusterError, match="error=-101"):
+        dialect.take_answers(bytearray(struct.pack(">iiqi", 16, 1, 3, -101)))
+
+
+def test_jetstream_acknowledgements_are_counted_whole_and_refusals_are_errors() -> None:
+    dialect = JetStreamDialect(32)
+    body = b'{"stream":"QUORATE", "seq":1}'
+    answer = b"MSG _INBOX.quorate 1  %d\r\n%b\r\n" % (len(body), body)
+    data = bytearray(answer + b"PING\r\n" + answer + answer[:30])
+
+    assert dialect.take_answers(data) == 2
+    assert data == answer[:30]
+    refusal = b'{"error":{"code":503}}'
+    with pytest.raises(ClusterError, match="503"):
+        dialect.take_answers(bytearray(b"MSG _INBOX.quorate 1 %d\r\n%b\r\n" % (len(refusal), refusal)))
+    with pytest.raises(ClusterError, match="Permissions"):
+        dialect.take_answers(bytearray(b"-ERR 'Permissions Violation'\r\n"))
+
+
+def test_etcd_requests_are_protocol_buffers() -> None:
+    """Key is field 1 of a put and value field 2; a transaction holds each put in field 2 of a field 2."""
+    body, per_request = Etcd()._request(32, 1024)
+    several, in_one = EtcdTransactions()._request(200, 1024)
+
+    assert (body, per_request) == (b"\x0a\x11quorate-benchmark\x12\x20" + b"x" * 32, 1)
+    assert in_one == 128
+    put = b"\x0a\x13quorate-benchmark-0\x12\xc8\x01" + b"x" * 200
+    assert several.startswith(b"\x12\xe3\x01\x12\xe0\x01" + put)
+
+
+async def test_a_pipeline_keeps_so_many_in_flight_and_counts_every_answer() -> None:
+    """Against a server that answers as ZooKeeper does."""
+    waiting: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+            writer.write(struct.pack(">i", 0))
+        request = len(ZooKeeperDialect(32).requests(0, 1))
+        buffered = b""
+        while data := await reader.read(1 << 16):
+            buffered += data
+            count, rest = divmod(len(buffered), request)
+            waiting.append(count)
+            buffered = buffered[len(buffered) - rest :]
+            writer.write((struct.pack(">iiqi", 84, 1, 3, 0) + bytes(68)) * count)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    parameters = PipelineParameters(
+        dialect="zookeeper", host="127.0.0.1", port=port, inflight=8, messages=100, payload=32
+    )
+    measured = await asyncio.to_thread(run_pipeline, parameters)
+    server.close()
+
+    assert sum(waiting) == 100
+    assert max(waiting) <= 8
+    assert measured.messages_per_s > 0
+    assert measured.p50_us is not None
+    assert measured.p99_us is not None
+    assert measured.p50_us <= measured.p99_us
