@@ -3,8 +3,12 @@
     spark.read.format("aeron_archive").option("messages", "true").load("data/node-0")
 
 Spark plans a query in a Python process of its own and reads each partition in another; instances of these classes are
-what travels between them. There are two readers, because Spark treats one that implements `pushFilters` as an error
-while `spark.sql.python.filterPushdown.enabled` is off, which it is unless somebody turns it on.
+what travels between them.
+
+There are two readers. Spark treats one that implements `pushFilters` as an error while the setting
+`spark.sql.python.filterPushdown.enabled` is off. And Spark 4.3 keeps what a scan with pushed filters reads for all
+scans of the same DataFrame, so that a query on it without a filter, or with two of them, gets wrong rows. So the one
+that takes filters over is used only where somebody says `pushdown=true`; the option `where` is always right.
 """
 
 from __future__ import annotations
@@ -29,9 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHORT_NAME: Final = "aeron_archive"
-
-_PUSHING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The module that plans a query where Spark pushes filters down; where it does not, another one does."""
 
 
 def register(spark: SparkSession) -> None:
@@ -66,8 +67,7 @@ class AeronArchiveDataSource(DataSource):
         """
         options = parse_options(self.options)
         columns = check_struct(schema)
-        pushes = _PUSHING_WORKER in sys.modules if options.pushdown is None else options.pushdown
-        return (PushingFrameReader if pushes else FrameReader)(options, columns, schema)
+        return (PushingFrameReader if options.pushdown else FrameReader)(options, columns, schema)
 
 
 class FrameReader(DataSourceReader):
@@ -77,7 +77,7 @@ class FrameReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._schema = schema
-        self._conditions = NO_CONDITIONS
+        self._pushed = NO_CONDITIONS
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; Spark wants a list.
@@ -88,7 +88,7 @@ class FrameReader(DataSourceReader):
             CorruptionError: an entry of the catalog is damaged, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
-        plan = plan_read(self._options, self._columns, self._conditions)
+        plan = plan_read(self._options, self._columns, self._pushed)
         for problem in plan.problems:
             _problem_handler(self._options.mode)(problem)
         return list(plan.partitions)
@@ -111,7 +111,7 @@ class PushingFrameReader(FrameReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # the name is Spark's
         """Take filters over; returns those that Spark has to evaluate."""
-        self._conditions, left = push_down(filters)
+        self._pushed, left = push_down(filters)
         return left
 
 

@@ -1,4 +1,4 @@
-"""The filters that Spark pushes down: which of them are done here, on whole columns, and what they say of ranges.
+"""Filters that are evaluated while reading: of the option `where`, and those that Spark pushes down.
 
 A filter is turned into a `Condition`, which needs no pyspark, can be pickled, and is evaluated by pyarrow on a batch
 of the columns that conditions are about, before payloads are copied. What a condition says of `position`,
@@ -25,7 +25,9 @@ from ..frame_batches import FRAME_COLUMNS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_UNHANDLED_COLUMNS: Final = {"payload"}
+UNHANDLED_COLUMNS: Final = frozenset({"payload"})
+"""Those whose filters are left to Spark."""
+
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -40,6 +42,8 @@ _COMPARISONS: Final[dict[type[sources.Filter], str]] = {
     sources.IsNull: "is_null",
     sources.IsNotNull: "is_valid",
 }
+
+_SQL_COMPARISONS: Final = {"equal": "=", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<="}
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,8 +78,13 @@ class Condition:
 
     def is_true(self, column: Any) -> Any:
         """Evaluate it on an Arrow array of integers; gives a boolean array without nulls."""
+        if column.type != pa.int64() and any(not -(1 << 15) <= value < 1 << 15 for value in self.values):
+            column = column.cast(pa.int64())  # the shorter type may not hold what it is compared with
         if self.comparison in ("is_null", "is_valid"):
             found = getattr(pc, self.comparison)(column)
+        elif self.comparison == "outside":
+            low, high = self.values
+            found = pc.or_(pc.less(column, low), pc.greater(column, high))
         elif self.comparison == "in":
             # Unlike a comparison, it says false of a missing value, whose opposite would be true.
             found = pc.if_else(column.is_valid(), pc.is_in(column, pa.array(self.values, column.type)), None)
@@ -88,9 +97,23 @@ class Condition:
         return pc.fill_null(found, False)
 
     @property
+    def sql(self) -> str:
+        """The same for Spark, whatever the time zone of its session."""
+        values = [f"timestamp_micros({value})" if self.column == "timestamp" else str(value) for value in self.values]
+        if self.comparison in ("is_null", "is_valid"):
+            text = f"{self.column} IS {'NOT ' if self.comparison == 'is_valid' else ''}NULL"
+        elif self.comparison == "outside":
+            text = f"{self.column} NOT BETWEEN {values[0]} AND {values[1]}"
+        elif self.comparison == "in":
+            text = f"{self.column} IN ({', '.join(values)})"
+        else:
+            text = f"{self.column} {'<=>' if self.is_null_safe else _SQL_COMPARISONS[self.comparison]} {values[0]}"
+        return f"NOT ({text})" if self.is_negated else f"({text})"
+
+    @property
     def interval(self) -> Interval:
         """The values that a row can have for which this is true."""
-        if self.is_negated or not self.values:
+        if self.is_negated or self.comparison == "outside" or not self.values:
             return ANY_VALUE
         value = self.values[0]
         intervals = {
@@ -116,6 +139,11 @@ class Conditions:
         named = {condition.column for condition in self.conditions}
         return tuple(name for name in FRAME_COLUMNS if name in named)
 
+    @property
+    def sql(self) -> str:
+        """The same for Spark; true where there are none."""
+        return " AND ".join(condition.sql for condition in self.conditions) or "true"
+
     def interval(self, column: str) -> Interval:
         """Give the values of a column that a row can have."""
         interval = ANY_VALUE
@@ -123,6 +151,10 @@ class Conditions:
             if condition.column == column:
                 interval = interval.narrow(condition.interval)
         return interval
+
+    def also(self, other: Self) -> Conditions:
+        """Give what is true where both are."""
+        return Conditions(self.conditions + other.conditions)
 
     def find_rows(self, batch: Any) -> NDArray[np.bool_]:
         """Mark the rows of a batch with the columns of `columns`, timestamps in microseconds."""
@@ -159,7 +191,7 @@ def translate(pushed: sources.Filter) -> Condition | None:
     if comparison is None:
         return None
     attribute: tuple[str, ...] = plain.attribute  # type: ignore[attr-defined]  # every filter of the table has it
-    if len(attribute) != 1 or attribute[0] not in FRAME_COLUMNS or attribute[0] in _UNHANDLED_COLUMNS:
+    if len(attribute) != 1 or attribute[0] not in FRAME_COLUMNS or attribute[0] in UNHANDLED_COLUMNS:
         return None
     column = attribute[0]
     if comparison in ("is_null", "is_valid"):
@@ -171,6 +203,11 @@ def translate(pushed: sources.Filter) -> Condition | None:
     return Condition(column, comparison, values, is_negated, isinstance(plain, sources.EqualNullSafe))
 
 
+def microseconds_of(when: datetime) -> int:
+    """Count the microseconds from the epoch to a time that has a time zone."""
+    return (when - _EPOCH) // _MICROSECOND
+
+
 def _integers(column: str, given: Iterable[Any]) -> tuple[int, ...] | None:
     """Take the values of a filter as the numbers that a column holds; None if one is none that it can hold.
 
@@ -179,7 +216,7 @@ def _integers(column: str, given: Iterable[Any]) -> tuple[int, ...] | None:
     values = []
     for value in given:
         if column == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
-            values.append((value - _EPOCH) // _MICROSECOND)
+            values.append(microseconds_of(value))
         elif column != "timestamp" and isinstance(value, int) and not isinstance(value, bool):
             values.append(value)
         else:

@@ -41,7 +41,6 @@ from ..locations import ArchiveLocation, locate_archive
 from .boundaries import find_end
 from .columns import frame_struct
 from .data_source import SHORT_NAME, register
-from .filters import NO_CONDITIONS
 from .options import ReadOptions, parse_options
 from .partitions import choose_recordings, find_bound, find_read_time_unit
 
@@ -102,8 +101,8 @@ def plan_log(options: ReadOptions, parquet: Path) -> LogPlan:
     descriptors, problems = choose_recordings(options, location)
     manifest = _read_manifest(parquet, options)
     columns = choose_columns(options.columns)
-    if "timestamp" in columns:
-        _check_time_unit(manifest, parquet, find_read_time_unit(options, location, columns, NO_CONDITIONS))
+    if "timestamp" in _needed_columns(options):
+        _check_time_unit(manifest, parquet, find_read_time_unit(options, location, columns, options.where))
     files: list[str] = []
     ranges: list[tuple[int, int, int]] = []
     is_all = not problems
@@ -118,7 +117,7 @@ def plan_log(options: ReadOptions, parquet: Path) -> LogPlan:
         files += [str(parquet / closed_file_name(part, ExportFormat.PARQUET)) for part in parts]
         ranges += _joined(descriptor, parts)
         is_all = is_all and _is_all(options, location, descriptor, ranges)
-    if files and "timestamp" in columns:
+    if files and "timestamp" in _needed_columns(options):
         _check_file(Path(files[0]))
     return LogPlan(tuple(files), tuple(ranges), is_all)
 
@@ -135,7 +134,7 @@ def _read_manifest(parquet: Path, options: ReadOptions) -> dict[str, Any]:
     for name, value in wanted.items():
         if manifest.get(name) != value:
             raise ConfigurationError(f"{parquet} holds another export: {name}={manifest.get(name)} expected {value}")
-    columns = (*choose_columns(options.columns), *(() if options.padding else ("type",)))
+    columns = _needed_columns(options)
     missing = [name for name in columns if name not in (manifest.get("columns") or columns)]
     if missing:
         raise ConfigurationError(f"{parquet} holds no column {missing[0]}: expected {','.join(columns)}")
@@ -206,11 +205,16 @@ def _is_all(
     return start >= stop or any(first <= start and stop <= last for first, last in own)
 
 
+def _needed_columns(options: ReadOptions) -> tuple[str, ...]:
+    """Give the columns asked for, and behind them those that say which rows are."""
+    columns = choose_columns(options.columns)
+    others = (*options.where.columns, *(() if options.padding else ("type",)))
+    return (*columns, *(name for name in dict.fromkeys(others) if name not in columns))
+
+
 def _read_files(spark: SparkSession, options: ReadOptions, files: Sequence[str]) -> DataFrame:
     """Read files with Spark's own reader, which is told the columns and so opens none to plan."""
-    columns = choose_columns(options.columns)
-    if options.padding or "type" in columns:
-        found = spark.read.schema(frame_struct(columns)).parquet(*files)
-    else:
-        found = spark.read.schema(frame_struct((*columns, "type"))).parquet(*files)
-    return (found if options.padding else found.where(F.col("type") != _PADDING)).select(*columns)
+    found = spark.read.schema(frame_struct(_needed_columns(options))).parquet(*files).where(options.where.sql)
+    if not options.padding:
+        found = found.where(F.col("type") != _PADDING)
+    return found.select(*choose_columns(options.columns))

@@ -16,6 +16,8 @@ from service_api.errors import ConfigurationError
 from service_api.types import TimeUnit
 
 from ..frame_batches import choose_columns
+from .filters import NO_CONDITIONS, Conditions
+from .where import parse_where
 
 MIN_SPLIT_BYTES: Final = 1 << 16
 
@@ -65,7 +67,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     mode: ReadMode = ReadMode.PERMISSIVE
     split_bytes: int | None = None
-    pushdown: bool | None = None
+    where: Conditions = NO_CONDITIONS
+    pushdown: bool = False
     excepted: tuple[PositionRange, ...] = ()
 
 
@@ -217,7 +220,8 @@ OPTIONS: Final[Mapping[str, OptionRule]] = {
     "columns": OptionRule("columns", _parse_columns, "all"),
     "mode": OptionRule("mode", one_of(**{mode.value: mode for mode in ReadMode}), "PERMISSIVE"),
     "splitBytes": OptionRule("split_bytes", parse_size, "32m, more for long logs"),
-    "pushdown": OptionRule("pushdown", one_of(auto=None, true=True, false=False), "auto"),
+    "where": OptionRule("where", lambda name, text: parse_where(text), ""),
+    "pushdown": OptionRule("pushdown", _YES_OR_NO, "false"),
     "exceptPositions": OptionRule("excepted", _parse_ranges, "none"),
 }
 """Every option of a batch read by its name, in the order in which docs/spark.md lists them."""

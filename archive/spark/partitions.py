@@ -95,14 +95,15 @@ class ReadPlan:
     problems: tuple[ReadProblem, ...] = ()
 
 
-def plan_read(options: ReadOptions, columns: tuple[str, ...], conditions: Conditions = NO_CONDITIONS) -> ReadPlan:
-    """Plan a batch read.
+def plan_read(options: ReadOptions, columns: tuple[str, ...], pushed: Conditions = NO_CONDITIONS) -> ReadPlan:
+    """Plan a batch read of what the option `where` asks for, and the filters pushed down.
 
     Raises:
         ConfigurationError: what the options ask for is not there.
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
+    conditions = options.where.also(pushed)
     location = locate_archive(options.path)
     chosen, problems = choose_recordings(options, location)
     wanted_ids = conditions.interval("recording_id")

@@ -71,6 +71,18 @@ def test_all_recordings_and_some_columns_without_padding_are_equal(
     assert rows(found) == rows(raw(spark, directory, **options))
 
 
+def test_the_option_where_holds_for_both_kinds_of_rows(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    member = samples / "three-node-failover" / "node0"
+    parquet = export(member / "archive", tmp_path / "log")
+    options = {"where": "timestamp >= '2026-11-21 04:08:40' AND template_id <> 1", "columns": "position,recording_id"}
+
+    found = read_log(spark, member, parquet=parquet, **options)
+
+    assert rows(found) == rows(raw(spark, member, **options))
+    assert 0 < found.count() < 1033
+    assert files_of(found)
+
+
 def test_segments_in_the_middle_that_changed_are_read_raw(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
     directory = tmp_path / "archive"
     shutil.copytree(samples / "three-node-failover" / "node0" / "archive", directory)
