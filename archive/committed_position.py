@@ -16,6 +16,7 @@ knows nothing of Raft and cluster nothing of this; a test compares the entries r
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -25,6 +26,8 @@ RECORDING_LOG_FILE_NAME: Final = "recording.log"
 
 _ENTRY: Final = struct.Struct("<qqqqqii")
 _ENDPOINT_LENGTH: Final = struct.Struct("<i")
+_CHECKSUM: Final = struct.Struct("<8s4xI")
+_CHECKSUM_MAGIC: Final = b"QUORATE\0"
 _ALIGNMENT: Final = 64
 _LONGEST_ENTRY: Final = 4096
 _TERM, _SNAPSHOT, _STANDBY_SNAPSHOT = range(3)
@@ -97,6 +100,19 @@ def read_entries(data: bytes) -> Iterator[LogEntry]:
             length += _ENDPOINT_LENGTH.size + _ENDPOINT_LENGTH.unpack_from(data, offset + _ENTRY.size)[0]
         if kind not in (_TERM, _SNAPSHOT, _STANDBY_SNAPSHOT) or not _ENTRY.size <= length <= _LONGEST_ENTRY:
             raise CorruptionError(f"recording log: offset={offset} type={kind} length={length} is no entry")
+        length = -(-length // _ALIGNMENT) * _ALIGNMENT
+        _check_checksum(data[offset : offset + length], offset)
         if is_valid:
             yield LogEntry(recording_id, leadership_term_id, base_position, log_position, kind == _TERM)
-        offset += -(-length // _ALIGNMENT) * _ALIGNMENT
+        offset += length
+
+
+def _check_checksum(slot: bytes, offset: int) -> None:
+    """Check the CRC-32 that a slot of ours ends with; Aeron's have none.
+
+    Raises:
+        CorruptionError: it is another one.
+    """
+    magic, checksum = _CHECKSUM.unpack(slot[-_CHECKSUM.size :])
+    if magic == _CHECKSUM_MAGIC and checksum != zlib.crc32(slot[: -_CHECKSUM.size]):
+        raise CorruptionError(f"recording log: offset={offset} checksum wrong")

@@ -28,6 +28,7 @@ CLOCK_OWNERS = {
     "archive/commands/offline.py": "a command's entry: how long ago an Aeron archive was active",
     "archive/commands/serve.py": "a command's entry: the time of day that recordings start and stop at",
     "archive/conductor.py": "the default of a parameter: how long a sync takes",
+    "archive/spark/stream_planner.py": "the default of a parameter: how often a stream looks at directories",
     "cluster/cli/demo/stream.py": "the default of a parameter: latencies of the demo",
     "cluster/runtime/system_clock.py": "the clock itself",
 }

@@ -17,7 +17,13 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -28,6 +34,7 @@ from .columns import check_struct, frame_struct
 from .filters import NO_CONDITIONS, push_down
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
 from .partitions import FramePartition, plan_read
+from .stream import make_stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +75,14 @@ class AeronArchiveDataSource(DataSource):
         options = parse_options(self.options)
         columns = check_struct(schema)
         return (PushingFrameReader if options.pushdown else FrameReader)(options, columns, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
+        """Make the reader of a streaming query.
+
+        Raises:
+            ConfigurationError: an option is unknown or wrong, or a column of the schema is.
+        """
+        return make_stream_reader(self.options, schema)
 
 
 class FrameReader(DataSourceReader):

@@ -1,0 +1,60 @@
+"""A member that answers one question: how far the log is committed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Self
+
+from service_api.types import STATUS_STREAM_ID
+from service_api.wire.frame import encode_frame
+
+
+class StatusServer:
+    """Answers on an ephemeral loopback port with the fields below, or with `answer` as it is."""
+
+    def __init__(
+        self,
+        *,
+        leadership_term_id: int | None = 0,
+        commit_position: int = 0,
+        role: str = "LEADER",
+        answer: bytes | None = None,
+    ) -> None:
+        self.leadership_term_id = leadership_term_id
+        self.commit_position = commit_position
+        self.role = role
+        self.answer = answer
+        self.asked_count = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.endpoint: tuple[str, int] = self._socket.getsockname()
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(4096)
+                self.asked_count += 1
+                connection.sendall(self._make_answer() if self.answer is None else self.answer)
+
+    def _make_answer(self) -> bytes:
+        document = {
+            "role": self.role,
+            "leadership_term_id": self.leadership_term_id,
+            "commit_position": self.commit_position,
+        }
+        return encode_frame(json.dumps(document).encode(), stream_id=STATUS_STREAM_ID)
