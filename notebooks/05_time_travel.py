@@ -37,8 +37,8 @@ then.advance(2_500_000)
 tell(then)
 
 # %% [markdown]
-# The state at many positions is a job for Spark: one task for each snapshot. **What to see:** both numbers only grow,
-# and the hosts do so ever more slowly, because more and more of them have been there before.
+# The state at many positions is a job for Spark: one task for each snapshot. **What to see:** both numbers grow all
+# morning. There are always new hosts: the upper line hardly bends.
 
 # %%
 from cluster.replaying.spark import states_at
@@ -70,7 +70,8 @@ snapshot_verdicts(spark, member, QuotaWatch).toPandas()
 # %% [markdown]
 # ## What if?
 #
-# What if the government's own machines had no quota? The new code is given the same log.
+# What if the government's own machines had no quota? The new code is given the same log, and what it does is compared
+# with what the old code does.
 
 # %%
 from cluster.replaying import what_if
@@ -86,11 +87,12 @@ comparison = what_if(member, old=QuotaWatch, new=FreeForGovernment, bound="recor
 print({f"{kind} {change}": count for (kind, change), count in comparison.changes.items()})
 
 # %% [markdown]
-# The first difference, and the position at which it is: the end of the request that was answered otherwise.
+# The first reply that is another one, and the position of the request that it is the answer to. The timer that watches
+# the host is missing there, too.
 
 # %%
-first = comparison.first
-print(f"position {first.position:,}: {first.old.payload!r} becomes {first.new.payload!r}")
+for found in comparison.sample[:2]:
+    print(f"{found.position:,} {found.output.kind} {found.change}: {found.old}")
 
 # %% [markdown]
 # **What to see:** under the new rule fewer requests are refused in the busy hours; where nobody of the government was

@@ -31,7 +31,8 @@ sizes[["template_id", "message", "messages", "frames", "length_max", "log_bytes"
 figures.payload_sizes(payload_histogram(log).toPandas().merge(sizes[["template_id", "message"]]))
 
 # %% [markdown]
-# **What to see:** three terms, each with another leader.
+# **What to see:** three terms, each with another leader, and some six seconds without one in between: these members
+# notice that a leader is dead by its silence.
 
 # %%
 from archive.spark.analyses import term_timeline
@@ -58,7 +59,7 @@ sessions = log_messages(snapshots.where("stream_id = 107"), ClusterSession).toPa
 sessions[["recording_id", "cluster_session_id", "opened_log_position", "response_channel"]]
 
 # %% [markdown]
-# **What to see:** most sessions of this cluster were closed by its clients; some end with a time-out.
+# **What to see:** two sessions that outlived two leaders; they were still open when the cluster was stopped.
 
 # %%
 from archive.spark.analyses import session_lives

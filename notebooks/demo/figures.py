@@ -8,6 +8,7 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import StrMethodFormatter
 
 from archive.report.theme import (
     ALARM,
@@ -112,6 +113,7 @@ def _finish_hours(axes: Axes, name: str) -> None:
     axes.set_xticks(range(13))
     axes.grid(visible=False, axis="x")
     axes.tick_params(axis="x", colors=MUTED)
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _put_legend_above(axes)
     name_axes(axes, HOUR_AXIS, name)
 

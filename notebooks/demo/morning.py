@@ -5,8 +5,8 @@ Real processes on this machine run the service of `examples/quota_watch.py`; thi
     00:00  six front ends send 30,969 requests; a monitor comes every hour and asks how many were refused
     01:00  a client opens a session and is never heard of again
     03:00  a snapshot
-    06:00  the leader is killed; another carries on
-    06:30  the killed member is started again, and catches up
+    06:24  the leader is killed; another carries on
+    06:54  the killed member is started again, and catches up
     09:00  a snapshot
     10:30  a power cut: first both followers are gone, then the leader, which by then has recorded requests that nobody
            else has; the clock stands still; the two followers come back and carry on without it
@@ -191,11 +191,11 @@ class _Recorder:
         everybody = list(range(MEMBER_COUNT))
         await self._at(3)
         self._note("snapshot", everybody, await self._cluster.take_snapshot())
-        await self._at(6)
+        await self._at(6.4)
         leader = await self._cluster.leader()
         await self._cluster.kill([leader])
         self._note("leader killed", [leader])
-        await self._at(6.5)
+        await self._at(6.9)
         await self._cluster.restart([leader])
         self._note("member started again", [leader])
         await self._at(9)
