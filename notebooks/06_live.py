@@ -62,8 +62,8 @@ recorded = log.where(f"position <= {got['position'].max()}").select("position").
 print(f"{len(got):,} messages, {got['position'].nunique():,} positions, {len(recorded):,} in the log")
 
 # %% [markdown]
-# **What to see:** the messages of each half second; where the leader was killed there is a gap of a fraction of a
-# second, and what had to wait comes right after.
+# **What to see:** the messages of clients in each half second. The death of the leader is a dent at most: another one
+# leads before the half second is over.
 
 # %%
 from notebooks.demo import figures as web_figures

@@ -24,6 +24,7 @@ from archive.report.theme import (
 )
 
 SECONDS_A_DAY = 86_400
+SESSION_MESSAGE = 1
 HOUR_AXIS = "hour of the morning of 1 August 1995, in Florida"
 
 
@@ -72,23 +73,28 @@ def state_over_log(frame: pd.DataFrame) -> Chart:
         for axes, (column, name), color in zip(panels, names.items(), SERIES, strict=False):
             axes.plot(frame["position"] / 1e6, frame[column], "o-", color=color, markersize=4)
             axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
             name_axes(axes, "log position, MB", name)
         return chart
 
 
 def arrivals(messages: pd.DataFrame, killed_at: datetime, *, interval_s: float) -> Chart:
-    """Draw the messages per second that a query got, by their time, and when a leader was killed. Takes timestamp."""
+    """Draw the messages of clients that a query got, by their time, and when a leader was killed.
+
+    Takes template_id and timestamp.
+    """
     with style():
         chart, (axes,) = new_chart(2.9)
-        times = to_dates(messages["timestamp"].dropna())
+        times = to_dates(_of_clients(messages)["timestamp"])
         width = interval_s / SECONDS_A_DAY
         counts, edges = np.histogram(times, bins=np.arange(times.min(), times.max() + width, width))
         axes.stairs(counts / interval_s, edges, fill=True, color=SERIES[0])
         (moment,) = to_dates(pd.Series([killed_at]))
         axes.axvline(moment, color=ALARM)
         axes.annotate(
-            "leader killed", (moment, 1), (4, -4), ("data", "axes fraction"), "offset points", color=ALARM, va="top"
+            "leader killed", (moment, 1), (0, 2), ("data", "axes fraction"), "offset points", color=ALARM, ha="center"
         )
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.grid(visible=False, axis="x")
         name_axes(axes, "cluster time, UTC", "messages per second")
         use_time_axis(axes)
@@ -96,17 +102,27 @@ def arrivals(messages: pd.DataFrame, killed_at: datetime, *, interval_s: float) 
 
 
 def lags(batches: Sequence[tuple[datetime, pd.DataFrame]]) -> Chart:
-    """Draw for each batch of a query how old its newest message was. Takes when each came, and its timestamps."""
+    """Draw for each batch of a query how old its newest message of a client was: when each came, and its rows.
+
+    Takes of the rows template_id and timestamp.
+    """
     with style():
         chart, (axes,) = new_chart(2.6)
-        came = pd.Series([came_at for came_at, rows in batches if rows["timestamp"].notna().any()])
-        newest = pd.Series([rows["timestamp"].max() for _, rows in batches if rows["timestamp"].notna().any()])
-        ages_s = (to_dates(came) - to_dates(newest)) * SECONDS_A_DAY
-        axes.plot(to_dates(came), ages_s, "o", color=SERIES[2], markersize=4)
+        newest = [(came_at, _of_clients(rows)["timestamp"].max()) for came_at, rows in batches]
+        came, last = zip(*((came_at, time) for came_at, time in newest if not pd.isna(time)), strict=True)
+        came_days = to_dates(pd.Series(came))
+        axes.plot(
+            came_days, (came_days - to_dates(pd.Series(last))) * SECONDS_A_DAY, "o", color=SERIES[2], markersize=4
+        )
         axes.set_ylim(bottom=0)
         name_axes(axes, "when the batch came, UTC", "age of its newest message, seconds")
         use_time_axis(axes)
         return chart
+
+
+def _of_clients(rows: pd.DataFrame) -> pd.DataFrame:
+    """Leave out what the cluster itself writes."""
+    return rows[rows["template_id"] == SESSION_MESSAGE]
 
 
 def _finish_hours(axes: Axes, name: str) -> None:

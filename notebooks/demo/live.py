@@ -101,7 +101,8 @@ class LiveCluster:
         Raises:
             TimeoutError: that took too long.
         """
-        assert self._load is not None and self._traffic is not None, "begin_load comes first"
+        assert self._traffic is not None, "begin_load comes first"
+        assert self._load is not None, "begin_load comes first"
         if count is None:
             self._run(asyncio.wait_for(asyncio.shield(self._load), WAIT_TIMEOUT_S))
         else:

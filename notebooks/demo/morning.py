@@ -175,6 +175,7 @@ class _Recorder:
         self._cluster = cluster
         self._say = say
         self._clock = Clock(asyncio.get_running_loop(), length_s=LENGTH_S)
+        self._clock.limit_s = 3 * 3600
         self._traffic = Traffic(cluster.endpoints, self._clock, requests)
         self._morning = RecordedMorning(directory, request_count=len(requests))
 
@@ -189,22 +190,25 @@ class _Recorder:
 
     async def _act(self) -> None:
         everybody = list(range(MEMBER_COUNT))
-        await self._at(3)
+        await self._at(3, until=6.4)
         self._note("snapshot", everybody, await self._cluster.take_snapshot())
-        await self._at(6.4)
+        await self._at(6.4, until=6.9)
         leader = await self._cluster.leader()
         await self._cluster.kill([leader])
         self._note("leader killed", [leader])
-        await self._at(6.9)
+        await self._at(6.9, until=9)
         await self._cluster.restart([leader])
         self._note("member started again", [leader])
-        await self._at(9)
+        await self._at(9, until=10.5)
         self._note("snapshot", everybody, await self._cluster.take_snapshot())
-        await self._at(10.5)
+        await self._at(10.5, until=13)
         await self._cut_power()
 
     async def _cut_power(self) -> None:
+        self._clock.stop()  # on a busy machine the member that was killed may not be back yet
         leader = await self._cluster.leader()
+        self._clock.go_on()
+        await asyncio.sleep(BLACKOUT_S)
         followers = [member_id for member_id in range(MEMBER_COUNT) if member_id != leader]
         await self._cluster.kill(followers)
         await asyncio.sleep(BLACKOUT_S)
@@ -215,8 +219,10 @@ class _Recorder:
         self._clock.go_on()
         self._note("power cut", [*followers, leader])
 
-    async def _at(self, hour: float) -> None:
+    async def _at(self, hour: float, *, until: float) -> None:
+        """Wait for a time; then let the morning go on, `until` the next thing is to be done."""
         await self._clock.wait_until(hour * 3600)
+        self._clock.limit_s = until * 3600
 
     def _note(self, what: str, member_ids: list[int], log_position: int | None = None) -> None:
         event = Event(what, self._clock.since_midnight_s(), member_ids, log_position)

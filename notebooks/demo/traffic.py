@@ -57,10 +57,16 @@ class Clock:
         self._start_s = loop.time()
         self._stopped_s: float | None = None
         self._speed = MORNING_S / length_s
+        self.limit_s = float(MORNING_S)
+        """The time of the morning, in seconds since midnight, at which it stands still until this is raised."""
 
     def since_midnight_s(self) -> float:
         """The time of the morning now, in seconds since midnight."""
         now_s = self._loop.time() if self._stopped_s is None else self._stopped_s
+        beyond_s = (now_s - self._start_s) * self._speed - self.limit_s
+        if beyond_s > 0:
+            self._start_s += beyond_s / self._speed
+            return self.limit_s
         return (now_s - self._start_s) * self._speed
 
     def stop(self) -> None:
