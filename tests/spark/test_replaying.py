@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from archive.spark import register
+from archive.spark.analyses import timers
 from cluster.replaying import MemberLog, Output, OutputKind, replay_service, what_if
 from cluster.replaying.spark import (
     replay_outputs,
@@ -128,6 +130,23 @@ def test_scheduled_timers_are_what_the_analysis_of_timers_takes(
     assert sorted((row.position, row.kind, row.correlation_id) for row in found.collect()) == sorted(
         (output.position, str(output.kind), output.correlation_id) for output in outputs if output.kind in kinds
     )
+
+
+def test_the_analysis_of_timers_knows_what_became_of_each(
+    spark: SparkSession, recorded: Recorded, outputs: list[Output]
+) -> None:
+    register(spark)
+    log = spark.read.format("aeron_archive").load(str(recorded.directory))
+
+    found = timers(log, scheduled_timers(spark, recorded.directory, LEDGER))
+
+    states = Counter(row.state for row in found.select("state").collect())
+    kinds = Counter(output.kind for output in outputs)
+    assert states["cancelled"] == kinds[OutputKind.TIMER_CANCELLED] > 0
+    assert states.total() == kinds[OutputKind.TIMER_SCHEDULED]
+    replayed = replay_service(recorded.directory, Ledger)
+    assert isinstance(replayed.service, Ledger)
+    assert states["fired"] == replayed.service.timers_fired > 0
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])
