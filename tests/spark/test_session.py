@@ -58,7 +58,8 @@ from archive.spark import create_session
 from archive.spark.session import JVM_LOG, end_jvm
 
 for memory in ("512m", "600m"):
-    spark = create_session(master="local[1]", config={"spark.driver.memory": memory})
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    spark = create_session(master="local[1]", config={"spark.driver.memory": memory, **quick})
     heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
     print(memory, heap, spark.conf.get(JVM_LOG))
     spark.stop()
