@@ -6,6 +6,7 @@ crash writes the same file. It says in lines of JSON what it does:
 
     {"event": "started"}
     {"event": "batch", "batch_id": 3, "rows": 812, "end_position": 91232, "sunk_ns": ..., "file": ...}
+    {"event": "progress", "batch_id": 3, "durations_ms": {...}}   once a second: what of the last batch took how long
     {"event": "ended"}   with the trigger availableNow, when all is done
 
 `sunk_ns` is the time of day in nanoseconds at which the file had its name; `end_position` is where its last row ends.
@@ -20,7 +21,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+
+PROGRESS_INTERVAL_S: Final = 1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -67,7 +70,9 @@ def run(parameters: QueryParameters) -> None:
 
     query = writer.foreachBatch(sink).start()
     emit("started")
-    query.awaitTermination()
+    while not query.awaitTermination(PROGRESS_INTERVAL_S):
+        if query.lastProgress is not None:
+            emit("progress", batch_id=query.lastProgress["batchId"], durations_ms=query.lastProgress["durationMs"])
     emit("ended")
     spark.stop()
 

@@ -136,6 +136,10 @@ async def _measure(
         started_ns=result["started_ns"] + day_ns,
         ended_ns=result["ended_ns"] + day_ns,
     )
+    parts = MemberLog(query.log_path).events("progress")[-parameters.seconds :]
+    for name in sorted({name for part in parts for name in part["durations_ms"]}):
+        durations_ms = [part["durations_ms"].get(name, 0) for part in parts]
+        figures[f"batch_median_ms_{name}"] = statistics.median(durations_ms)
     echoes = latency_figures(Histogram.from_json(result["latencies"]))
     return {**figures, **{f"echo_{name}": value for name, value in echoes.items()}}
 
