@@ -3,7 +3,8 @@
 The log is 1 GiB of five million frames in the page cache; the Parquet is what `quorate archive export` makes of it
 (zstd). Every query goes to the noop sink, which takes all rows and keeps none. In each round every query takes its turn
 on both, so that whatever else the machine does meets both; the median round counts. The first round, in which Spark
-compiles and workers start, is told apart as "cold".
+compiles and workers start, is told apart as "cold". Seconds are by the clock; the processor time of the JVM and of all
+workers is told, too, which other work on the machine changes less.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from archive.errors import CorruptionError
 from archive.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
@@ -305,35 +306,57 @@ def _export(directory: Path, descriptor: RecordingDescriptor, target: Path) -> N
             raise CorruptionError(problem.reason, recording_id=problem.recording_id, position=problem.position)
 
 
+class Duration(NamedTuple):
+    """How long a query took."""
+
+    clock_s: float
+    processor_s: float
+    """Of this process and all below it: the JVM, and the workers below that."""
+
+
 def _measure(
     queries: dict[str, dict[str, DataFrame]], rounds: int, progress: ProgressLine
-) -> dict[str, dict[str, list[float]]]:
-    """Ask every query in every way, round by round; seconds of each, the cold round first."""
-    seconds: dict[str, dict[str, list[float]]] = {name: {way: [] for way in ways} for name, ways in queries.items()}
+) -> dict[str, dict[str, list[Duration]]]:
+    """Ask every query in every way, round by round; the cold round comes first."""
+    found: dict[str, dict[str, list[Duration]]] = {name: {way: [] for way in ways} for name, ways in queries.items()}
     for number in range(rounds + 1):
         for name, ways in queries.items():
             progress.describe(f"round {number} of {rounds}: {name}")
             for way, df in ways.items():
-                begin_s = time.perf_counter()
+                begin_s, begin_processor_s = time.perf_counter(), _processor_s(os.getpid())
                 df.write.format("noop").mode("overwrite").save()
-                seconds[name][way].append(time.perf_counter() - begin_s)
+                duration_s = time.perf_counter() - begin_s
+                found[name][way].append(Duration(duration_s, _processor_s(os.getpid()) - begin_processor_s))
         progress.update(3 + number)
-    return seconds
+    return found
 
 
-def _figures(name: str, ways: dict[str, list[float]], places: Places) -> dict[str, float]:
+def _processor_s(process_id: int) -> float:
+    """Add up the processor time of a process, of what it has waited for, and of all below it."""
+    try:
+        fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+        children = Path("/proc").glob(f"{process_id}/task/*/children")
+        below = [int(child) for path in children for child in path.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it has just ended, and its time is its parent's
+    own_s = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(map(_processor_s, below))
+
+
+def _figures(name: str, ways: dict[str, list[Duration]], places: Places) -> dict[str, float]:
     figures: dict[str, float] = {}
     for way, durations in ways.items():
-        cold_s, *warm_s = durations
-        figures[f"{way}, s"] = round(median(warm_s), 3)
-        figures[f"{way}, cold, s"] = round(cold_s, 2)
+        cold, *warm = durations
+        figures[f"{way}, s"] = round(median(one.clock_s for one in warm), 3)
+        figures[f"{way}, processor s"] = round(median(one.processor_s for one in warm), 2)
+        figures[f"{way}, cold, s"] = round(cold.clock_s, 2)
     if name == "all columns":
         figures["log, MiB/s"] = round(places.length_bytes / _MIB / figures["log, s"], 1)
         figures["log, million rows/s"] = round(places.frame_count / figures["log, s"] / 1e6, 2)
     for way in ways:
         if way != "parquet":
-            shares = [own / known for own, known in zip(ways[way][1:], ways["parquet"][1:], strict=True)]
-            figures[f"{way}, times of parquet"] = round(median(shares), 2)
+            pairs = list(zip(ways[way][1:], ways["parquet"][1:], strict=True))
+            figures[f"{way}, times of parquet"] = round(median(own.clock_s / known.clock_s for own, known in pairs), 2)
     return figures
 
 

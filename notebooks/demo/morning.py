@@ -27,6 +27,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, Self
 
+from service_api import ClusterError
+
 from .cluster import MEMBER_COUNT, DemoCluster
 from .traffic import Clock, Traffic, web_requests
 
@@ -36,6 +38,7 @@ LENGTH_S: Final = 10.0
 BLACKOUT_S: Final = 0.25
 """How long the leader goes on alone: shorter than the heartbeat timeout, after which it would no longer lead."""
 
+ATTEMPTS: Final = 2
 STORY_FILE: Final = "story.json"
 DIRECTORY_VARIABLE: Final = "QUORATE_NOTEBOOK_DATA"
 """Where recordings are kept, if not beside the notebooks."""
@@ -110,12 +113,27 @@ class RecordedMorning:
 def recorded_morning(directory: Path | None = None) -> RecordedMorning:
     """The recorded morning; it is made first, in about fifteen seconds, if it is not there.
 
-    It lies in `notebooks/data/morning`, unless told otherwise. Delete that to have it made anew.
+    It lies in `notebooks/data/morning`, unless told otherwise. Delete that to have it made anew. A machine that is too
+    busy for it is given a second chance.
+
+    Raises:
+        ClusterError: it could not be made; also TimeoutError, or a group of these.
     """
     directory = directory or data_directory() / "morning"
-    if not (directory / STORY_FILE).is_file():
-        in_thread(lambda: asyncio.run(_record(directory, _say)))
+    for attempt in range(1, ATTEMPTS + 1):
+        if (directory / STORY_FILE).is_file():
+            break
+        try:
+            in_thread(lambda: asyncio.run(_record(directory, _say)))
+        except (ClusterError, TimeoutError, ExceptionGroup) as error:
+            if attempt == ATTEMPTS:
+                raise
+            _say(f"once more, because it went wrong: {_first_cause(error)}")
     return RecordedMorning.load(directory)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    return _first_cause(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def data_directory() -> Path:
@@ -214,10 +232,10 @@ class _Recorder:
         await asyncio.sleep(BLACKOUT_S)
         await self._cluster.kill([leader])
         self._clock.stop()
+        self._note("power cut", [*followers, leader])
         await self._cluster.restart(followers)
         await self._cluster.leader(member_count=len(followers))
         self._clock.go_on()
-        self._note("power cut", [*followers, leader])
 
     async def _at(self, hour: float, *, until: float) -> None:
         """Wait for a time; then let the morning go on, `until` the next thing is to be done."""
