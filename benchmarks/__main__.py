@@ -27,6 +27,7 @@ from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
+from .scenarios import spark as spark_scenario
 from .scenarios import stream as stream_scenario
 from .scenarios import time_travel as time_travel_scenario
 from .scenarios.archive import ArchiveParameters
@@ -39,6 +40,7 @@ from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
+from .scenarios.spark import SparkParameters
 from .scenarios.stream import StreamParameters
 from .scenarios.time_travel import TimeTravelParameters
 
@@ -332,6 +334,22 @@ def archive(
     parameters = ArchiveParameters(mib=mib, rounds=rounds, verify_mib=verify_mib)
     report = archive_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"archive: {mib} MiB each of frames of {', '.join(archive_scenario.SHAPES)}, page cache warm")
+
+
+@app.command()
+def spark(
+    mib: Annotated[int, typer.Option(help="Length of the log, in MiB.")] = 1024,
+    rounds: Annotated[int, typer.Option(help="Rounds that count; in each every query is asked in every way.")] = 5,
+    only: Annotated[str, typer.Option(help="Queries, with commas between; all unless told.")] = "",
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A log through Spark's data source, beside the same rows from Parquet: all columns, few, filters, typed."""
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    parameters = SparkParameters(mib=mib, rounds=rounds, only=names)
+    report = spark_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"spark: {mib} MiB, local[2], page cache warm, {rounds} rounds")
 
 
 @app.command()

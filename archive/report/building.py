@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -236,11 +237,13 @@ def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
 
 def _find_damage(spark: SparkSession, request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
     """Directory, recording, position and reason of what cannot be read."""
-    found: list[tuple[str, int | None, int | None, str]] = []
-    for name, path in request.directories.items():
-        rows = problems(spark, path, **request.options).orderBy("recording_id", "position").limit(ROW_LIMIT).collect()
-        found += [(name, row["recording_id"], row["position"], row["reason"]) for row in rows]
-    return found
+    names = list(request.directories)
+    of_each = [
+        problems(spark, path, **request.options).select(F.lit(number).alias("directory"), "*")
+        for number, path in enumerate(request.directories.values())
+    ]
+    found = reduce(DataFrame.unionByName, of_each).orderBy("directory", "recording_id", "position").limit(ROW_LIMIT)
+    return [(names[row["directory"]], row["recording_id"], row["position"], row["reason"]) for row in found.collect()]
 
 
 def _choose(request: ReportRequest, comparison: Frame | None) -> str:

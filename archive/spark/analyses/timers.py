@@ -10,7 +10,7 @@ from pyspark.sql.types import TimestampType
 
 from service_api.types import TimeUnit
 
-from ..messages import time_unit_of
+from ..messages import parse_time_unit
 from .log_columns import TIMER_EVENT, check_columns, end_position, micros_between
 
 SCHEDULED: Final = "timer_scheduled"
@@ -28,8 +28,8 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
     `scheduled` is what a service gave out while the log was replayed to it, as `cluster.replaying.spark.replay_outputs`
     gives it: kind ("timer_scheduled", "timer_cancelled"; other rows are left alone), correlation_id as in the log,
     position (the end of the entry that was being delivered, in bytes), if it is there ordinal (the order within an
-    entry), and deadline: a timestamp, or a number in `time_unit` ("ms", "us", "ns"; None: the log's, as the data source
-    says it). Then it gives, ordered by the first of the two positions:
+    entry), and deadline: a timestamp, or a number in `time_unit` ("ms", "us", "ns"; None: milliseconds). Then it
+    gives, ordered by the first of the two positions:
 
     - correlation_id, scheduled_position, deadline (timestamp): NULL for a timer that was set before the replay began;
     - state: "fired", "cancelled", "moved" (set again before it fired) or "waiting" (at the end of the log);
@@ -53,7 +53,7 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
             micros_between(before, F.col("timestamp")).alias("since_last_us"),
         ).orderBy("recording_id", "position")
     check_columns(scheduled, "timers", "kind", "correlation_id", "position", "deadline")
-    unit = time_unit_of(log, time_unit)
+    unit = parse_time_unit(time_unit) or TimeUnit.MILLIS
     ordinal = F.col("ordinal") if "ordinal" in scheduled.columns else F.lit(0)
     steps = fired.select(
         "correlation_id",
