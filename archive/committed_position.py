@@ -6,9 +6,11 @@ The commit position itself is in memory only. But some of what a member writes d
 - A *term* begins at its base with a leader that had first made sure that a majority held its whole log. So the base is
   committed once the log goes on behind it. A base right at the end of the log is only a mark: the leader may have died
   before a majority had it, and then the mark is taken back and the log may be cut.
-- The *last term* has an end only after an orderly stop, at a position that was committed.
+- The *last term* has an end after an orderly stop, at a position that was committed. (And after a crash in the instant
+  between the two writes that begin a term: the end of the one before it, and itself. The next start repairs that.)
 
-So what is found may lie far below what was committed when the member stopped, and is never beyond it. The archive
+So what is found may lie far below what was committed when the member stopped, and but for that instant it is never
+beyond it. The archive
 knows nothing of Raft and cluster nothing of this; a test compares the entries read here with those of
 `cluster.core.recording_log`. Source: samples set A README §6; Aeron `RecordingLog`.
 """

@@ -23,7 +23,7 @@ from .reader import FrameReader
 TIME_UNIT_OFFSETS: Final = {24: 40, 100: 32}
 """By template id: where in its block a new leadership term event and a snapshot marker name the unit, as int32."""
 
-_SEARCHED_FRAMES: Final = 100_000
+_SEARCHED_FRAMES: Final = 10_000
 """How many frames of a log are looked at whose first message does not name the unit."""
 
 _UNITS: Final = frozenset(unit.value for unit in TimeUnit)

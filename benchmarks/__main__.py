@@ -28,7 +28,10 @@ from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
 from .scenarios import snapshot as snapshot_scenario
+from .scenarios import spark as spark_scenario
+from .scenarios import stream as stream_scenario
 from .scenarios import table as table_scenario
+from .scenarios import time_travel as time_travel_scenario
 from .scenarios.archive import ArchiveParameters
 from .scenarios.catchup import CatchupParameters
 from .scenarios.codec import CodecParameters
@@ -39,7 +42,10 @@ from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
 from .scenarios.snapshot import SnapshotParameters
+from .scenarios.spark import SparkParameters
+from .scenarios.stream import StreamParameters
 from .scenarios.table import TableParameters
+from .scenarios.time_travel import TimeTravelParameters
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Quorate.")
 
@@ -192,7 +198,7 @@ def query(
     parameters = QueryParameters(
         members=members,
         payload=payload,
-        depths=_parse_depths(depths),
+        depths=_parse_numbers("depths", depths),
         queries=queries,
         warmup=warmup,
         with_echo=echoes,
@@ -251,6 +257,25 @@ def replay(
     _finish(report, json, f"replay: {log_mib} MiB of messages of {payload} B, file sync level {file_sync_level}")
 
 
+@app.command(name="time-travel")
+def time_travel(
+    messages: Annotated[int, typer.Option(help="Messages in the log.")] = 2_000_000,
+    payload: PayloadOption = 32,
+    snapshots: Annotated[int, typer.Option(help="Snapshots in it, at equal distances.")] = 4,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.")] = 3,
+    spark: Annotated[bool, typer.Option(help="Measure Spark's executors, too.")] = True,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A log is replayed to a service without a cluster: messages a second for state, outputs, what-if, verification."""
+    parameters = TimeTravelParameters(
+        messages=messages, payload=payload, snapshots=snapshots, rounds=rounds, with_spark=spark
+    )
+    report = time_travel_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"time-travel: {messages} messages of {payload} B, {snapshots} snapshots")
+
+
 @app.command()
 def catchup(
     missed_mib: Annotated[int, typer.Option(help="How much the member has missed, in MiB.")] = 1024,
@@ -290,7 +315,7 @@ def compare(
     parameters = CompareParameters(
         rounds=rounds,
         payload=payload,
-        depths=_parse_depths(depths),
+        depths=_parse_numbers("depths", depths),
         peers=tuple(filter(None, peers.split(","))),
     )
     report = compare_scenario.run(parameters, directory=directory, keep=keep)
@@ -338,6 +363,45 @@ def archive(
     _finish(report, json, f"archive: {mib} MiB each of frames of {', '.join(archive_scenario.SHAPES)}, page cache warm")
 
 
+@app.command()
+def spark(
+    mib: Annotated[int, typer.Option(help="Length of the log, in MiB.")] = 1024,
+    rounds: Annotated[int, typer.Option(help="Rounds that count; in each every query is asked in every way.")] = 5,
+    only: Annotated[str, typer.Option(help="Queries, with commas between; all unless told.")] = "",
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A log through Spark's data source, beside the same rows from Parquet: all columns, few, filters, typed."""
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    parameters = SparkParameters(mib=mib, rounds=rounds, only=names)
+    report = spark_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"spark: {mib} MiB, local[2], page cache warm, {rounds} rounds")
+
+
+@app.command()
+def stream(
+    rates: Annotated[str, typer.Option(help="Messages a second, with commas; a run for each.")] = "1000,20000",
+    seconds: Annotated[int, typer.Option(help="Seconds that are measured, for each rate.")] = 30,
+    warmup_seconds: Annotated[int, typer.Option(help="Seconds before them, at the same rate.")] = 15,
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A Spark query follows a live log: how long after the leader took a message it is in the sink."""
+    parameters = StreamParameters(
+        rates=_parse_numbers("rates", rates),
+        seconds=seconds,
+        warmup_seconds=warmup_seconds,
+        members=members,
+        payload=payload,
+    )
+    report = stream_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"stream: {members} members, messages of {payload} B, {seconds} s at each rate")
+
+
 def main() -> None:
     """Run the command; a failure is one line on standard error."""
     # Ending in order, with every child, is what Ctrl-C does; SIGTERM is to do the same.
@@ -371,11 +435,11 @@ def _parse_kind(text: str) -> FaultKind:
         raise ConfigurationError(f"kinds={text!r} expected some of {','.join(FaultKind)}") from error
 
 
-def _parse_depths(text: str) -> tuple[int, ...]:
+def _parse_numbers(name: str, text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(depth) for depth in text.split(","))
+        return tuple(int(number) for number in text.split(","))
     except ValueError as error:
-        raise ConfigurationError(f"depths={text!r} expected numbers with commas") from error
+        raise ConfigurationError(f"{name}={text!r} expected numbers with commas") from error
 
 
 def _echo_title(parameters: EchoParameters) -> str:

@@ -14,26 +14,51 @@ from numpy.typing import NDArray
 from archive import RecordingDescriptor
 from archive.catalog import CATALOG_FILE_NAME, encode_catalog
 from service_api.types import LOG_STREAM_ID, RecordingId
-from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, encode_padding
+from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_padding
 from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 TERM_LENGTH_BYTES: Final = 16 << 20
 SEGMENT_LENGTH_BYTES: Final = 128 << 20
 MTU_LENGTH_BYTES: Final = 1408
 
-_FIRST_TIMESTAMP_MS: Final = 1_700_000_000_000
-_SESSION_COUNT: Final = 100
+FIRST_TIMESTAMP_MS: Final = 1_700_000_000_000
+SESSION_COUNT: Final = 100
+
+
+MessageMaker = Callable[[int, int], bytes]
+"""Makes a message, by its number in the term and the length that was drawn for it."""
+
+
+def noise_messages(pick: random.Random) -> MessageMaker:
+    """Make session messages of bytes without any pattern."""
+    noise = pick.randbytes(1 << 16)
+
+    def make(number: int, length: int) -> bytes:
+        body = length - SESSION_HEADER_LENGTH
+        begin = pick.randrange(len(noise) - body)
+        session_id, timestamp = 1 + pick.randrange(SESSION_COUNT), FIRST_TIMESTAMP_MS + number // 100
+        header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, 0, session_id, timestamp)
+        return header + noise[begin : begin + body]
+
+    return make
 
 
 def make_recording(
-    directory: Path, length_bytes: int, frame_lengths: Callable[[random.Random], int], *, seed: int = 0
+    directory: Path,
+    length_bytes: int,
+    frame_lengths: Callable[[random.Random], int],
+    *,
+    messages: Callable[[random.Random], MessageMaker] = noise_messages,
+    seed: int = 0,
 ) -> RecordingDescriptor:
-    """Fill a directory with one recording of session messages with checksums, a whole number of terms long.
+    """Fill a directory with one recording of a log's messages with checksums, a whole number of terms long.
 
-    `frame_lengths` draws the length of the next frame, header included, from 64 bytes to the mtu.
+    `frame_lengths` draws the length of the next frame, header included, from 64 bytes to the mtu. `messages` makes what
+    is in it, and may make it of another length.
     """
     term_count = max(1, length_bytes // TERM_LENGTH_BYTES)
-    term, slots = _build_term(frame_lengths, random.Random(seed))
+    pick = random.Random(seed)
+    term, slots = _build_term(frame_lengths, messages(pick), pick)
     words = term.view(np.int32)
     term_ids = words[5::8]
     for first in range(0, term_count, SEGMENT_LENGTH_BYTES // TERM_LENGTH_BYTES):
@@ -44,7 +69,7 @@ def make_recording(
             file.truncate(SEGMENT_LENGTH_BYTES)
     descriptor = RecordingDescriptor(
         recording_id=RecordingId(0),
-        start_timestamp_ms=_FIRST_TIMESTAMP_MS,
+        start_timestamp_ms=FIRST_TIMESTAMP_MS,
         start_position=0,
         stop_position=term_count * TERM_LENGTH_BYTES,
         initial_term_id=0,
@@ -60,24 +85,19 @@ def make_recording(
 
 
 def _build_term(
-    frame_lengths: Callable[[random.Random], int], pick: random.Random
+    frame_lengths: Callable[[random.Random], int], make_message: MessageMaker, pick: random.Random
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Build the bytes of term 0, and say in which slots of 32 bytes its frames begin."""
     term = bytearray(TERM_LENGTH_BYTES)
-    noise = pick.randbytes(1 << 16)
     slots: list[int] = []
     offset = 0
     while True:
-        frame_length = frame_lengths(pick)
+        message = make_message(len(slots), frame_lengths(pick) - HEADER_LENGTH)
+        frame_length = HEADER_LENGTH + len(message)
         end = offset + (frame_length + 31 & -32)
         if end > TERM_LENGTH_BYTES:
             break
-        body = frame_length - 32 - SESSION_HEADER_LENGTH
-        begin = pick.randrange(len(noise) - body)
-        header = SESSION_MESSAGE_HEADER.pack(
-            *SESSION_MESSAGE, 0, 1 + pick.randrange(_SESSION_COUNT), _FIRST_TIMESTAMP_MS + len(slots) // 100
-        )
-        payload = (header + noise[begin : begin + body]).ljust(end - offset - 32, b"\0")
+        payload = message.ljust(end - offset - HEADER_LENGTH, b"\0")
         crc = zlib.crc32(payload)
         session_id = crc - ((crc & 1 << 31) << 1)
         FRAME_HEADER.pack_into(

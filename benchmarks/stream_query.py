@@ -5,10 +5,11 @@ the positions of its first and last row and given that name when the file is who
 crash writes the same file. It says in lines of JSON what it does:
 
     {"event": "started"}
-    {"event": "batch", "batch_id": 3, "rows": 812, "sunk_ns": ..., "file": ...}   the file has its name
+    {"event": "batch", "batch_id": 3, "rows": 812, "end_position": 91232, "sunk_ns": ..., "file": ...}
+    {"event": "progress", "batch_id": 3, "durations_ms": {...}}   once a second: what of the last batch took how long
     {"event": "ended"}   with the trigger availableNow, when all is done
 
-`sunk_ns` is the time of day in nanoseconds, as the log's timestamps are of the day.
+`sunk_ns` is the time of day in nanoseconds at which the file had its name; `end_position` is where its last row ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+
+PROGRESS_INTERVAL_S: Final = 1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class QueryParameters:
     """The directory of the Parquet files; there must be one."""
     checkpoint: str
     columns: list[str]
-    """`position` must be among them."""
+    """`position` and `frame_length` must be among them."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the source."""
     config: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +70,9 @@ def run(parameters: QueryParameters) -> None:
 
     query = writer.foreachBatch(sink).start()
     emit("started")
-    query.awaitTermination()
+    while not query.awaitTermination(PROGRESS_INTERVAL_S):
+        if query.lastProgress is not None:
+            emit("progress", batch_id=query.lastProgress["batchId"], durations_ms=query.lastProgress["durationMs"])
     emit("ended")
     spark.stop()
 
@@ -80,10 +85,12 @@ def write_batch(table: Any, batch_id: int, sink: Path) -> None:
     if not table.num_rows:
         return
     ends = pc.min_max(table.column("position")).as_py()
+    end_position = ends["max"] + (table.column("frame_length")[-1].as_py() + 31 & -32)
     name = f"{ends['min']:019d}-{ends['max']:019d}.parquet"
     parquet.write_table(table, sink / f".{name}")
     os.replace(sink / f".{name}", sink / name)
-    emit("batch", batch_id=batch_id, rows=table.num_rows, sunk_ns=time.time_ns(), file=name)
+    sunk_ns = time.time_ns()
+    emit("batch", batch_id=batch_id, rows=table.num_rows, end_position=end_position, sunk_ns=sunk_ns, file=name)
 
 
 def emit(event: str, **values: object) -> None:

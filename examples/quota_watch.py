@@ -11,6 +11,7 @@ the log says who a session was; it proves nothing, so it is for examples only.
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 from examples.access_quota import AccessQuota
@@ -28,8 +29,6 @@ class QuotaWatch(AccessQuota):
         self.refused_count = 0
         self.calmed_count = 0
         """How often a watched host was quiet for long enough."""
-        self.watch_ids: dict[str, int] = {}
-        """The id of a host's timer: hosts are numbered as they are refused for the first time."""
 
     async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
         """Load the counts, then the hosts."""
@@ -37,12 +36,12 @@ class QuotaWatch(AccessQuota):
         if snapshot is None:
             return
         messages: list[Any] = [json.loads(message) async for message in snapshot]
-        self.refused_count, self.calmed_count, self.watch_ids = messages[0]
+        self.refused_count, self.calmed_count = messages[0]
         self.allowed_times = dict(messages[1:])
 
     async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
         """Write the counts first, then a message per host; the timers are in the cluster's own snapshot."""
-        await snapshot.offer(json.dumps([self.refused_count, self.calmed_count, self.watch_ids]).encode())
+        await snapshot.offer(json.dumps([self.refused_count, self.calmed_count]).encode())
         await super().on_take_snapshot(snapshot)
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
@@ -50,9 +49,8 @@ class QuotaWatch(AccessQuota):
         reply = super().on_request(session, timestamp, payload)
         if reply.startswith(b"denied"):
             self.refused_count += 1
-            host = str(payload, "utf-8").partition("\t")[0]
-            watch_id = self.watch_ids.setdefault(host, len(self.watch_ids) + 1)
-            self.cluster.schedule_timer(watch_id, timestamp + QUIET_MS)
+            host = bytes(payload).partition(b"\t")[0]
+            self.cluster.schedule_timer(timer_of(host), timestamp + QUIET_MS)
         return reply
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
@@ -62,6 +60,11 @@ class QuotaWatch(AccessQuota):
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """A host has been quiet."""
         self.calmed_count += 1
+
+
+def timer_of(host: bytes) -> int:
+    """Give the id of a host's timer, the same on every member and under other rules: a checksum of its name."""
+    return zlib.crc32(host)
 
 
 class ByName:

@@ -18,7 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("service_api", "archive", "client", "cluster", "pyspark_aeron_archive")
-NEEDING_AN_EXTRA = ("archive.report", "archive.spark", "archive.vector", "pyspark_aeron_archive")
+NEEDING_AN_EXTRA = (
+    *("archive.report", "archive.spark", "archive.vector", "cluster.replaying.spark", "pyspark_aeron_archive"),
+)
 """What a plain installation cannot import, and nothing else imports before it is used."""
 
 DATA_FILES = ("*.css", "*.jinja")

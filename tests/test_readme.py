@@ -52,7 +52,7 @@ def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
         while str(base) in ports.values():
             base += 100
         ports[printed] = str(base)
-    service, client, _ = blocks("python")
+    service, client, *_ = blocks("python")
     (commands,) = blocks("bash")
     (tmp_path / "counter.py").write_text(service)
     (tmp_path / "count.py").write_text(on_free_ports(client, ports))

@@ -1,8 +1,11 @@
 """The standard analyses as figures and as one page: needs `quorate[spark]`.
 
-Begin: `figures` (one function for each analysis), `captions` (what there is to see), `page` (the page of
-`quorate report`).
+Begin: `figures` (one function for each analysis), `captions` (what there is to see in it). The page of
+`quorate report`: `building` runs the analyses, `sections` lays out what they give, `page` is the HTML.
 """
 
+from . import extra as extra
+
+# isort: split
 from . import captions as captions
 from . import figures as figures

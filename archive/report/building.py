@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ..frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses, problems
+from ..spark.analyses.log_columns import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
+from ..spark.options import parse_options
+from ..spark.partitions import plan_read
 from . import sections, words
 from .page import Fact, Page, Section
 from .snippets import Snippets
@@ -40,8 +45,8 @@ _DAY_US: Final = 86_400_000_000
 class ReportRequest:
     """What a report is to be made of."""
 
-    directories: Mapping[str, Path]
-    """Archives, or members' directories, of one cluster, by a name for each; the log of the longest is analysed."""
+    directories: Mapping[str, str]
+    """Archives or members' directories, by path or URL, of one cluster, by a name for each; the longest log counts."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the data source `aeron_archive`, such as recordingId and committed; they hold for all directories."""
     node_logs: Sequence[Path] = ()
@@ -55,6 +60,18 @@ class Report:
 
     page: Page
     is_damaged: bool
+
+
+def check_sources(request: ReportRequest) -> None:
+    """Look whether there is what the request asks for; without Spark, so that a mistake is told at once.
+
+    Raises:
+        ConfigurationError: an option is wrong, or what it asks for is not there.
+        ArchiveError: no such directory or recording.
+        OSError: the disk or the store refused.
+    """
+    for path in request.directories.values():
+        plan_read(parse_options({**request.options, "path": path}), ("position",))
 
 
 def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> Report:
@@ -95,7 +112,9 @@ class _Work:
         self._request = request
         self._on_step = on_step
         self.path = request.directories[name]
-        self.whole = _load(spark, self.path, request.options)
+        # The few messages of which the analyses need more than their first fields, with payloads.
+        events = f"template_id IN ({NEW_LEADERSHIP_TERM_EVENT}, {SESSION_OPEN_EVENT}, {SESSION_CLOSE_EVENT})"
+        self.events = _load(spark, self.path, {**request.options, "where": events}).persist()
         # Without payloads, which are most of a log: read once, and kept in memory or on disk for all analyses.
         columns = ",".join((*HEADER_COLUMNS, *MESSAGE_COLUMNS))
         self.log = _load(spark, self.path, {**request.options, "columns": columns}).persist()
@@ -106,36 +125,38 @@ class _Work:
     def close(self) -> None:
         """Let go of what was kept."""
         self.log.unpersist()
+        self.events.unpersist()
 
     def run(self, comparison: Frame | None) -> list[Section]:
         """Run the analyses one after the other."""
         snippet = Snippets(self.path, self._request.options)
         made = [*self._leadership(snippet), *self._traffic(snippet), *self._lives(snippet)]
         if comparison is not None:
-            paths = {name: str(path) for name, path in self._request.directories.items()}
-            made.append(sections.comparison(comparison, snippet.comparison(paths)))
+            made.append(sections.comparison(comparison, snippet.comparison(self._request.directories)))
         return made
 
     def _leadership(self, snippet: Snippets) -> list[Section]:
         self._on_step("leaders and terms")
-        terms, note = self._bounded(analyses.term_timeline(self.log, events=self.whole), "the oldest terms")
+        terms, note = self._bounded(analyses.term_timeline(self.log, events=self.events), "the oldest terms")
         made = [sections.leaders(terms, snippet.of("term_timeline"), note)]
         self._on_step("elections")
         logs = [str(path) for path in self._request.node_logs]
         node_logs = analyses.read_node_logs(self._spark, logs) if logs else None
-        changes = analyses.elections(self.log, node_logs, events=self.whole)
+        changes = analyses.elections(self.log, node_logs, events=self.events)
         frame, note = self._bounded(changes, "the oldest changes")
         made.append(sections.elections(frame, snippet.elections(logs), note))
         if node_logs is not None:
             self._on_step("states of elections")
-            states = analyses.election_states(node_logs).orderBy(F.desc("entered_at"))
+            states = analyses.election_states(node_logs).orderBy(F.desc("entered_at"), "member_id")
             frame, note = self._bounded(states, "the newest states")
             made.append(sections.election_states(frame, snippet.election_states(logs), note))
         return made
 
     def _traffic(self, snippet: Snippets) -> list[Section]:
         self._on_step("traffic of sessions")
-        whole = analyses.session_traffic(self.log, interval=None).orderBy(F.desc("messages"))
+        whole = analyses.session_traffic(self.log, interval=None).orderBy(
+            F.desc("messages"), "cluster_session_id", "service_id"
+        )
         totals, note = self._bounded(whole, "the sessions with the most messages")
         interval_us, interval = self._interval()
         self._on_step("throughput")
@@ -155,7 +176,7 @@ class _Work:
 
     def _lives(self, snippet: Snippets) -> list[Section]:
         self._on_step("lives of sessions")
-        lives = analyses.session_lives(self.log, events=self.whole).orderBy(F.desc("messages"), "cluster_session_id")
+        lives = analyses.session_lives(self.log, events=self.events).orderBy(F.desc("messages"), "cluster_session_id")
         frame, note = self._bounded(lives, "the sessions with the most messages")
         made = [sections.session_lives(frame, snippet.session_lives(), note)]
         self._on_step("timers")
@@ -181,7 +202,8 @@ class _Work:
 
     def _interval(self) -> tuple[int, str]:
         """The shortest interval of which no more than `INTERVAL_LIMIT` cover the log: microseconds, Spark's words."""
-        duration_us = 0 if self.facts is None else int(self.facts["duration_us"] or 0)
+        is_timed = self.facts is not None and pd.notna(self.facts["duration_us"])
+        duration_us = int(self.facts["duration_us"]) if is_timed else 0
         for interval_us, text in _INTERVALS:
             if duration_us <= INTERVAL_LIMIT * interval_us:
                 return interval_us, text
@@ -189,8 +211,8 @@ class _Work:
         return days * _DAY_US, f"{days} days"
 
 
-def _load(spark: SparkSession, path: Path, options: Mapping[str, str]) -> DataFrame:
-    return spark.read.format("aeron_archive").options(**options).load(str(path))
+def _load(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+    return spark.read.format("aeron_archive").options(**options).load(path)
 
 
 def _collect(rows: DataFrame) -> Frame:
@@ -215,11 +237,13 @@ def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
 
 def _find_damage(spark: SparkSession, request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:
     """Directory, recording, position and reason of what cannot be read."""
-    found: list[tuple[str, int | None, int | None, str]] = []
-    for name, path in request.directories.items():
-        rows = problems(spark, str(path), **request.options).limit(ROW_LIMIT).collect()
-        found += [(name, row["recording_id"], row["position"], row["reason"]) for row in rows]
-    return found
+    names = list(request.directories)
+    of_each = [
+        problems(spark, path, **request.options).select(F.lit(number).alias("directory"), "*")
+        for number, path in enumerate(request.directories.values())
+    ]
+    found = reduce(DataFrame.unionByName, of_each).orderBy("directory", "recording_id", "position").limit(ROW_LIMIT)
+    return [(names[row["directory"]], row["recording_id"], row["position"], row["reason"]) for row in found.collect()]
 
 
 def _choose(request: ReportRequest, comparison: Frame | None) -> str:
@@ -230,19 +254,19 @@ def _choose(request: ReportRequest, comparison: Frame | None) -> str:
     stops = dict.fromkeys(names, -1)
     for row in comparison.itertuples():
         for name, stop in ((row.member_a, row.stop_a), (row.member_b, row.stop_b)):
-            stops[name] = max(stops[name], -1 if stop is None or stop != stop else int(stop))
+            stops[name] = max(stops[name], -1 if pd.isna(stop) else int(stop))
     return max(names, key=lambda name: stops[name])
 
 
 def _sources(request: ReportRequest, name: str, facts: Frame) -> list[tuple[str, str]]:
-    lines = [("Directory", str(request.directories[name]))]
-    others = [str(path) for other, path in request.directories.items() if other != name]
+    lines = [("Directory", request.directories[name])]
+    others = [path for other, path in request.directories.items() if other != name]
     if others:
         lines.append(("Compared to", ", ".join(others)))
     if facts is not None:
         start, stop = (words.count(facts[key]) for key in ("start_position", "stop_position"))
         lines.append(("Log", f"recording {facts['recording_id']}, positions {start} to {stop}"))
-        if facts["duration_us"] == facts["duration_us"]:
+        if pd.notna(facts["duration_us"]):
             first, last = (words.moment(facts[key]) for key in ("first_timestamp", "last_timestamp"))
             lines.append(("Time", f"{first} to {last} UTC"))
     if request.node_logs:

@@ -13,6 +13,7 @@ from .traffic_figures import OTHERS, kind_names, session_name, stack_by_session
 
 def term_timeline(frame: Frame) -> str:
     """Say how many terms there were, who led longest, how often the leader changed and how long that took at most."""
+    frame = frame[frame["first_timestamp"].notna()]
     if frame.empty:
         return "The log holds no leadership term."
     leaders = frame["leader_member_id"].dropna().astype(int)

@@ -56,9 +56,10 @@ def term_timeline(frame: Frame) -> Chart:
     """Draw who led when: a row for each member, a bar for each leadership term, and the hand-overs between terms.
 
     Takes the rows of `analyses.term_timeline` of one recording: leadership_term_id, leader_member_id, first_timestamp,
-    last_timestamp, hand_over_us.
+    last_timestamp, hand_over_us. A term of which no entry has a time is left out.
     """
     with style():
+        frame = frame[frame["first_timestamp"].notna()]
         if frame.empty:
             return new_empty_chart("time, UTC", "leader")
         members = sorted(frame["leader_member_id"].dropna().astype(int).unique())
@@ -111,7 +112,7 @@ def elections(frame: Frame) -> Chart:
         _name_rows(axes, [f"term {row.leadership_term_id}: {_leader_change(row)}" for row in rows])
         for place, (gap, row) in enumerate(zip(gaps, rows, strict=True)):
             reason = getattr(row, "start_reason", None)
-            note = words.duration(row.gap_us) + (f", {fit_label(reason, 40)}" if isinstance(reason, str) else "")
+            note = words.duration(row.gap_us) + (f", {_phrase(reason)}" if isinstance(reason, str) else "")
             is_far_right = gap > gaps.max() * 0.55
             axes.annotate(
                 note,
@@ -182,6 +183,11 @@ def phase_of(state: str) -> str:
     if name.endswith("replay"):
         return "replay"
     return "ready" if name in ("leader init", "leader ready", "follower ready") else "log replication or catch-up"
+
+
+def _phrase(reason: str) -> str:
+    """Write the name of a reason as words: LOG_LINK_CLOSED is "log link closed"."""
+    return fit_label(reason.lower().replace("_", " "), 40)
 
 
 def _leader_change(row: object) -> str:

@@ -27,12 +27,16 @@ def facts_of(facts: Frame) -> list[Fact]:
     if facts is None:
         return [Fact("messages", "0")]
     duration_us = facts["duration_us"]
+
+    def number_of(what: str, column: str) -> Fact:
+        return Fact(what if facts[column] == 1 else words.plural(what), words.count(facts[column]))
+
     return [
-        Fact("messages", words.count(facts["messages"])),
+        number_of("message", "messages"),
         Fact("of log", words.length(facts["length_bytes"])),
         Fact("from first to last", words.ABSENT if pd.isna(duration_us) else words.duration(duration_us)),
-        Fact("leadership terms", words.count(facts["terms"])),
-        Fact("client sessions", words.count(facts["sessions"])),
+        number_of("leadership term", "terms"),
+        number_of("client session", "sessions"),
     ]
 
 
@@ -55,11 +59,12 @@ def damage_of(found: Sequence[tuple[str, int | None, int | None, str]]) -> Damag
 
 
 def leaders(frame: Frame, snippet: str, note: str | None) -> Section:
-    """The section of `analyses.term_timeline`."""
+    """The section of `analyses.term_timeline`; a term of which no entry has a time, as in snapshots, is left out."""
+    frame = frame[frame["first_timestamp"].notna()]
     columns: dict[str, Cell] = {
         "term": lambda row: row.leadership_term_id,
         "leader": lambda row: _integer(row.leader_member_id),
-        "first entry, UTC": lambda row: words.moment(row.first_timestamp),
+        "first entry, UTC": lambda row: _moment(row.first_timestamp),
         "led for": lambda row: words.duration((row.last_timestamp - row.first_timestamp).total_seconds() * 1e6),
         "hand-over": lambda row: _duration(row.hand_over_us),
         "from position": lambda row: words.count(row.start_position),
@@ -85,8 +90,8 @@ def elections(frame: Frame, snippet: str, note: str | None) -> Section:
         "from": lambda row: _integer(row.leader_before),
         "to": lambda row: _integer(row.leader_after),
         "at position": lambda row: words.count(row.position),
-        "nothing appended for": lambda row: _duration(row.gap_us),
-        "terms without a leader": lambda row: _integer(row.skipped_terms),
+        "gap": lambda row: _duration(row.gap_us),
+        "skipped terms": lambda row: _integer(row.skipped_terms),
     }
     has_reasons = "start_reason" in frame
     if has_reasons:
@@ -114,7 +119,7 @@ def election_states(frame: Frame, snippet: str, note: str | None) -> Section:
         "term": lambda row: _integer(row.leadership_term_id),
         "member": lambda row: row.member_id,
         "state": lambda row: row.state,
-        "entered, UTC": lambda row: words.moment(row.entered_at),
+        "entered, UTC": lambda row: _moment(row.entered_at),
         "for": lambda row: _duration(row.duration_us),
         "because": lambda row: _text(row.detail),
     }
@@ -137,8 +142,8 @@ def throughput(frame: Frame, totals: Frame, snippet: str, note: str | None) -> S
         "messages": lambda row: words.count(row.messages),
         "payload bytes": lambda row: words.count(row.application_bytes),
         "messages/s": lambda row: _absent_or(lambda value: f"{value:,.1f}", row.messages_per_s),
-        "first, UTC": lambda row: words.moment(row.from_timestamp),
-        "last, UTC": lambda row: words.moment(row.to_timestamp),
+        "first, UTC": lambda row: _moment(row.from_timestamp),
+        "last, UTC": lambda row: _moment(row.to_timestamp),
     }
     return Section(
         anchor="throughput",
@@ -175,8 +180,8 @@ def inter_arrival(frame: Frame, snippet: str, note: str | None) -> Section:
 def bursts_and_gaps(bursts: Frame, gaps: Frame, snippet: str) -> Section:
     """The section of `analyses.bursts` and `analyses.gaps`; the table has the gaps, the longest first."""
     columns: dict[str, Cell] = {
-        "from, UTC": lambda row: words.moment(row.from_timestamp),
-        "to, UTC": lambda row: words.moment(row.to_timestamp),
+        "from, UTC": lambda row: _moment(row.from_timestamp),
+        "to, UTC": lambda row: _moment(row.to_timestamp),
         "silent for": lambda row: _duration(row.gap_us),
         "at position": lambda row: words.count(row.to_position),
         "leader changed": lambda row: "yes" if row.over_terms == 1 else "no",
@@ -194,7 +199,7 @@ def bursts_and_gaps(bursts: Frame, gaps: Frame, snippet: str) -> Section:
 def payload_sizes(histogram: Frame, sizes: Frame, snippet: str) -> Section:
     """The section of `analyses.payload_histogram`; the table is that of `analyses.payload_sizes`."""
     columns: dict[str, Cell] = {
-        "kind": lambda row: row.message or "other",
+        "kind": lambda row: _text(row.message) or "other",
         "messages": lambda row: words.count(row.messages),
         "shortest": lambda row: _count(row.length_min),
         "median": lambda row: _count(row.length_p50),
@@ -219,7 +224,7 @@ def session_lives(frame: Frame, snippet: str, note: str | None) -> Section:
     columns: dict[str, Cell] = {
         "session": lambda row: row.cluster_session_id,
         "principal": lambda row: _text(principal_of(row)),
-        "opened, UTC": lambda row: _absent_or(words.moment, row.opened_timestamp),
+        "opened, UTC": lambda row: _moment(row.opened_timestamp),
         "lived for": lambda row: _duration(row.lifetime_us),
         "ended by": lambda row: endings[ending_of(row)],
         "messages": lambda row: words.count(row.messages),
@@ -250,8 +255,8 @@ def timers(frame: Frame, snippet: str, note: str | None) -> Section:
     columns: dict[str, Cell] = {
         "correlation id": lambda row: row.correlation_id,
         "fired": lambda row: words.count(row.firings),
-        "first, UTC": lambda row: words.moment(row.first),
-        "last, UTC": lambda row: words.moment(row.last),
+        "first, UTC": lambda row: _moment(row.first),
+        "last, UTC": lambda row: _moment(row.last),
         "median time between": lambda row: _duration(row.since_last_us),
     }
     late = "How late they were takes the deadlines, which only a replay of the service tells: see docs/time-travel.md."
@@ -274,16 +279,19 @@ def comparison(frame: Frame, snippet: str) -> Section:
         "verdict": lambda row: _text(row.verdict),
         "the same up to": lambda row: _count(row.identical_to),
         "first difference": lambda row: _count(row.diverges_at),
-        "in": lambda row: None if row.differences is None else ", ".join(map(str, row.differences)),
         "frames that differ": lambda row: words.count(row.differing_frames + row.only_in_a + row.only_in_b),
-        "its checksums": lambda row: f"{row.checksum_a}, {row.checksum_b}" if row.checksum_a is not None else None,
     }
+    if frame["diverges_at"].notna().any():
+        columns |= {
+            "in": lambda row: None if row.differences is None else ", ".join(map(str, row.differences)),
+            "checksums there": lambda row: None if row.checksum_a is None else f"{row.checksum_a}, {row.checksum_b}",
+        }
     return Section(
         anchor="comparison",
         title="Comparison of the members",
         caption=captions.divergence(frame),
         chart=figures.divergence(frame),
-        table=_table("Pairs of members", frame, columns, texts=("one", "other", "verdict", "in", "its checksums")),
+        table=_table("Pairs of members", frame, columns, texts=("one", "other", "verdict", "in", "checksums there")),
         snippet=snippet,
     )
 
@@ -313,6 +321,10 @@ def _text(value: Any) -> str | None:  # a text, or None or NaN of pandas
 
 def _absent_or(write: Callable[[Any], str], value: Any) -> str | None:  # a cell of pandas
     return None if pd.isna(value) else write(value)
+
+
+def _moment(value: Any) -> str | None:  # a timestamp, or None or NaT of pandas
+    return _absent_or(words.moment, value)
 
 
 def _duration(value: Any) -> str | None:  # a number, or None or NaN of pandas

@@ -53,12 +53,14 @@ def session_lives(frame: Frame) -> Chart:
     """
     with style():
         if frame.empty:
-            return new_empty_chart("time, UTC", "session")
+            return new_empty_chart("time, UTC", "session, principal")
         shown = frame.nlargest(LIFE_LIMIT, "messages").sort_values("cluster_session_id")
-        begin, end = lives(frame)
-        first, last = np.nanmin(np.append(begin, end)), np.nanmax(np.append(begin, end))
+        moments = np.concatenate(lives(frame))
+        known = moments[~np.isnan(moments)]
+        if not len(known):
+            return new_empty_chart("time, UTC", "session, principal")  # all were opened before the log, and still are
         begin, end = lives(shown)
-        begin, end = np.where(np.isnan(begin), first, begin), np.where(np.isnan(end), last, end)
+        begin, end = np.where(np.isnan(begin), known.min(), begin), np.where(np.isnan(end), known.max(), end)
         endings = [ending_of(row) for row in shown.itertuples()]
         chart, (axes,) = new_chart(0.85 + 0.26 * len(shown))
         colors = [_ENDINGS[ending][1] for ending in endings]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 
 class Snippets:
     """The Python that gives what a section shows."""
 
-    def __init__(self, path: Path, options: Mapping[str, str]) -> None:
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
         given = "".join(f".option({name!r}, {value!r})" for name, value in options.items())
         self._load = f'spark.read.format("aeron_archive"){given}.load({{}})'
         self._path = path
@@ -66,7 +65,7 @@ class Snippets:
         return "\n".join([*_HEAD, "logs = {", *logs, "}", frame, *shown])
 
     def _lines(self, lines: Sequence[str]) -> str:
-        return "\n".join([*_HEAD, f"log = {self._load.format(repr(str(self._path)))}", *lines])
+        return "\n".join([*_HEAD, f"log = {self._load.format(repr(self._path))}", *lines])
 
 
 _HEAD: Final = (

@@ -167,7 +167,7 @@ def add_legend(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
 
 def use_time_axis(axes: Axes) -> None:
     """Write the x axis, whose values are those of `to_dates`, as times; the day stands at its end."""
-    locator = AutoDateLocator(minticks=3, maxticks=11)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
         locator,
         formats=["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"],

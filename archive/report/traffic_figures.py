@@ -229,6 +229,6 @@ def _share_time(upper: Axes, lower: Axes) -> None:
 
 def _count_y(axes: Axes) -> None:
     """Write the y axis as numbers with separators, from 0."""
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.axhline(0, color=LINE, linewidth=1)

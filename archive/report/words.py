@@ -42,6 +42,8 @@ def length(value_bytes: float) -> str:
 
 def duration(value_us: float) -> str:
     """Write a number of microseconds with three digits: "85 µs", "4.2 ms", "0.31 s", "3 min 20 s", "2 h 5 min"."""
+    if value_us == 0:
+        return "0 s"
     if abs(value_us) < 1_000:
         return f"{value_us:.0f} µs"
     if abs(value_us) < 100_000:

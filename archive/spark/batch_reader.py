@@ -16,7 +16,7 @@ from ..frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
 from ..reader import StopReason
 from ..vector.columns import BatchMaker, frame_schema
 from ..vector.messages import MessageJoiner
-from ..vector.scan import FrameBlock, FrameScanner
+from ..vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
 from ..verify import find_next_frame
 from .partitions import FramePartition, ReadSettings
 from .timestamps import MICROSECONDS, to_microseconds
@@ -92,6 +92,8 @@ def _read_blocks(
     """Yield the batches of [start, stop), and of nothing without a shaper; goes on behind damage."""
     # The last partition of a recording without a stop position reads to where nothing was written.
     is_open = partition.is_last and partition.descriptor.stop_position is None
+    length = DEFAULT_BATCH_LENGTH_BYTES if is_open else min(DEFAULT_BATCH_LENGTH_BYTES, stop - start)
+    block_length_bytes = max(length, MIN_BLOCK_LENGTH_BYTES)
     position: int | None = start
     while position is not None and (is_open or position < stop):
         scanner = FrameScanner(
@@ -101,7 +103,7 @@ def _read_blocks(
             stop_position=None if is_open else stop,
             bound_position=partition.bound_position,
             checksummed=partition.settings.checksums,
-            block_length_bytes=DEFAULT_BATCH_LENGTH_BYTES,
+            block_length_bytes=block_length_bytes,
             file_system=partition.location.file_system,
         )
         blocks: Iterator[FrameBlock] = iter(MessageJoiner(scanner) if partition.settings.messages else scanner)

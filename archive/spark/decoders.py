@@ -32,7 +32,7 @@ from ..vector.message_plan import MessagePlan
 from ..vector.payloads import Payloads
 from ..vector.struct_columns import StructPlan, read_structs
 from .json_schema import json_schema, required_fields
-from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_columns, check_mode, time_unit_of
+from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_columns, check_mode, parse_time_unit
 
 Decoder = str | struct.Struct | type | Callable[[Any], Any]
 """See `decode_payload`."""
@@ -84,7 +84,7 @@ def decode_payload(
       rows. NULL in a StructArray is a bad payload; an exception ends the query.
 
     `sent_by`: clients, services (adds `service_id`) or all. `requests`: True takes requests alone, False other messages
-    alone. `time_unit` is that of times in SBE messages.
+    alone. `time_unit` is that of times in SBE messages, as for `log_messages`.
 
     `mode` says what becomes of a bad payload, one that does not decode or that is only a part of a message of several
     frames. PERMISSIVE: `payload` is NULL and `problem` says why. DROPMALFORMED: no row. FAILFAST: the query ends with
@@ -99,7 +99,7 @@ def decode_payload(
     check_columns(df, ("payload",) if sent_by == "all" else ("payload", "cluster_session_id"))
     kept = [name for name in df.columns if name != "payload"]
     rows = _with_bodies(_session_messages(df, sent_by, requests))
-    rows = _DecoderChoice(names, schema, time_unit_of(df, time_unit)).apply(rows, decoder)
+    rows = _DecoderChoice(names, schema, parse_time_unit(time_unit), mode == DROPMALFORMED).apply(rows, decoder)
     added = ["request_sequence", "acknowledged_sequence"] if requests is not False else []
     added += ["service_id"] if sent_by != "clients" else []
     if mode == DROPMALFORMED:
@@ -161,10 +161,17 @@ def _little_endian(first: int, length: int) -> Column:
 class _DecoderChoice:
     """What the caller said about decoding; turns `_body` into `payload` and `problem`."""
 
-    def __init__(self, names: Sequence[str] | None, schema: StructType | str | None, time_unit: TimeUnit) -> None:
+    def __init__(
+        self,
+        names: Sequence[str] | None,
+        schema: StructType | str | None,
+        time_unit: TimeUnit | None,
+        is_filtered: bool,
+    ) -> None:
         self._names = names
         self._schema = schema
         self._time_unit = time_unit
+        self._is_filtered = is_filtered
 
     def apply(self, rows: DataFrame, decoder: Decoder) -> DataFrame:
         """Decode by what the decoder is."""
@@ -180,7 +187,9 @@ class _DecoderChoice:
             return _apply_json(rows, _struct_type(self._schema), ())
         if isinstance(decoder, type) and issubclass(decoder, Message):
             plan = MessagePlan.of(decoder, self._time_unit)
-            return _apply_python(rows, _struct_reader(read_messages, plan), _spark_struct(plan.schema))
+            return _apply_python(
+                rows, _struct_reader(read_messages, plan), _spark_struct(plan.schema), is_filtered=self._is_filtered
+            )
         if isinstance(decoder, type) and issubclass(decoder, BaseModel):
             return _apply_json(rows, json_schema(decoder), required_fields(decoder))
         if isinstance(decoder, str | type):
@@ -188,12 +197,15 @@ class _DecoderChoice:
                 f"decoder={decoder!r} expected bytes, str, a struct format, 'json', a model, message or callable"
             )
         schema = _struct_type(self._schema)
-        return _apply_python(rows, _function_reader(decoder, to_arrow_type(schema, timezone="UTC")), schema)
+        reader = _function_reader(decoder, to_arrow_type(schema, timezone="UTC"))
+        return _apply_python(rows, reader, schema, is_filtered=self._is_filtered)
 
     def _apply_struct(self, rows: DataFrame, decoder: str | struct.Struct) -> DataFrame:
         self._expect(names=True, schema=False)
         plan = StructPlan.of(decoder if isinstance(decoder, str) else decoder.format, tuple(self._names or ()))
-        return _apply_python(rows, _struct_reader(read_structs, plan), _spark_struct(plan.schema))
+        return _apply_python(
+            rows, _struct_reader(read_structs, plan), _spark_struct(plan.schema), is_filtered=self._is_filtered
+        )
 
     def _expect(self, *, names: bool, schema: bool) -> None:
         """Refuse what the decoder does not take, or lacks."""
@@ -227,8 +239,12 @@ def _apply_json(rows: DataFrame, schema: StructType, required: Sequence[str]) ->
     return _decoded(rows, F.struct(*(F.col(_READ)[name].alias(name) for name in schema.names)), problem)
 
 
-def _apply_python(rows: DataFrame, read: _Read, schema: StructType) -> DataFrame:
-    """Read by whole arrays in Python; other columns stay in the JVM."""
+def _apply_python(rows: DataFrame, read: _Read, schema: StructType, *, is_filtered: bool) -> DataFrame:
+    """Read by whole arrays in Python; other columns stay in the JVM.
+
+    `is_filtered`: rows will be chosen by what came out. Spark would then decode twice, once for the filter; it does not
+    if the decoder is said not to be deterministic, at the price that filters behind it are not pushed down.
+    """
     returned = StructType([StructField("value", schema), StructField(PROBLEM, StringType())])
 
     def decode(bodies: pa.Array) -> pa.Array:
@@ -236,6 +252,8 @@ def _apply_python(rows: DataFrame, read: _Read, schema: StructType) -> DataFrame
         return pa.StructArray.from_arrays([values, problems], names=["value", PROBLEM])
 
     decoder = arrow_udf(decode, returned)  # type: ignore[call-overload]
+    if is_filtered:
+        decoder = decoder.asNondeterministic()
     body = F.when(F.col(_WRONG).isNull(), F.col(_BODY))
     rows = rows.withColumn(_READ, decoder(body))
     return _decoded(rows, F.col(_READ)["value"], F.col(_READ)[PROBLEM])

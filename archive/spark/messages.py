@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
@@ -19,9 +20,9 @@ from service_api.errors import ConfigurationError, RemoteProtocolError
 from service_api.types import TimeUnit
 from service_api.wire.message import Message
 
-from ..log_fields import LOG_SCHEMA_ID
+from ..log_fields import LOG_FIELDS, LOG_SCHEMA_ID
 from ..vector.message_columns import find_messages, read_messages
-from ..vector.message_plan import MessagePlan
+from ..vector.message_plan import TIMESTAMP, MessagePlan
 from ..vector.payloads import Payloads
 from .field_comments import field_comments
 
@@ -33,9 +34,6 @@ MODES: Final = (PERMISSIVE, DROPMALFORMED, FAILFAST)
 
 PROBLEM: Final = "problem"
 """The column that says why the others are NULL."""
-
-TIME_UNIT_KEY: Final = "time_unit"
-"""In the metadata of the column `timestamp` of a log: ms, us or ns, the unit of the cluster's clock."""
 
 TIME_UNITS: Final = {"ms": TimeUnit.MILLIS, "us": TimeUnit.MICROS, "ns": TimeUnit.NANOS}
 
@@ -56,15 +54,19 @@ def log_messages(
     explains: enums by name, times as timestamps, NULL where the schema says null or the field is newer than the
     message. A field that is called as one of the first two has `message_` before its name.
 
-    - `time_unit`: of the cluster's clock: ms, us, ns or a `TimeUnit`. None: what the data source says of the log,
-      otherwise milliseconds. Of the archive's own messages it is always milliseconds.
+    - `time_unit`: of the cluster's clock: ms, us, ns or a `TimeUnit`. Without it, the time of a message of the log is
+      the column `timestamp` of `df`, if that is there, and other times are taken to be milliseconds: one beyond the
+      year 9999 is then refused. Times in the archive's own messages always are milliseconds.
     - `mode`: what becomes of a message that cannot be read. FAILFAST ends the query with its position and the reason,
       DROPMALFORMED leaves it out, PERMISSIVE gives NULL in every field and the reason in a column `problem`.
 
     Raises:
         ConfigurationError: not a class of messages that recordings hold, a column is missing, no such mode or unit.
     """
-    plan = MessagePlan.of(message, time_unit_of(df, time_unit))
+    unit, times = parse_time_unit(time_unit), list[str]()
+    if unit is None and "timestamp" in df.columns and _is_of_log(message):
+        unit, times = TimeUnit.MILLIS, ["timestamp"]  # any: the column is taken instead
+    plan = MessagePlan.of(message, unit)
     check_mode(mode)
     if plan.schema_id in _OTHER_FILES:
         where = _OTHER_FILES[plan.schema_id]
@@ -77,7 +79,7 @@ def log_messages(
         chosen = df.where(F.col("flags").bitwiseAND(_FLAG_BEGIN) != 0)
     mapper = _MessageMapper(plan, mode)
     schema = _spark_schema(mapper.schema, field_comments(message))
-    return chosen.select(*_PLACE, "payload").mapInArrow(mapper, schema)
+    return chosen.select(*_PLACE, "payload", *times).mapInArrow(mapper, schema)
 
 
 def message_schema(message: type[Message]) -> StructType:
@@ -90,17 +92,20 @@ def message_schema(message: type[Message]) -> StructType:
     return _spark_schema(mapper.schema, field_comments(message))
 
 
-def time_unit_of(df: DataFrame, given: TimeUnit | str | None) -> TimeUnit:
-    """Choose the unit of the cluster's clock: the one given, the one that the log's column tells, or milliseconds.
+def _is_of_log(message: Any) -> bool:
+    """Whether it is a message whose only time is that of the log's column."""
+    schema_id = getattr(message, "SCHEMA_ID", None)
+    return schema_id == LOG_SCHEMA_ID and getattr(message, "TEMPLATE_ID", None) in LOG_FIELDS
+
+
+def parse_time_unit(given: TimeUnit | str | None) -> TimeUnit | None:
+    """Read the unit of the cluster's clock; None stays None.
 
     Raises:
         ConfigurationError: there is no such unit.
     """
-    if isinstance(given, TimeUnit):
+    if given is None or isinstance(given, TimeUnit):
         return given
-    if given is None:
-        told = [f.metadata.get(TIME_UNIT_KEY) for f in df.schema.fields if f.name == "timestamp" and f.metadata]
-        given = next(filter(None, told), "ms")
     if given not in TIME_UNITS:
         raise ConfigurationError(f"time_unit={given!r} expected one of {', '.join(TIME_UNITS)}")
     return TIME_UNITS[given]
@@ -128,7 +133,10 @@ def check_columns(df: DataFrame, names: Iterable[str]) -> None:
 
 
 class _MessageMapper:
-    """Turns batches of recording_id, position, payload into those of the message's columns, on an executor."""
+    """Turns batches of recording_id, position, payload into those of the message's columns, on an executor.
+
+    With a fourth column, that is the time of the message; its unit is known already.
+    """
 
     def __init__(self, plan: MessagePlan, mode: str) -> None:
         self._plan = plan
@@ -149,14 +157,20 @@ class _MessageMapper:
         Raises:
             RemoteProtocolError: a message cannot be read, with FAILFAST.
         """
-        recording_ids, positions, column = batch.columns
+        recording_ids, positions, column, *times = batch.columns
         payloads = Payloads.of(column)
         is_found = find_messages(payloads, self._plan)
         if not is_found.all():
             payloads = payloads.rows(is_found)
             chosen = pa.array(is_found)
             recording_ids, positions = recording_ids.filter(chosen), positions.filter(chosen)
+            times = [column.filter(chosen) for column in times]
         columns, faults = read_messages(payloads, self._plan)
+        if times:
+            is_good = pa.array(~faults.is_bad)
+            columns[self._plan.schema.get_field_index("timestamp")] = pc.if_else(
+                is_good, times[0].cast(TIMESTAMP), None
+            )
         bad = faults.first()
         if bad is not None and self._mode == FAILFAST:
             raise RemoteProtocolError(

@@ -28,7 +28,7 @@ from ..frame_batches import ReadProblem, find_entries
 from ..locations import ArchiveLocation, locate_archive
 from ..time_unit import find_time_unit
 from .boundaries import CutRules, find_cut, find_end
-from .filters import NO_CONDITIONS, Conditions, Interval
+from .filters import ANY_VALUE, NO_CONDITIONS, Condition, Conditions, Interval
 from .options import Committed, ReadMode, ReadOptions
 from .pruning import WantedTimes, choose_segments, read_segment_head
 
@@ -103,7 +103,7 @@ def plan_read(options: ReadOptions, columns: tuple[str, ...], pushed: Conditions
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
-    conditions = options.where.also(pushed)
+    conditions = options.where.also(pushed).also(_starting_from(options.start_position))
     location = locate_archive(options.path)
     chosen, problems = choose_recordings(options, location)
     wanted_ids = conditions.interval("recording_id")
@@ -274,8 +274,8 @@ class _Planner:
 
     def _wanted_positions(self, bound: int | None) -> Interval:
         """The positions of the rows that are asked for, by options and by filters."""
-        by_options = Interval(self.options.start_position or 0, (1 << 63) - 1 if bound is None else bound - 1)
-        return by_options.narrow(self.settings.conditions.interval("position"))
+        below_bound = ANY_VALUE if bound is None else Interval(high=bound - 1)
+        return below_bound.narrow(self.settings.conditions.interval("position"))
 
     def _wanted_times(self) -> WantedTimes:
         conditions = self.settings.conditions
@@ -310,6 +310,10 @@ def _split_off_first(piece: tuple[int, int]) -> list[tuple[int, int]]:
     start, stop = piece
     place = start - start % FIRST_PARTITION_BYTES + FIRST_PARTITION_BYTES
     return [piece] if place >= stop else [(start, place), (place, stop)]
+
+
+def _starting_from(position: int | None) -> Conditions:
+    return NO_CONDITIONS if position is None else Conditions((Condition("position", "greater_equal", (position,)),))
 
 
 def _catalog_problem(entry: CatalogEntry) -> ReadProblem | None:

@@ -21,6 +21,7 @@ JVM_LOG: Final = "spark.quorate.jvmLog"
 
 _GIB: Final = 1 << 30
 _LOOPBACK: Final = "127.0.0.1"
+_END_TIMEOUT_S: Final = 30
 _SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -55,6 +56,23 @@ def create_session(
         return _connect(remote, app_name, wanted)
     _start_jvm(app_name, wanted)
     return SparkSession.builder.getOrCreate()
+
+
+def end_jvm() -> None:
+    """End the JVM that Spark keeps after `spark.stop()`, and wait for it; does nothing where there is none.
+
+    The next session gets one of its own, with the memory and the log that it asks for. Not below `spark-submit`, whose
+    JVM is not this process's.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=_END_TIMEOUT_S)
 
 
 def _adapt(running: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
@@ -95,7 +113,8 @@ def _start_jvm(app_name: str, wanted: Mapping[str, str]) -> None:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if submitted:
         SparkContext._ensure_initialized()  # a SparkConf then knows what was submitted
-    elif SparkContext._gateway is None:
+    else:
+        end_jvm()
         os.environ["JAVA_HOME"] = str(ensure_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -105,7 +124,7 @@ def _start_jvm(app_name: str, wanted: Mapping[str, str]) -> None:
         conf.setIfMissing(key, value)
     for key, value in wanted.items():
         conf.set(key, value)
-    if submitted or SparkContext._gateway is not None:
+    if submitted:
         SparkContext(conf=conf)
         return
     if master.startswith("local"):

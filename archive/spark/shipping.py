@@ -45,7 +45,7 @@ def ship(spark: SparkSession, *modules: str) -> None:
     what is shipped may have its own needs: `cluster` those of `pip install quorate`.
 
     Raises:
-        ConfigurationError: a module cannot be found, or is not made of Python files.
+        ConfigurationError: a module cannot be found, is part of a package, or is not made of Python files.
     """
     spark.addArtifacts(str(_pack(tuple(sorted({*PACKAGES, *modules})))), pyfile=True)
     register(spark)
@@ -72,6 +72,10 @@ def _pack(names: tuple[str, ...]) -> Path:
 
 def _files(name: str) -> Iterator[tuple[str, Path]]:
     """Yield (name in the zip, file) of a module or of all in a package."""
+    if "." in name:
+        raise ConfigurationError(
+            f"a part of a package is not shipped, expected the name of a whole package: module={name!r}"
+        )
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise ConfigurationError(f"no such module to ship: module={name!r}")

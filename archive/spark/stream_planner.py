@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from service_api.errors import ConfigurationError
-from service_api.types import NULL_VALUE
+from service_api.types import NULL_POSITION, NULL_VALUE
 
 from ..commit_claims import CommitClaim
 from ..descriptor import RecordingDescriptor
@@ -44,6 +44,9 @@ DEFAULT_SPLIT_BYTES: Final = 32 << 20
 RETRY_COUNT: Final = 4
 RETRY_INTERVAL_S: Final = 0.05
 """What nobody can read is looked at so often before it is an error: a frame half written looks like a damaged one."""
+
+IDLE_INTERVAL_S: Final = 0.02
+"""Where there was nothing to show, nobody is asked again for so long: Spark comes back every 10 ms."""
 
 LOOK_INTERVAL_S: Final = 0.25
 """While nothing new is known to be committed, the directories are looked at no more often than this."""
@@ -127,6 +130,8 @@ class LogPlanner:
         self._clock = clock
         self._pause = pause
         self._next_look_s = 0.0
+        self._idle: tuple[int, float] = (NULL_POSITION, 0.0)
+        """Behind which position there was nothing to show, and until when that is believed."""
         self._directories = [
             MemberDirectory(
                 directory, recording_id=settings.recording_id, is_marked=settings.committed_position is None
@@ -175,24 +180,13 @@ class LogPlanner:
         Raises:
             ArchiveError: nobody has what comes behind `start`, and nobody will.
         """
-        answered = self._asker.ask()
-        newest_position = max([self.newest_position, *(claim.position for claim in answered)])
-        if newest_position <= start.position and self._clock() < self._next_look_s:
+        idle_position, idle_until_s = self._idle
+        if start.position == idle_position and self._clock() < idle_until_s:
             return start
-        for attempt in range(RETRY_COUNT):
-            if attempt:
-                self._pause(RETRY_INTERVAL_S)
-            known = self._look(answered)
-            bound = known.position if self._target_position is None else min(known.position, self._target_position)
-            if bound <= start.position:
-                return start
-            found = self._find(known, start, bound_position=bound, limit_bytes=limit_bytes)
-            if found.cut is not None:
-                self._planned = found.cut
-                return found.cut.offset(known.term_of(found.cut.position))
-            if found.lags and not found.has_purged:
-                return start
-        raise self._nobody(start.position, found.reasons)
+        end = self._find_end(start, limit_bytes)
+        if end is start:
+            self._idle = start.position, self._clock() + IDLE_INTERVAL_S
+        return end
 
     def freeze(self) -> None:
         """Show nothing that is committed later than now."""
@@ -210,28 +204,47 @@ class LogPlanner:
             return []
         known = self._look([CommitClaim(end.leadership_term_id, end.position)])
         reasons = [str(each) for each in known.passed_over]
-        cut = self._planned if self._planned is not None and self._planned.position == end.position else None
+        planned = self._planned
+        splits = planned.split_positions if planned is not None and planned.position == end.position else None
         sources = []
         for log in known.logs:
             reason = self._find_lack(log, known, start, end)
-            if reason is None and cut is None:
+            if reason is None and splits is None:
                 walk = self._walk(log, start, end.position, NO_LIMIT)
-                if walk.cut is None or walk.cut.position != end.position:
+                if walk.end_position < end.position:
                     reason = walk.ending or f"ends at {walk.end_position} expected={end.position}"
                 else:
-                    cut = walk.cut
+                    splits = () if walk.cut is None else walk.cut.split_positions
             if reason is None:
                 sources.append(LogSource(log.archive, log.descriptor))
             else:
                 reasons.append(f"{log.archive}: {reason}")
         if not sources:
             raise self._nobody(start.position, reasons, stop_position=end.position)
-        assert cut is not None
-        splits = [split for split in cut.split_positions if start.position < split < end.position]
-        edges = [start.position, *splits, end.position]
+        edges = [start.position, *(p for p in splits or () if start.position < p < end.position), end.position]
         return [LogRange(*edge, tuple(sources)) for edge in pairwise(edges)]
 
     # --- looking
+
+    def _find_end(self, start: LogOffset, limit_bytes: int) -> LogOffset:
+        answered = self._asker.ask()
+        newest_position = max([self.newest_position, *(claim.position for claim in answered)])
+        if newest_position <= start.position and self._clock() < self._next_look_s:
+            return start
+        for attempt in range(RETRY_COUNT):
+            if attempt:
+                self._pause(RETRY_INTERVAL_S)
+            known = self._look(answered)
+            bound = known.position if self._target_position is None else min(known.position, self._target_position)
+            if known.logs and bound <= start.position:
+                return start
+            found = self._find(known, start, bound_position=bound, limit_bytes=limit_bytes)
+            if found.cut is not None:
+                self._planned = found.cut
+                return found.cut.offset(known.term_of(found.cut.position))
+            if found.lags and not found.has_purged:
+                return start
+        raise self._nobody(start.position, found.reasons)
 
     def _look(self, claims: Iterable[CommitClaim]) -> _Known:
         """Look at all directories; what they prove is put to the claims."""

@@ -27,6 +27,8 @@ _HEADER_LENGTH: Final = 8
 _LENGTH: Final = np.dtype("<u4")
 _GROUP_HEADER: Final = np.dtype("<u4")
 _NO_TIME: Final = -1
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999 in milliseconds: a cluster of microseconds is beyond it since 1970."""
 _NEWEST: Final = 1 << 16
 """Later than any version: elements of groups have no version of their own."""
 
@@ -182,6 +184,13 @@ class _Elements:
                 faults.note(
                     there & ~np.isin(values, known) & ~faults.is_bad[rows],
                     f"{plan.where}.{field.name}: value={{value}} expected one of {known}",
+                    rows,
+                    value=values,
+                )
+            if field.time_unit is not None and field.is_unit_assumed:
+                faults.note(
+                    there & (values > _LAST_MS) & (values != NOT_YET_APPENDED) & ~faults.is_bad[rows],
+                    f"{plan.where}.{field.name}: time={{value}} is beyond the year 9999 in milliseconds; say time_unit",
                     rows,
                     value=values,
                 )

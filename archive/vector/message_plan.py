@@ -40,6 +40,8 @@ class FixedFieldPlan:
     type: Any  # a pyarrow.DataType
     time_unit: TimeUnit | None
     """Of a point in time, the unit that it is written in."""
+    is_unit_assumed: bool
+    """Nobody said the unit: a time of the far future is then one of another unit."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,8 +106,8 @@ class MessagePlan:
     groups: tuple[GroupPlan, ...]
 
     @classmethod
-    def of(cls, message: Any, time_unit: TimeUnit) -> MessagePlan:
-        """Make the plan of a message class; `time_unit` is that of the cluster's clock.
+    def of(cls, message: Any, time_unit: TimeUnit | None) -> MessagePlan:
+        """Make the plan of a message class; `time_unit` is that of the cluster's clock, assumed to be ms if None.
 
         Raises:
             ConfigurationError: it is no message class.
@@ -129,7 +131,7 @@ class MessagePlan:
         return pa.schema([*fields[:fixed_count], *groups, *fields[fixed_count:]])
 
 
-def _block(where: str, layout: MessageLayout, time_unit: TimeUnit) -> BlockPlan:
+def _block(where: str, layout: MessageLayout, time_unit: TimeUnit | None) -> BlockPlan:
     return BlockPlan(
         where,
         layout.block_length,
@@ -141,7 +143,7 @@ def _block(where: str, layout: MessageLayout, time_unit: TimeUnit) -> BlockPlan:
     )
 
 
-def _fixed(field: BlockField, time_unit: TimeUnit) -> FixedFieldPlan:
+def _fixed(field: BlockField, time_unit: TimeUnit | None) -> FixedFieldPlan:
     values = None if field.values is None else tuple((value, _name_of(meaning)) for value, meaning in field.values)
     if field.is_time:
         arrow_type = TIMESTAMP
@@ -158,7 +160,8 @@ def _fixed(field: BlockField, time_unit: TimeUnit) -> FixedFieldPlan:
         null=field.null,
         values=values,
         type=arrow_type,
-        time_unit=time_unit if field.is_time else None,
+        time_unit=(TimeUnit.MILLIS if time_unit is None else time_unit) if field.is_time else None,
+        is_unit_assumed=time_unit is None,
     )
 
 

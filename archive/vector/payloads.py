@@ -59,7 +59,8 @@ class Payloads:
         if int(at.max()) + width > len(self._data):
             self._data = np.concatenate([self._data, np.zeros(width, np.uint8)])
         rows = np.ndarray((len(self._data) - width + 1,), f"V{width}", self._data, strides=(1,))
-        return rows.take(at).view(dtype)
+        # Indexed, 5 ns for each: `take` would make all overlapping rows contiguous first.
+        return rows[at].view(dtype)
 
     def slices(self, starts: NDArray[np.int64], ends: NDArray[np.int64], is_there: NDArray[np.bool_]) -> Any:
         """Copy a piece of each payload into a `pyarrow.BinaryArray`; NULL where `is_there` is not true.

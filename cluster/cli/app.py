@@ -37,6 +37,7 @@ COMMANDS: Final = {
     ),
     "recovery-plan": ("cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
     "replay": ("cluster.cli.replay:replay", "Replay a service from a member's directory: its state then, what if."),
+    "report": ("cluster.cli.report:report", "Make a page of what a log tells: leaders, traffic, sessions, damage."),
     "state": ("cluster.cli.state:state", "Show a member's node state and mark files, as on its disk."),
     "archive": ("cluster.cli.archive:app", "Look into recordings, and look after them."),
     "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
@@ -49,7 +50,7 @@ PANELS: Final = {
     "Watch a cluster": ("status", "health", "members", "sessions", "timers"),
     "Act on a cluster": ("snapshot", "suspend", "resume", "shutdown", "abort"),
     "Look into a member's directory, running or dead": (
-        *("log", "replay", "errors", "recording-log", "recovery-plan", "state", "archive"),
+        *("log", "report", "replay", "errors", "recording-log", "recovery-plan", "state", "archive"),
     ),
     "Try": ("demo", "sim"),
 }
@@ -75,6 +76,7 @@ EXAMPLES: Final = {
     "recording-log": "quorate recording-log data/node-0 -o jsonl",
     "recovery-plan": "quorate recovery-plan data/node-0",
     "replay": "quorate replay data/node-0 --service access_quota:AccessQuota --position 65536",
+    "report": "quorate report data/node-0 data/node-1 data/node-2 --node-log logs/node-0.log -o report.html",
     "state": "quorate state data/node-0 -o json",
     "archive": "quorate archive verify data/node-0/archive",
     "demo": "quorate demo --members 5 --json report.json",

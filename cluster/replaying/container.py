@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from service_api import ClusteredService
 from service_api.session import ClientSession
 from service_api.types import ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
+from service_api.wire.request import RequestCode
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..core.consensus_module import ConsensusModule
@@ -49,12 +50,14 @@ class Bystander(ClusteredService):
 class Recorder:
     """Counts what services give out, and tells the sink."""
 
-    __slots__ = ("agent", "counts", "errors", "sink")
+    __slots__ = ("agent", "counts", "errors", "is_whole", "sink")
 
     def __init__(self, sink: Sink | None) -> None:
         self.sink = sink
         self.counts: Counter[OutputKind] = Counter()
         self.errors: list[ServiceError] = []
+        self.is_whole = True
+        """Whether every service of the node is replayed."""
         self.agent: ClusteredServiceAgent
 
     def record(
@@ -119,7 +122,9 @@ class RecordedSession(ContainerClientSession):
     def offer_reply(self, sequence: int, code: int, reply: bytes) -> None:
         """Send the reply to a request."""
         super().offer_reply(sequence, code, reply)
-        self._recorder.record(OutputKind.REPLY, self.id, sequence, code=code, payload=reply)
+        # That nobody takes requests is not said of a node of which only some services are here.
+        if code != RequestCode.NO_REQUESTS or self._recorder.is_whole:
+            self._recorder.record(OutputKind.REPLY, self.id, sequence, code=code, payload=reply)
 
 
 class ReplayedContainer(ClusteredServiceAgent):
@@ -147,6 +152,7 @@ class ReplayedContainer(ClusteredServiceAgent):
         self.leadership_term_id = -1
         """Of the newest term whose first entry was delivered, or of the snapshot that was loaded."""
         recorder.agent = self
+        recorder.is_whole = not any(isinstance(service, Bystander) for service in services)
 
     def make_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> RecordedSession:
         """Make what services get for a session that opens."""

@@ -77,10 +77,10 @@ def verify_snapshots(
     count = len(find_stretches(log, len(services)))
     jobs = [(log.name, service, service_id, len(services), str(service_dir), index) for index in range(count)]
     if processes == 1 or count < 2:
-        return [*map(_verify_job, jobs)]
+        return [*map(verify_job, jobs)]
     # Begun anew and not forked: another process has another seed of hashes, so that iteration order counts.
     with ProcessPoolExecutor(min(processes, count), multiprocessing.get_context("spawn")) as pool:
-        return [*pool.map(_verify_job, jobs)]
+        return [*pool.map(verify_job, jobs)]
 
 
 def find_stretches(log: MemberLog, service_count: int) -> list[Stretch]:
@@ -107,8 +107,11 @@ def verify_stretch(log: MemberLog, services: Sequence[ClusteredService], stretch
     return SnapshotVerdict(replayed.start_position, position, recorded.message_count, recorded.length_bytes, problem)
 
 
-def _verify_job(job: tuple[str, ServiceLike | Sequence[ServiceLike], int, int, str, int]) -> SnapshotVerdict:
-    """Verify one stretch, wherever this runs; what goes wrong is its verdict."""
+def verify_job(job: tuple[str, ServiceLike | Sequence[ServiceLike], int, int, str, int]) -> SnapshotVerdict:
+    """Verify one stretch, wherever this runs: directory, service, its id, services, their directory, which stretch.
+
+    What goes wrong is the verdict.
+    """
     name, service, service_id, service_count, service_dir, index = job
     log = MemberLog.open(name)
     services = make_services(

@@ -297,8 +297,9 @@ def replay_service(
 
     `directory` is a member's, which may run, or a real Aeron member's; nothing in it is changed. `service` is an
     object, a class, or `module:Class` in `service_dir`; a sequence of them where a node ran several. One of several
-    alone is told apart by `service_id`; the others then do nothing. `time` is a number in the log's unit, or a date:
-    the state is that after all entries of this time and before.
+    alone is told apart by `service_id`; the others then do nothing, and its replies are told although another service's
+    may have been sent. `time` is a number in the log's unit, or a date: the state is that after all entries of this
+    time and before.
 
     `snapshot` says where to begin: with the `newest` one at or below the position, as early as can be (`oldest`), with
     the log (`none`), or with the one at a position. `bound` says how far the log counts: as far as this directory knows

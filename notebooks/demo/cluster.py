@@ -54,6 +54,11 @@ class DemoCluster:
         """Where clients connect, by member id."""
         return self._nodes.endpoints
 
+    @property
+    def consensus_endpoints(self) -> list[str]:
+        """Where members answer questions about themselves, by member id."""
+        return [*self._consensus.values()]
+
     async def start(self) -> int:
         """Start every member and give the leader."""
         await self._nodes.start()
@@ -92,7 +97,7 @@ class DemoCluster:
         Raises:
             ClusterError: it was not taken; says why.
         """
-        leader = await self.leader()
+        leader = await self.leader(member_count=MEMBER_COUNT - 1)
         async with aclosing(run_operation(self._consensus[leader], Operation.SNAPSHOT, TIMEOUT_S)) as steps:
             last = [step async for step in steps][-1]
         if last.step is not ActionStep.DONE or last.log_position is None:

@@ -34,6 +34,7 @@ class LiveCluster:
     """Three members as processes on this machine, and clients that send the morning's requests to them.
 
         live = LiveCluster()
+        live.begin_load()
         ...
         live.stop()
 
@@ -53,9 +54,10 @@ class LiveCluster:
         self._thread = Thread(target=self._loop.run_forever, name="quorate-live", daemon=True)
         self._thread.start()
         self._cluster = DemoCluster(self.directory)
+        self._traffic: Traffic | None = None
+        self._load: asyncio.Task[None] | None = None
         try:
             self.leader_member_id = self._run(self._cluster.start())
-            self._traffic, self._load = self._run(self._begin_load())
         except BaseException:
             self._end()
             raise
@@ -68,14 +70,23 @@ class LiveCluster:
         return self.directory / f"node-{member_id}"
 
     @property
-    def follower_member_id(self) -> int:
-        """The first member that does not lead."""
-        return min(set(range(MEMBER_COUNT)) - {self.leader_member_id})
+    def path(self) -> str:
+        """Every member's directory, as the data source takes them."""
+        return ",".join(str(self.member(member_id)) for member_id in range(MEMBER_COUNT))
+
+    @property
+    def commit_from(self) -> str:
+        """Where members say how far the log is committed, as the data source takes it."""
+        return ",".join(self._cluster.consensus_endpoints)
 
     @property
     def answered_count(self) -> int:
         """How many requests have their answer by now."""
-        return self._traffic.answered_count
+        return 0 if self._traffic is None else self._traffic.answered_count
+
+    def begin_load(self) -> None:
+        """Let the clients come, and send the morning's requests in 25 seconds."""
+        self._run(self._begin_load())
 
     def kill_leader(self) -> KilledLeader:
         """End the leader with SIGKILL; the others elect another. Gives who it was, and when."""
@@ -90,6 +101,8 @@ class LiveCluster:
         Raises:
             TimeoutError: that took too long.
         """
+        assert self._traffic is not None, "begin_load comes first"
+        assert self._load is not None, "begin_load comes first"
         if count is None:
             self._run(asyncio.wait_for(asyncio.shield(self._load), WAIT_TIMEOUT_S))
         else:
@@ -106,14 +119,15 @@ class LiveCluster:
         finally:
             self._end()
 
-    async def _begin_load(self) -> tuple[Traffic, asyncio.Task[None]]:
+    async def _begin_load(self) -> None:
         clock = Clock(asyncio.get_running_loop(), length_s=LENGTH_S)
-        traffic = Traffic(self._cluster.endpoints, clock, web_requests())
-        return traffic, asyncio.create_task(traffic.run(), name="load")
+        self._traffic = Traffic(self._cluster.endpoints, clock, web_requests())
+        self._load = asyncio.create_task(self._traffic.run(), name="load")
 
     async def _end_load(self) -> None:
-        self._load.cancel()
-        await asyncio.wait([self._load])
+        if self._load is not None:
+            self._load.cancel()
+            await asyncio.wait([self._load])
 
     def _run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -50,20 +50,41 @@ def front_end_of(host: str) -> str:
 
 
 class Clock:
-    """When what happened in the morning happens again: `morning_s` seconds in `length_s` seconds."""
+    """When what happened in the morning happens again: thirteen hours in `length_s` seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, length_s: float) -> None:
         self._loop = loop
         self._start_s = loop.time()
+        self._stopped_s: float | None = None
         self._speed = MORNING_S / length_s
+        self.limit_s = float(MORNING_S)
+        """The time of the morning, in seconds since midnight, at which it stands still until this is raised."""
 
     def since_midnight_s(self) -> float:
         """The time of the morning now, in seconds since midnight."""
-        return (self._loop.time() - self._start_s) * self._speed
+        now_s = self._loop.time() if self._stopped_s is None else self._stopped_s
+        beyond_s = (now_s - self._start_s) * self._speed - self.limit_s
+        if beyond_s > 0:
+            self._start_s += beyond_s / self._speed
+            return self.limit_s
+        return (now_s - self._start_s) * self._speed
+
+    def stop(self) -> None:
+        """Let the time of the morning stand still."""
+        self._stopped_s = self._loop.time()
+
+    def go_on(self) -> None:
+        """Let it go on where it stopped."""
+        if self._stopped_s is not None:
+            self._start_s += self._loop.time() - self._stopped_s
+            self._stopped_s = None
 
     async def wait_until(self, since_midnight_s: float) -> None:
         """Wait for a time of the morning."""
-        await asyncio.sleep(max(0.0, self._start_s + since_midnight_s / self._speed - self._loop.time()))
+        missing_s = since_midnight_s - self.since_midnight_s()
+        while missing_s > 0:
+            await asyncio.sleep(max(PACE_S, missing_s / self._speed))
+            missing_s = since_midnight_s - self.since_midnight_s()
 
 
 class Traffic:

@@ -1,9 +1,9 @@
 """The program of a user whose executors have not installed Quorate; run by test_beyond_one_machine.py.
 
-    python beyond_one_machine.py CONFIG.json PATH
+    python beyond_one_machine.py CONFIG PATH
 
-Prints as JSON what it found: how the first read fails without `ship`, and with it the rows per place, the archive's
-module as the executors see it, problems and analyses.
+CONFIG is the session's, as JSON. Prints as JSON what it found: how a read fails before `ship`, and after it where the
+rows were read and how many there are; over Spark Connect also problems, an analysis, and a path that is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from archive.spark import create_session, problems, ship
+from archive.spark import create_session, problems, register, ship
+from archive.spark.analyses import term_timeline
+
+PLACE = "pid long, directory string, module string, has_pydantic boolean, row_count long"
 
 
 def where_am_i(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -34,33 +37,41 @@ def where_am_i(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 "directory": [os.getcwd()],
                 "module": [archive.__file__],
                 "has_pydantic": [importlib.util.find_spec("pydantic") is not None],
-                "rows": [batch.num_rows],
+                "row_count": [batch.num_rows],
             }
         )
 
 
 def read(spark: SparkSession, path: str) -> DataFrame:
-    return spark.read.format("aeron_archive").option("splitBytes", "64k").load(path)
+    return spark.read.format("aeron_archive").option("splitBytes", "128k").load(path)
+
+
+def failure_of(log: Any) -> str:
+    """What an action says that cannot succeed."""
+    try:
+        log()
+    except PySparkException as error:
+        return str(error)
+    return "succeeded"
 
 
 def main() -> None:
     config, path = json.loads(sys.argv[1]), sys.argv[2]
     spark = create_session("beyond-one-machine", config=config)
-    found: dict[str, Any] = {"session": type(spark).__module__}
+
+    def read_unshipped() -> None:
+        register(spark)
+        read(spark, path).count()
+
+    found: dict[str, Any] = {"session": type(spark).__module__, "unshipped": failure_of(read_unshipped)}
     ship(spark)
     log = read(spark, path)
-    schema = "pid long, directory string, module string, has_pydantic boolean, rows long"
-    found["places"] = [row.asDict() for row in log.mapInArrow(where_am_i, schema).collect()]
-    found["count"] = log.count()
-    found["counts"] = {
-        str(row["template_id"]): row["count"]
-        for row in log.groupBy("template_id").count().orderBy("template_id").collect()
-    }
-    found["problems"] = [row.asDict() for row in problems(spark, path).collect()]
-    try:
-        read(spark, path + "/absent").count()
-    except PySparkException as error:
-        found["absent"] = str(error)
+    found["places"] = [row.asDict() for row in log.mapInArrow(where_am_i, PLACE).collect()]
+    found["templates"] = sorted(([r[0], r[1]] for r in log.groupBy("template_id").count().collect()), key=str)
+    if "spark.remote" in config:
+        found["problems"] = [row.asDict() for row in problems(spark, path).collect()]
+        found["terms"] = [row["leadership_term_id"] for row in term_timeline(log).collect()]
+        found["absent"] = failure_of(lambda: read(spark, path + "/absent").count())
     print(json.dumps(found))
     spark.stop()
 

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from archive import frames
 from archive.spark import create_session
-from service_api.types import TimeUnit
 from tests.interchange.samples import sample_of
 from tests.spark.recorded_cluster import RecordedCluster, record_cluster
 from tests.spark.sessions import stop_session
@@ -35,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def sample_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DataFrame]:
-    """The log of a node of the Aeron samples, such as "single-node-node0", with all columns."""
+    """The log of a node of the Aeron samples, such as "single-node-node0", with all columns; read once."""
     root = tmp_path_factory.mktemp("aeron")
     logs: dict[str, DataFrame] = {}
 
@@ -44,10 +42,8 @@ def sample_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
             scenario = name.rpartition("-")[0]
             if not (root / scenario).exists():
                 extract_sample(scenario, root)
-            unit = TimeUnit.NANOS if scenario == "checksummed" else TimeUnit.MILLIS
             directory = sample_of(root, name).directory
-            found = frames(directory, recording_id=0, time_unit=unit, on_problem=lambda problem: None)
-            logs[name] = spark.createDataFrame(found.read_all())
+            logs[name] = spark.read.format("aeron_archive").load(str(directory)).persist()
         return logs[name]
 
     return load
@@ -61,9 +57,10 @@ def recorded_cluster(tmp_path_factory: pytest.TempPathFactory) -> RecordedCluste
 
 @pytest.fixture(scope="session")
 def recorded_log(spark: SparkSession, recorded_cluster: RecordedCluster) -> Callable[[int], DataFrame]:
-    """The log of a member of that cluster, with all columns."""
+    """The log of a member of that cluster, with all columns; read anew by each query."""
 
     def load(member_id: int) -> DataFrame:
-        return spark.createDataFrame(frames(recorded_cluster.directory_of(member_id), recording_id=0).read_all())
+        directory = recorded_cluster.directory_of(member_id)
+        return spark.read.format("aeron_archive").load(str(directory))
 
     return load

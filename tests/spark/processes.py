@@ -20,8 +20,8 @@ from archive.spark import ensure_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
-LIBRARIES = ("numpy", "numpy.libs", "pyarrow", "pyarrow.libs")
-"""What a machine must have for reading, besides Spark's own Python files, which Spark brings."""
+LIBRARIES = ("fsspec", "numpy", "numpy.libs", "pyarrow", "pyarrow.libs")
+"""What a machine must have for reading, besides Spark's own Python files, which Spark brings; fsspec for URLs only."""
 
 DEADLINE_S = 90
 
@@ -53,6 +53,7 @@ def bare_environment(**others: str) -> dict[str, str]:
         "JAVA_HOME": str(ensure_java()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         **others,
     }
@@ -104,6 +105,6 @@ def run_job(script: Path, *arguments: str, environment: Mapping[str, str]) -> An
         AssertionError: it ends with an error; with all that it said.
     """
     command = [sys.executable, str(script), *arguments]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])

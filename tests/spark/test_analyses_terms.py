@@ -61,7 +61,7 @@ def expected_terms(truth: LogTruth) -> list[dict[str, Any]]:
     return terms
 
 
-@pytest.mark.parametrize("name", ["three-node-failover-node1", "single-node-node0", "checksummed-node0", "torn-node0"])
+@pytest.mark.parametrize("name", ["three-node-failover-node0", "checksummed-node0", "torn-node0"])
 def test_the_timeline_of_terms_is_that_of_the_truth(name: str, sample_log: Callable[[str], DataFrame]) -> None:
     expected = expected_terms(LogTruth(name))
 

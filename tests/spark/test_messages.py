@@ -79,11 +79,13 @@ def test_messages_of_a_log_are_those_of_the_truth(
     sample = sample_of(root, f"{name}-node0")
     truth = [m for m in sample.truth["recordings"][0]["messages"] if m["name"] == "SessionOpenEvent"]
 
-    rows = as_numbers(log_messages(log_of(spark, sample.directory, 0, unit), SessionOpenEvent, time_unit=unit))
+    rows = as_numbers(log_messages(log_of(spark, sample.directory, 0, unit), SessionOpenEvent))
+    told = as_numbers(log_messages(log_of(spark, sample.directory, 0, unit), SessionOpenEvent, time_unit=unit))
 
     expected = {m["position"]: m["fields"] | {"timestamp": m["fields"]["timestamp"] // ticks} for m in truth}
     assert {row["position"]: wire_fields(SessionOpenEvent, row) for row in rows} == expected
     assert {row["recording_id"] for row in rows} == {0}
+    assert told == rows
 
 
 def test_messages_of_a_snapshot_are_read_too(spark: SparkSession, root: Path) -> None:

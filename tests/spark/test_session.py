@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,33 @@ def test_a_running_session_is_given_back_with_what_can_be_set_set(spark: SparkSe
 def test_a_running_session_is_refused_what_is_set_at_the_start(spark: SparkSession) -> None:
     with pytest.raises(ConfigurationError, match=r"runs already.*spark\.master='local\[7\]' expected 'local\[2\]'"):
         create_session(master="local[7]")
+
+
+PROGRAM = """
+from archive.spark import create_session
+from archive.spark.session import JVM_LOG, end_jvm
+
+for memory in ("512m", "600m"):
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    spark = create_session(master="local[1]", config={"spark.driver.memory": memory, **quick})
+    heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+    print(memory, heap, spark.conf.get(JVM_LOG))
+    spark.stop()
+end_jvm()
+"""
+
+
+@pytest.mark.slow
+def test_a_session_after_a_stop_has_a_jvm_of_its_own(tmp_path: Path) -> None:
+    """Spark would keep the old one, and its memory."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=170
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = (line.split() for line in result.stdout.splitlines())
+    assert (first[0], second[0]) == ("512m", "600m")
+    assert int(first[1]) <= 512 < int(second[1]) <= 600
+    assert Path(first[2]) != Path(second[2])

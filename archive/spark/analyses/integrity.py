@@ -64,7 +64,10 @@ def integrity(log: DataFrame) -> DataFrame:
             }
         )
     )
-    order = _order("term_before", "leadership_term_id", "position") + _order("time_before", "timestamp", "position")
+    order = [
+        _goes_back("leadership_term", "term_before", "leadership_term_id", "position"),
+        _goes_back("timestamp", "time_before", "timestamp", "position"),
+    ]
     found = F.array_compact(F.array(*_alone(), *_pair("before", "frame"), *order))
     named = {name: F.when(F.col(name).isNotNull(), F.col("position")) for name in ("leadership_term_id", "timestamp")}
     blocks = frames.groupBy("recording_id", "block").agg(
@@ -97,16 +100,15 @@ def _with_edges(blocks: DataFrame) -> DataFrame:
     by_recording = Window.partitionBy("recording_id").orderBy("block")
     so_far = by_recording.rowsBetween(Window.unboundedPreceding, -1)
     order = [
-        finding
-        for name in ("leadership_term_id", "timestamp")
-        for finding in _order(f"{name}_before", f"first_{name}", f"{name}_at")
+        _goes_back("leadership_term", "term_before", "first_leadership_term_id", "leadership_term_id_at"),
+        _goes_back("timestamp", "time_before", "first_timestamp", "timestamp_at"),
     ]
     return (
         blocks.withColumn("last_before", F.lag("last").over(by_recording))
         .withColumns(
             {
-                f"{name}_before": F.last(f"last_{name}", ignorenulls=True).over(so_far)
-                for name in ("leadership_term_id", "timestamp")
+                "term_before": F.last("last_leadership_term_id", ignorenulls=True).over(so_far),
+                "time_before": F.last("last_timestamp", ignorenulls=True).over(so_far),
             }
         )
         .withColumn("edges", F.array_compact(F.array(*_pair("last_before", "first"), *order)))
@@ -154,12 +156,10 @@ def _pair(before: str, after: str) -> list[Column]:
     ]
 
 
-def _order(before: str, after: str, at: str) -> list[Column]:
-    """A value that must not go back; nothing where one of the two is NULL."""
-    is_time = "time" in before
-    name = "timestamp" if is_time else "leadership_term"
+def _goes_back(finding: str, before: str, after: str, at: str) -> Column:
+    """A value that is smaller than the one before it; nothing where one of the two is NULL."""
     was, now = F.col(before), F.col(after)
-    return [_finding(now < was, name, F.col(at), F.concat(was.cast("string"), F.lit(" or more")), now)]
+    return _finding(now < was, finding, F.col(at), F.concat(was.cast("string"), F.lit(" or more")), now)
 
 
 def _finding(condition: Column, name: str, position: Column, expected: Column, actual: Column) -> Column:

@@ -7,7 +7,6 @@ sessions opened and closed) are cut out of the payload by Spark's own functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -16,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from service_api.errors import ConfigurationError
 from service_api.wire.frame import FLAG_BEGIN, FLAG_END, FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
-from service_api.wire.sbe import INT32_NULL
 
 from ...log_fields import MESSAGE_HEADER_LENGTH
 
@@ -150,7 +148,7 @@ def block_version(offset: int) -> Column:
     """Read a semantic version of the SBE block, as "1.2.3"; NULL where none was given."""
     value = block_integer(offset, 4)
     parts = (F.shiftright(value, 16), F.shiftright(value, 8).bitwiseAND(F.lit(255)), value.bitwiseAND(F.lit(255)))
-    return F.when((value != 0) & (value != INT32_NULL), F.concat_ws(".", *(part.cast("string") for part in parts)))
+    return F.when(value != 0, F.concat_ws(".", *(part.cast("string") for part in parts)))
 
 
 def var_data(index: int) -> Column:
@@ -162,19 +160,14 @@ def var_data(index: int) -> Column:
     for _ in range(index):
         offset = offset + 4 + _integer(offset, 4, is_signed=False)
     length = _integer(offset, 4, is_signed=False)
-    data = F.substr("payload", (offset + 5).cast("int"), length.cast("int"))
+    data = F.substr("payload", (offset + 5).try_cast("int"), length.try_cast("int"))
     return F.when(offset + 4 + length <= F.length("payload"), data)
 
 
 def template_name() -> Column:
-    """What the message of a row is called, padding as "(padding)"; NULL where it is none of schema 111."""
-    names = [F.when(F.col("template_id") == template, F.lit(name)) for template, name in TEMPLATE_NAMES.items()]
-    return F.coalesce(F.when(is_padding(), F.lit("(padding)")), *names)
-
-
-def first_known(names: Iterable[str]) -> Column:
-    """The first of some columns that is not NULL."""
-    return F.coalesce(*(F.col(name) for name in names))
+    """What the message of a row is called; NULL where it is none of a log."""
+    names = (F.when(F.col("template_id") == template, F.lit(name)) for template, name in TEMPLATE_NAMES.items())
+    return F.coalesce(*names)
 
 
 def _block_length() -> Column:
@@ -183,7 +176,7 @@ def _block_length() -> Column:
 
 def _integer(offset: int | Column, length: int, *, is_signed: bool) -> Column:
     """Read a little-endian integer of the payload, as a long; NULL where the payload ends before it."""
-    begin = (F.lit(offset) if isinstance(offset, int) else offset).cast("int") + 1
+    begin = F.lit(offset + 1) if isinstance(offset, int) else (offset + 1).try_cast("int")  # NULL beyond any payload
     digits = F.hex(F.substr("payload", begin, F.lit(length)))
     in_order = F.concat(*(F.substr(digits, F.lit(2 * i + 1), F.lit(2)) for i in reversed(range(length))))
     value = F.conv(in_order, 16, -10).cast("long")

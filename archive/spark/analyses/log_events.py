@@ -1,7 +1,8 @@
 """The messages in which a log says who leads and who comes and goes, decoded into columns.
 
-Each function keeps the rows of one template and cuts its fields out of the column payload. The filter on template_id
-reaches the data source, so that only these messages' payloads are read.
+Each function keeps the rows of one template and cuts its fields out of the column payload, so whoever has them alone,
+read with where="template_id IN (21, 22, 24)", spares the rest. `log_messages` decodes any message in full, given its
+class; these need no class of the cluster's, which the archive does not know, and no Python worker.
 Source: Aeron `LogPublisher`; schema 111, templates 21, 22 and 24.
 """
 
@@ -26,6 +27,21 @@ from .log_columns import (
 )
 
 _COLUMNS: Final = ("recording_id", "position", "template_id", "leadership_term_id", "timestamp", "payload")
+OFFSETS: Final = {
+    NEW_LEADERSHIP_TERM_EVENT: {
+        "term_base_log_position": 24,
+        "leader_member_id": 32,
+        "log_session_id": 36,
+        "time_unit": 40,
+        "app_version": 44,
+    },
+    SESSION_OPEN_EVENT: {"response_stream_id": 32},
+    SESSION_CLOSE_EVENT: {"close_reason": 24},
+}
+"""Where in its SBE block a message has the fields that are decoded here, in bytes; a test compares them with
+`cluster.messages`.
+"""
+
 _UNIT_NAMES: Final = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 
 
@@ -37,17 +53,18 @@ def new_terms(log: DataFrame) -> DataFrame:
     time_unit ("ms", "us", "ns"; NULL from Aeron before 1.26, whose unit is ms) and app_version ("1.2.3", or NULL).
     """
     check_columns(log, "new_terms", *_COLUMNS)
-    unit = block_enum(40, TimeUnit)
+    at = OFFSETS[NEW_LEADERSHIP_TERM_EVENT]
+    unit = block_enum(at["time_unit"], TimeUnit)
     return _only(log, NEW_LEADERSHIP_TERM_EVENT).select(
         "recording_id",
         "position",
         "leadership_term_id",
         "timestamp",
-        block_integer(24, 8).alias("term_base_log_position"),
-        block_integer(32, 4).cast("int").alias("leader_member_id"),
-        block_integer(36, 4).cast("int").alias("log_session_id"),
+        block_integer(at["term_base_log_position"], 8).alias("term_base_log_position"),
+        block_integer(at["leader_member_id"], 4).cast("int").alias("leader_member_id"),
+        block_integer(at["log_session_id"], 4).cast("int").alias("log_session_id"),
         _unit_name(unit).alias("time_unit"),
-        block_version(44).alias("app_version"),
+        block_version(at["app_version"]).alias("app_version"),
     )
 
 
@@ -61,15 +78,8 @@ def sessions_opened(log: DataFrame) -> DataFrame:
     """
     check_columns(log, "sessions_opened", *_COLUMNS, "cluster_session_id", "correlation_id")
     return _only(log, SESSION_OPEN_EVENT).select(
-        "recording_id",
-        "position",
-        "leadership_term_id",
-        "timestamp",
-        "cluster_session_id",
-        "correlation_id",
-        block_integer(32, 4).cast("int").alias("response_stream_id"),
-        var_data(0).cast("string").alias("response_channel"),
-        var_data(1).alias("encoded_principal"),
+        *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id", "correlation_id"),
+        *_response(),
     )
 
 
@@ -81,12 +91,45 @@ def sessions_closed(log: DataFrame) -> DataFrame:
     """
     check_columns(log, "sessions_closed", *_COLUMNS, "cluster_session_id")
     return _only(log, SESSION_CLOSE_EVENT).select(
-        "recording_id",
-        "position",
-        "leadership_term_id",
-        "timestamp",
-        "cluster_session_id",
-        block_enum(24, CloseReason).alias("close_reason"),
+        *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id"),
+        block_enum(OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
+    )
+
+
+def session_ends(log: DataFrame) -> DataFrame:
+    """Put what was said of each session when it was opened beside what was said when it was closed.
+
+    Needs what `sessions_opened` does; gives recording_id, cluster_session_id, correlation_id, opened_position,
+    opened_timestamp, response_stream_id, response_channel, encoded_principal, closed_position, closed_timestamp and
+    close_reason; NULL where the log has not the one or the other.
+    """
+    check_columns(log, "session_ends", *_COLUMNS, "cluster_session_id", "correlation_id")
+    opened = F.struct(
+        *("correlation_id", F.col("position").alias("opened_position"), F.col("timestamp").alias("opened_timestamp")),
+        *_response(),
+    )
+    closed = F.struct(
+        *(F.col("position").alias("closed_position"), F.col("timestamp").alias("closed_timestamp")),
+        block_enum(OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
+    )
+    is_open, is_close = (F.col("template_id") == template for template in (SESSION_OPEN_EVENT, SESSION_CLOSE_EVENT))
+    return (
+        log.where(is_open | is_close)
+        .groupBy("recording_id", "cluster_session_id")
+        .agg(
+            F.max_by(opened, F.when(is_open, F.col("position"))).alias("opened"),
+            F.max_by(closed, F.when(is_close, F.col("position"))).alias("closed"),
+        )
+        .select("recording_id", "cluster_session_id", "opened.*", "closed.*")
+    )
+
+
+def _response() -> tuple[Column, ...]:
+    """Where a client's session sends to, and who it is."""
+    return (
+        block_integer(OFFSETS[SESSION_OPEN_EVENT]["response_stream_id"], 4).cast("int").alias("response_stream_id"),
+        var_data(0).cast("string").alias("response_channel"),
+        var_data(1).alias("encoded_principal"),
     )
 
 

@@ -10,16 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from service_api.wire.frame import UNFRAGMENTED
 from service_api.wire.session import SESSION_HEADER_LENGTH
 
-from .log_columns import (
-    SESSION_CLOSE_EVENT,
-    SESSION_MESSAGE,
-    SESSION_OPEN_EVENT,
-    client_session_id,
-    has_flags,
-    micros_between,
-    service_id,
-)
-from .log_events import sessions_closed, sessions_opened
+from .log_columns import SESSION_MESSAGE, client_session_id, has_flags, micros_between, service_id
+from .log_events import session_ends
 from .whole_messages import whole_messages
 
 QUANTILES: Final = (0.5, 0.99)
@@ -91,26 +83,14 @@ def session_lives(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
     - messages, application_bytes, and longest_idle_us: the longest time between two of its entries, opening and
       closing among them. Keep-alives are not in the log, so a session can be idle for long and well.
 
-    Cost: that of `whole_messages`, one shuffle by session, a sort by position within each, and a pass over the events.
+    Cost: that of `whole_messages`, one shuffle by session, a sort by position within each, and one pass over `events`.
     """
-    source = log if events is None else events
-    of_session = ("recording_id", "cluster_session_id")
-    opened = sessions_opened(source).select(
-        *(*of_session, "correlation_id", F.col("position").alias("opened_position")),
-        *(F.col("timestamp").alias("opened_timestamp"), "response_stream_id", "response_channel", "encoded_principal"),
-    )
-    closed = sessions_closed(source).select(
-        *(*of_session, F.col("position").alias("closed_position")),
-        *(F.col("timestamp").alias("closed_timestamp"), "close_reason"),
-    )
-    ends = log.groupBy("recording_id").agg(F.max("timestamp").alias("log_end"))
+    of_session = ["recording_id", "cluster_session_id"]
     last = F.coalesce("closed_timestamp", "log_end")
     state = F.when(F.col("closed_position").isNull(), "open").when(F.col("close_reason") == "TIMEOUT", "timed out")
     return (
         _activity(log)
-        .join(opened, list(of_session), "left")
-        .join(closed, list(of_session), "left")
-        .join(F.broadcast(ends), "recording_id")
+        .join(session_ends(log if events is None else events), of_session, "left")
         .select(
             *(*of_session, "correlation_id", "opened_position", "opened_timestamp"),
             *("closed_position", "closed_timestamp", "close_reason", state.otherwise("closed").alias("state")),
@@ -138,21 +118,27 @@ def _session_messages(log: DataFrame) -> DataFrame:
 
 
 def _activity(log: DataFrame) -> DataFrame:
-    """One row for each client session that the log has any entry of."""
-    events = log.where(F.col("template_id").isin(SESSION_OPEN_EVENT, SESSION_CLOSE_EVENT)).select(
-        *("recording_id", "position", "timestamp", "cluster_session_id")
-    )
-    entries = _session_messages(log).where(F.col("service_id").isNull()).unionByName(events, allowMissingColumns=True)
-    in_session = Window.partitionBy("recording_id", "cluster_session_id").orderBy("position")
+    """One row for each client session that the log has any entry of, and when the log ends."""
+    # What is no client's is spread, not put into one partition of its own.
+    alone = F.coalesce(client_session_id(), -1 - F.col("position"))
+    in_session = Window.partitionBy("recording_id", alone).orderBy("position")
     idle = micros_between(F.lag("timestamp").over(in_session), F.col("timestamp"))
+    is_message = F.col("template_id") == SESSION_MESSAGE
+    length = F.when(is_message, F.col("message_length") - SESSION_HEADER_LENGTH)
+    log_end = F.max("last_timestamp").over(Window.partitionBy("recording_id"))
     return (
-        entries.withColumn("idle_us", idle)
+        whole_messages(log)
+        .withColumn("idle_us", idle)
+        .withColumn("cluster_session_id", client_session_id())
         .groupBy("recording_id", "cluster_session_id")
         .agg(
-            F.count("application_length").alias("messages"),
-            F.coalesce(F.sum("application_length"), F.lit(0)).alias("application_bytes"),
+            F.count(length).alias("messages"),
+            F.coalesce(F.sum(length), F.lit(0)).alias("application_bytes"),
             F.max("idle_us").alias("longest_idle_us"),
+            F.max("timestamp").alias("last_timestamp"),
         )
+        .withColumn("log_end", log_end)
+        .where(F.col("cluster_session_id").isNotNull())
     )
 
 

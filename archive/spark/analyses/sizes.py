@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from service_api.errors import ConfigurationError
 
-from .log_columns import aligned_length, check_columns, is_padding, template_name
+from .log_columns import check_columns, template_name
 from .whole_messages import MESSAGE_FIELDS, whole_messages
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -30,25 +30,15 @@ def payload_sizes(log: DataFrame, *, by: Sequence[str] = ("template_id",)) -> Da
     log_bytes that is not message, from 0 to 1. Padding frames are a group of their own, named "(padding)" and of
     overhead 1.
 
-    Cost: that of `whole_messages`, one more pass for padding, and one shuffle of a row for each group and partition.
+    Cost: that of `whole_messages`, and one shuffle of a row for each group and partition.
     """
     names = _check_groups(log, by)
-    padding = log.where(is_padding()).select(
-        "recording_id",
-        *(F.lit(None).cast(log.schema[name].dataType).alias(name) for name in names),
-        F.lit(0).cast("long").alias("message_length"),
-        F.lit(1).cast("long").alias("frames"),
-        aligned_length().alias("log_bytes"),
-        F.lit(0).alias("type"),
-    )
-    rows = whole_messages(log).select(
-        "recording_id", *names, "message_length", "frames", "log_bytes", F.lit(1).alias("type")
-    )
-    length = F.when(F.col("type") != 0, F.col("message_length"))
-    named = [template_name().alias("message")] if "template_id" in names else []
+    length = F.when(~F.col("is_padding"), F.col("message_length"))
+    name = F.when(F.col("is_padding"), "(padding)").otherwise(template_name())
+    named = [name.alias("message")] if "template_id" in names else []
     return (
-        rows.unionByName(padding)
-        .groupBy("recording_id", "type", *names)
+        whole_messages(log, padding=True)
+        .groupBy("recording_id", "is_padding", *names)
         .agg(
             F.count(length).alias("messages"),
             F.sum("frames").alias("frames"),

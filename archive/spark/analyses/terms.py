@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from .log_columns import (
-    aligned_length,
     begins_message,
     check_columns,
     end_position,
@@ -42,42 +41,34 @@ def term_timeline(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
 
     A term in which no leader appended anything is not in the log and not here.
 
-    Cost: two passes over the log and one over its NewLeadershipTermEvents; frames that name no term (padding and the
-    later frames of long messages) are compared with each term's range. Nothing but the terms is ordered.
+    Cost: one pass over the log and two over `events`; frames that name no term (padding and the later frames of long
+    messages) are compared with each term's range. Nothing but the terms is ordered.
     """
     check_columns(log, "term_timeline", *_COLUMNS)
-    spans = _spans(log)
-    unnamed = (
-        log.where(F.col("leadership_term_id").isNull())
-        .alias("f")
-        .join(F.broadcast(spans).alias("s"), _lies_in_span())
-        .groupBy("s.recording_id", "s.leadership_term_id")
-        .agg(*_totals(), F.max(F.col("position") + aligned_length()).alias("stop_position"))
-    )
+    source = log if events is None else events
     keys = ["recording_id", "leadership_term_id"]
-    counted = ("frames", "messages", "payload_bytes")
-    whole = (
-        spans.drop("until_position", "from_position")
-        .unionByName(unnamed, allowMissingColumns=True)
+    began = new_terms(source).drop("position", "timestamp", "term_base_log_position")
+    by_recording = Window.partitionBy("recording_id")
+    first_term = F.min("leadership_term_id").over(by_recording)
+    following = F.lead("first_timestamp").over(by_recording.orderBy("leadership_term_id"))
+    return (
+        _count_terms(log, source)
+        .withColumn("leadership_term_id", F.coalesce("leadership_term_id", first_term))
         .groupBy(*keys)
         .agg(
             F.min("start_position").alias("start_position"),
             F.max("stop_position").alias("stop_position"),
             F.min("first_timestamp").alias("first_timestamp"),
             F.max("last_timestamp").alias("last_timestamp"),
-            *(F.sum(name).alias(name) for name in counted),
+            *(F.sum(name).alias(name) for name in _COUNTS),
         )
-    )
-    began = new_terms(log if events is None else events).drop("position", "timestamp", "term_base_log_position")
-    following = F.lead("first_timestamp").over(Window.partitionBy("recording_id").orderBy("leadership_term_id"))
-    return (
-        whole.join(F.broadcast(began), keys, "left")
+        .join(F.broadcast(began), keys, "left")
         .withColumn("hand_over_us", micros_between(F.col("last_timestamp"), following))
         .select(
             *(*keys, "leader_member_id", "start_position", "stop_position"),
             (F.col("stop_position") - F.col("start_position")).alias("length_bytes"),
             *("first_timestamp", "last_timestamp", "hand_over_us"),
-            *(*counted, "time_unit", "app_version", "log_session_id"),
+            *(*_COUNTS, "time_unit", "app_version", "log_session_id"),
         )
         .orderBy(*keys)
     )
@@ -119,36 +110,40 @@ def leaders(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
     )
 
 
-def _spans(log: DataFrame) -> DataFrame:
-    """One row for each term, from the frames that name it; from_position and until_position part the whole log."""
-    by_recording = Window.partitionBy("recording_id").orderBy("leadership_term_id")
-    begin = F.col("start_position")
+_COUNTS: Final = ("frames", "messages", "payload_bytes")
+
+
+def _count_terms(log: DataFrame, events: DataFrame) -> DataFrame:
+    """Count the frames of each term; those before the first term that begins in this log have no leadership_term_id.
+
+    Padding and the later frames of long messages do not name their term: it is the one whose first entry is the last
+    before them.
+    """
+    begin = F.col("position")
+    until = F.lead(begin).over(Window.partitionBy("recording_id").orderBy(begin))
+    begins = new_terms(events).select(
+        F.col("recording_id").alias("of_recording"),
+        F.col("leadership_term_id").alias("of_term"),
+        begin.alias("from_position"),
+        F.coalesce(until, F.lit((1 << 63) - 1)).alias("until_position"),
+    )
+    lies_in = (
+        F.col("leadership_term_id").isNull()
+        & (F.col("recording_id") == F.col("of_recording"))
+        & (begin >= F.col("from_position"))
+        & (begin < F.col("until_position"))
+    )
     return (
-        log.where(F.col("leadership_term_id").isNotNull())
-        .groupBy("recording_id", "leadership_term_id")
+        log.select(*_COLUMNS)
+        .join(F.broadcast(begins), lies_in, "left")
+        .groupBy("recording_id", F.coalesce("leadership_term_id", "of_term").alias("leadership_term_id"))
         .agg(
             F.min("position").alias("start_position"),
             F.max(end_position()).alias("stop_position"),
             F.min("timestamp").alias("first_timestamp"),
             F.max("timestamp").alias("last_timestamp"),
-            *_totals(),
+            F.count(F.lit(1)).alias("frames"),
+            F.count_if(begins_message()).alias("messages"),
+            F.sum(payload_length()).alias("payload_bytes"),
         )
-        .withColumn("from_position", F.when(F.lag(begin).over(by_recording).isNull(), F.lit(0)).otherwise(begin))
-        .withColumn("until_position", F.coalesce(F.lead(begin).over(by_recording), F.lit((1 << 63) - 1)))
-    )
-
-
-def _totals() -> tuple[Column, ...]:
-    return (
-        F.count(F.lit(1)).alias("frames"),
-        F.count_if(begins_message()).alias("messages"),
-        F.sum(payload_length()).alias("payload_bytes"),
-    )
-
-
-def _lies_in_span() -> Column:
-    return (
-        (F.col("f.recording_id") == F.col("s.recording_id"))
-        & (F.col("f.position") >= F.col("s.from_position"))
-        & (F.col("f.position") < F.col("s.until_position"))
     )

@@ -8,27 +8,28 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from service_api.errors import ConfigurationError
+from service_api.types import TimeUnit
 
+from ..messages import parse_time_unit
 from .log_columns import TIMER_EVENT, check_columns, end_position, micros_between
 
 SCHEDULED: Final = "timer_scheduled"
 CANCELLED: Final = "timer_cancelled"
 _FIRED: Final = "fired"
-_MICROS_OF_UNIT: Final = {"ms": 1000.0, "us": 1.0, "ns": 0.001}
 
 
-def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: str = "ms") -> DataFrame:
+def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: TimeUnit | str | None = None) -> DataFrame:
     """Give one row for each timer that fired, and with `scheduled` for each that was set, and what became of it.
 
     Needs recording_id, position, frame_length, template_id, correlation_id and timestamp; of one recording if there is
     `scheduled`. Without that it gives, ordered by recording_id and position: recording_id, position,
     correlation_id, fired_timestamp, and since_last_us: microseconds since the same timer fired before.
 
-    `scheduled` is what a service gave out while the log was replayed to it (`cluster.replaying`, as a DataFrame): kind
-    ("timer_scheduled", "timer_cancelled"; other rows are left alone), correlation_id as in the log, position (the end
-    of the entry that was being delivered, in bytes), and deadline: a timestamp, or a number of the log's `time_unit`
-    ("ms", "us", "ns"). Then it gives, ordered by the first of the two positions:
+    `scheduled` is what a service gave out while the log was replayed to it, as `cluster.replaying.spark.replay_outputs`
+    gives it: kind ("timer_scheduled", "timer_cancelled"; other rows are left alone), correlation_id as in the log,
+    position (the end of the entry that was being delivered, in bytes), if it is there ordinal (the order within an
+    entry), and deadline: a timestamp, or a number in `time_unit` ("ms", "us", "ns"; None: milliseconds). Then it
+    gives, ordered by the first of the two positions:
 
     - correlation_id, scheduled_position, deadline (timestamp): NULL for a timer that was set before the replay began;
     - state: "fired", "cancelled", "moved" (set again before it fired) or "waiting" (at the end of the log);
@@ -52,6 +53,8 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: str
             micros_between(before, F.col("timestamp")).alias("since_last_us"),
         ).orderBy("recording_id", "position")
     check_columns(scheduled, "timers", "kind", "correlation_id", "position", "deadline")
+    unit = parse_time_unit(time_unit) or TimeUnit.MILLIS
+    ordinal = F.col("ordinal") if "ordinal" in scheduled.columns else F.lit(0)
     steps = fired.select(
         "correlation_id",
         F.lit(_FIRED).alias("kind"),
@@ -59,11 +62,13 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: str
         "position",
         F.col("timestamp").alias("fired_timestamp"),
         F.lit(None).cast("timestamp").alias("deadline"),
+        F.lit(-1).alias("ordinal"),
     ).unionByName(
         scheduled.where(F.col("kind").isin(SCHEDULED, CANCELLED)).select(
             *("correlation_id", "kind", F.col("position").alias("order_position"), "position"),
             F.lit(None).cast("timestamp").alias("fired_timestamp"),
-            _deadline(scheduled, time_unit).alias("deadline"),
+            _deadline(scheduled, unit).alias("deadline"),
+            ordinal.alias("ordinal"),
         )
     )
     return _match(steps)
@@ -74,8 +79,7 @@ def _match(steps: DataFrame) -> DataFrame:
 
     A timer that fires and is set again while that entry is delivered has both at one position: it fired first.
     """
-    rank = F.when(F.col("kind") == _FIRED, 0).otherwise(1)
-    same = Window.partitionBy("correlation_id").orderBy("order_position", rank)
+    same = Window.partitionBy("correlation_id").orderBy("order_position", "ordinal")
     states = {_FIRED: "fired", CANCELLED: "cancelled", SCHEDULED: "moved"}
     next_kind = F.lead("kind").over(same)
     state = F.coalesce(*(F.when(F.col("next_kind") == kind, F.lit(name)) for kind, name in states.items()))
@@ -103,10 +107,13 @@ def _match(steps: DataFrame) -> DataFrame:
     )
 
 
-def _deadline(scheduled: DataFrame, time_unit: str) -> Column:
+def _deadline(scheduled: DataFrame, unit: TimeUnit) -> Column:
     """The deadline as a timestamp."""
     if isinstance(scheduled.schema["deadline"].dataType, TimestampType):
         return F.col("deadline")
-    if time_unit not in _MICROS_OF_UNIT:
-        raise ConfigurationError(f"no such unit of time: time_unit={time_unit!r} expected ms, us or ns")
-    return F.timestamp_micros((F.col("deadline") * _MICROS_OF_UNIT[time_unit]).cast("long"))
+    ticks = {
+        TimeUnit.MILLIS: F.try_multiply("deadline", F.lit(1000)),  # NULL where the deadline is beyond all time
+        TimeUnit.MICROS: F.col("deadline"),
+        TimeUnit.NANOS: F.expr("deadline div 1000"),
+    }
+    return F.timestamp_micros(ticks[unit])

@@ -14,7 +14,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, StepPatch
 
-from archive.report import figures
+from archive.report import captions, figures
 from archive.report.theme import ALARM, REST, SERIES, WIDTH_INCHES
 from tests.unit.archive.report import frames
 
@@ -156,14 +156,24 @@ def test_a_term_without_a_known_leader_has_a_row_of_its_own() -> None:
     assert names == ["member 0", "member 2", "not known", "hand-over"]
 
 
+def test_a_term_without_a_time_is_left_out() -> None:
+    frame = frames.terms(
+        first_timestamp=[pd.NaT, frames.at(2.5), pd.NaT], last_timestamp=[pd.NaT, frames.at(9), pd.NaT]
+    )
+
+    assert len(bars(figures.term_timeline(frame))) == 2
+    assert captions.term_timeline(frame) == "Member 2 led term 1 for 6.5 s, the only term of the log."
+    assert captions.term_timeline(frame.head(1)) == "The log holds no leadership term."
+
+
 def test_a_gap_is_written_beside_its_bar_with_the_reason() -> None:
     figure = figures.elections(frames.elections(with_reasons=True))
 
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["term 1: 0 → 2", "term 3: 2 → 0"]
     assert [text.get_text() for text in axes.texts] == [
-        "0.31 s, LOG_LINK_CLOSED",
-        "42 ms, LEADER_HEARTBEAT_TIMEOUT",
+        "0.31 s, log link closed",
+        "42 ms, leader heartbeat timeout",
     ]
     assert [width for _, width, _, _ in bars(figure)] == [310, 42, 12, 8]
 

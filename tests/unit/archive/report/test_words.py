@@ -10,7 +10,7 @@ from archive.report import words
 @pytest.mark.parametrize(
     ("value_us", "expected"),
     [
-        (0, "0 µs"),
+        (0, "0 s"),
         (85, "85 µs"),
         (999, "999 µs"),
         (1_000, "1 ms"),

@@ -13,7 +13,7 @@ from archive.messages import RecordingDescriptor
 from archive.vector.message_columns import find_messages, read_messages
 from archive.vector.message_plan import MessagePlan
 from archive.vector.payloads import Payloads
-from cluster.messages import ClusterMembersExtendedResponse, NewLeadershipTermEvent, SessionOpenEvent, TimerEvent
+from cluster.messages import ClusterMembersExtendedResponse, NewLeadershipTermEvent, SessionOpenEvent, Timer, TimerEvent
 from service_api.errors import ConfigurationError, RemoteProtocolError
 from service_api.types import TimeUnit
 from service_api.wire.fields import BlockField, MessageLayout
@@ -37,7 +37,9 @@ def bytes_of(key: tuple[int, int]) -> list[bytes]:
     return [bytes.fromhex(e["hex"]) for e in entries if (e["schema_id"], e["template_id"]) == key]
 
 
-def read(payloads: Sequence[bytes | None], message: type[Message], unit: TimeUnit = TimeUnit.MICROS) -> tuple[Any, Any]:
+def read(
+    payloads: Sequence[bytes | None], message: type[Message], unit: TimeUnit | None = TimeUnit.MICROS
+) -> tuple[Any, Any]:
     plan = MessagePlan.of(message, unit)
     columns, faults = read_messages(Payloads.of(pa.array(payloads, pa.binary())), plan)
     table = pa.table(columns, schema=plan.schema)
@@ -166,6 +168,17 @@ def test_times_are_points_in_time_whatever_the_unit_of_the_cluster(unit: TimeUni
 
     then = EPOCH + timedelta(seconds=1_700_000_000)
     assert table.column("timestamp").to_pylist() == [then, EPOCH, None, None, None]
+
+
+def test_time_that_cannot_be_in_milliseconds_is_refused_where_nobody_said_the_unit() -> None:
+    payloads = [Timer(correlation_id=1, deadline=time).encode() for time in (1_700_000_000_000, 1_700_000_000_000_000)]  # type: ignore[arg-type]
+
+    _, assumed = read(payloads, Timer, None)
+    _, told = read(payloads, Timer, TimeUnit.MILLIS)
+
+    text = "Timer.deadline: time=1700000000000000 is beyond the year 9999 in milliseconds; say time_unit"
+    assert assumed == [None, text]
+    assert told == [None, None]
 
 
 def test_times_of_the_archive_are_milliseconds_in_a_cluster_of_nanoseconds() -> None:

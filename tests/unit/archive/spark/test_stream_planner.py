@@ -348,6 +348,30 @@ def test_batch_that_an_earlier_run_began_is_read_again_without_any_member_to_ask
     assert [source.archive for each in again.plan_ranges(start, end) for source in each.sources] == [second.archive]
 
 
+def test_idle_stream_asks_and_looks_no_more_often_than_it_must(tmp_path: Path) -> None:
+    log = log_of_terms(30_000)
+    member = MemberFiles(directory=tmp_path / "0", log=log)
+    member.write()
+    now_s = 100.0
+
+    with StatusServer(leadership_term_id=1, commit_position=log.position) as status:
+        settings = StreamSettings(directories=(member.directory,), commit_from=(status.endpoint,))
+        made = LogPlanner(settings, clock=lambda: now_s)
+        end = made.latest_offset(made.initial_offset())
+        assert end.position == log.position
+        status.asked_count = 0
+        for _ in range(200):
+            assert made.latest_offset(end) is end
+            now_s += 0.001
+        assert status.asked_count == 10
+        member.wipe()  # nobody has looked there: there was nothing to look for
+        log.message("more")
+        member.write()
+        status.commit_position = log.position
+        now_s += 0.02
+        assert made.latest_offset(end).position == log.position
+
+
 # --- refusals
 
 
@@ -377,6 +401,35 @@ def test_damage_everywhere_is_an_error_that_names_place_and_reason(tmp_path: Pat
     with pytest.raises(ArchiveError, match=rf"position={start.position}.*bad frame: checksum wrong"):
         made.latest_offset(start)
     assert planner(member).latest_offset(made.initial_offset()).position == start.position
+
+
+def test_directories_that_are_gone_are_an_error_even_while_nothing_new_is_committed(tmp_path: Path) -> None:
+    member = MemberFiles(directory=tmp_path / "0", log=log_of_terms(30_000))
+    member.write()
+    made = planner(member)
+    end, _ = drain(made, made.initial_offset())
+    assert made.latest_offset(end) == end
+    member.wipe()
+
+    with pytest.raises(ArchiveError, match=f"position={end.position}: .*/0: no archive"):
+        made.latest_offset(end)
+
+
+def test_batch_that_ends_inside_a_message_is_read_again_though_messages_are_asked_for_now(tmp_path: Path) -> None:
+    log = make_log().fork()
+    log.begin_term(1)
+    member = MemberFiles(directory=tmp_path / "0", log=log)
+    member.write()
+    longest = max(range(1, len(log.message_ends)), key=lambda i: log.message_ends[i] - log.message_ends[i - 1])
+    made = planner(member)
+    start = made.initial_offset()
+    end = made.latest_offset(start, log.message_ends[longest] - 32)
+    assert log.message_ends[longest - 1] < end.position < log.message_ends[longest]
+
+    again = planner(member, is_by_message=True, split_bytes=65536)
+
+    ranges = again.plan_ranges(start, end)
+    assert [ranges[0].start_position, ranges[-1].stop_position] == [start.position, end.position]
 
 
 def test_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:

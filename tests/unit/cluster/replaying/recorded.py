@@ -13,7 +13,7 @@ from benchmarks.processes import find_base_ports
 from client import ClientConfig, ClusterClient
 from cluster.config import NodeConfig, parse_members
 from cluster.node import Node
-from service_api import SessionClosedError
+from service_api import ClusteredService, SessionClosedError
 
 from .ledger import Ledger
 
@@ -34,7 +34,7 @@ class Recorded:
 
 
 @asynccontextmanager
-async def member(directory: Path, service: Ledger, **settings: object) -> AsyncIterator[tuple[Node, str]]:
+async def member(directory: Path, *services: ClusteredService, **settings: object) -> AsyncIterator[tuple[Node, str]]:
     """Run the only member of a cluster in this process."""
     config = NodeConfig(
         member_id=0,
@@ -52,7 +52,7 @@ async def member(directory: Path, service: Ledger, **settings: object) -> AsyncI
         leader_heartbeat_interval_ms=40,
         **settings,  # type: ignore[arg-type]  # whatever a test wants
     )
-    async with Node.open(config, service) as node, asyncio.TaskGroup() as tasks:
+    async with Node.open(config, *services) as node, asyncio.TaskGroup() as tasks:
         running = tasks.create_task(node.run())
         try:
             yield node, config.me.ingress

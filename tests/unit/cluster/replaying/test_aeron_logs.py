@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.replaying import MemberLog, ReplayedService, replay_service
+from cluster.replaying import Change, MemberLog, OutputKind, ReplayedService, replay_service, what_if
 from service_api import ClusteredService
 from tests.system.aeron_sample import AeronSampleService, FirstOfTwo, SecondOfTwo
 from tests.system.test_import import COUNTS, STATE_LENGTH, counts_in_log, java_states, unpack
@@ -75,3 +75,32 @@ def test_one_of_several_services_is_replayed_alone(
     assert alone.services.index(alone.service) == service_id
     assert alone.divergences == []
     assert sum(alone.output_counts.values()) <= sum(both.output_counts.values())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "services", "offers"),
+    [("single-node", ONE, 42), ("checksummed", TWO, 82), ("three-node-failover", ONE, 11)],
+)
+def test_the_ported_service_did_what_the_log_shows_of_the_java_one(
+    tmp_path: Path, scenario: str, services: tuple[type[ClusteredService], ...], offers: int
+) -> None:
+    """Every message that the Java service offered, every timer that fired, every session that it closed."""
+    result = what_if(unpack(scenario, tmp_path) / "node0", old=None, new=services, snapshot="none")
+
+    assert result.sample == []
+    assert result.is_same
+    assert result.new_counts[OutputKind.OFFER] == offers == counts_in_log(scenario)["service_messages"]
+
+
+def test_a_port_that_offers_other_texts_is_told_at_the_first_one(tmp_path: Path) -> None:
+    class Shouting(AeronSampleService):
+        def _offer(self, length: int) -> None:
+            self.counts.offers += 1
+            self.cluster.offer(b"X" * length)
+
+    result = what_if(unpack("single-node", tmp_path) / "node0", old=None, new=Shouting, snapshot="none")
+
+    assert result.first is not None
+    assert result.first.old is not None
+    assert result.first.old.payload.startswith(b"service0 offer0 ")
+    assert result.changes[OutputKind.OFFER, Change.MISSING] > 0

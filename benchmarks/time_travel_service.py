@@ -1,4 +1,4 @@
-"""The services under the replay benchmark: one counts and says nothing, one answers each message."""
+"""The services under the time-travel benchmark: one counts and says nothing, one answers each message."""
 
 from __future__ import annotations
 
@@ -48,12 +48,11 @@ class AnsweringSumService(SumService):
 
 
 class RoundingSumService(AnsweringSumService):
-    """The same under another rule, that matters for one message in a thousand."""
+    """The same, but it neither counts nor adds what one key of a thousand gets: soon every answer is another one."""
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Add, and answer."""
         if KEY_AND_AMOUNT.unpack_from(payload)[0] == 7:
-            self.message_count += 0
             session.offer(b"seven")
             return
         super().on_session_message(session, timestamp, payload)

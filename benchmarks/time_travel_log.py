@@ -35,7 +35,7 @@ from service_api.types import (
 from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
 from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
-from .replay_service import KEY_AND_AMOUNT, KEY_COUNT
+from .time_travel_service import KEY_AND_AMOUNT, KEY_COUNT
 
 TERM_LENGTH_BYTES: Final = 16 << 20
 _SESSION_COUNT: Final = 16

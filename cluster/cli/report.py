@@ -1,0 +1,160 @@
+"""`quorate report DIR... -o report.html`: the standard analyses of a log as one page, for a browser or for printing.
+
+The page holds everything and asks for nothing: figures, tables, and the Python that gives the same in a notebook. With
+several directories of one cluster the members' logs are compared as well, and the longest one is analysed. Nothing in
+the directories is changed or locked; their members may run.
+
+Exit status: 0 written; 1 Spark failed on the way; 2 wrong usage, no log there, or `quorate[spark]` is not installed; 10
+written, and damage was found, which the page shows first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from archive.errors import CorruptionError
+from service_api.errors import ConfigurationError
+
+from .output import EXIT_FAILED, EXIT_UNHEALTHY, fail
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ARCHIVE_DIRECTORY_NAME: Final = "archive"
+
+DirectoriesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DIR...", help="A member's directory, an archive, or several of one cluster; paths or URLs."
+    ),
+]
+PageOption = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page.")]
+NodeLogOption = Annotated[
+    list[Path] | None,
+    typer.Option("--node-log", metavar="FILE", help="What a member logged as JSON: why elections began. Repeatable."),
+]
+CommittedOption = Annotated[
+    bool, typer.Option("--committed", help="Only what the member's recording log shows to be committed.")
+]
+RecordingIdOption = Annotated[
+    int | None,
+    typer.Option("--recording-id", min=0, help="Of this recording. [default: the newest log]", show_default=False),
+]
+TitleOption = Annotated[str | None, typer.Option("--title", help="What stands at the top.", show_default=False)]
+
+
+def report(
+    directories: DirectoriesArgument,
+    page: PageOption = Path("report.html"),
+    node_log: NodeLogOption = None,
+    committed: CommittedOption = False,
+    recording_id: RecordingIdOption = None,
+    title: TitleOption = None,
+) -> None:
+    """Make one page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
+
+    Needs pip install 'quorate[spark]'.
+    """
+    from archive.report.building import ReportRequest, build_report, check_sources
+    from archive.report.page import render_page
+
+    options = {"committed": "true"} if committed else {}
+    if recording_id is not None:
+        options["recordingId"] = str(recording_id)
+    node_logs = [_expect_file(path) for path in node_log or ()]
+    request = ReportRequest(directories=_name(directories), options=options, node_logs=node_logs, title=title)
+    if not page.parent.is_dir():
+        raise ConfigurationError(f"the page cannot be written: no such directory: {page.parent}")
+    try:
+        check_sources(request)
+    except CorruptionError as error:
+        fail(EXIT_UNHEALTHY, str(error))
+    with _telling_spark_errors(), _showing_steps() as show, _spark_session(show) as spark:
+        made = build_report(spark, request, show)
+        show("writing the page")
+        _write(page, render_page(made.page))
+    count = len(made.page.sections)
+    typer.echo(f"{page}: {count} sections, {page.stat().st_size:,} bytes{', DAMAGE' if made.is_damaged else ''}")
+    if made.is_damaged:
+        raise typer.Exit(EXIT_UNHEALTHY)
+
+
+def _name(directories: Sequence[str]) -> Mapping[str, str]:
+    """Name each directory: by its last part where that tells them apart, or else by all of it.
+
+    Raises:
+        ConfigurationError: one is given twice.
+    """
+    if len(set(directories)) < len(directories):
+        raise ConfigurationError(f"a directory is given twice: {' '.join(directories)}")
+    parts = [PurePosixPath(directory).parts for directory in directories]
+    names = [part[-2] if len(part) > 1 and part[-1] == ARCHIVE_DIRECTORY_NAME else part[-1] for part in parts if part]
+    is_telling = len(set(names)) == len(directories) and "." not in names and ".." not in names
+    return dict(zip(names if is_telling else directories, directories, strict=True))
+
+
+def _expect_file(path: Path) -> Path:
+    if not path.is_file():
+        raise ConfigurationError(f"no such file: --node-log {path}")
+    return path.resolve()
+
+
+@contextlib.contextmanager
+def _telling_spark_errors() -> Iterator[None]:
+    """End the command with one line where Spark fails, such as on a file that is gone since the read was planned."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        # What a worker raised is below its stack; what Spark itself says stands at the top.
+        raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+        fail(EXIT_FAILED, f"Spark failed: {(raised[-1:] or lines[:1] or [type(error).__name__])[0]}")
+
+
+@contextlib.contextmanager
+def _showing_steps() -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is being done, and since when; the lines are gone at the end."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda step: progress.update(task, description=step)
+
+
+@contextlib.contextmanager
+def _spark_session(show: Callable[[str], None]) -> Iterator[SparkSession]:
+    """Start Spark, or take the session that runs; one that was started is stopped again."""
+    from pyspark.sql import SparkSession
+
+    from archive.spark import create_session, register
+
+    show("starting Spark")
+    running = SparkSession.getActiveSession()
+    spark = create_session("quorate report")
+    register(spark)
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is there only once it is whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,89 @@
+"""A stream through Spark over the directories of real members: batches, restarts, refusals. Nothing is running."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from archive import frames
+from archive.spark import register
+from tests.unit.archive.streams import extract_sample
+
+pytestmark = pytest.mark.slow
+
+COMMITTED_POSITION = 420192
+"""The position of the last snapshot. Source: samples, three-node-failover, recording.log of each node."""
+
+Run = Callable[..., list[list[int]]]
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> list[Path]:
+    sample = extract_sample("three-node-failover", tmp_path)
+    return [sample / f"node{i}" for i in range(3)]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    """Run a query until it has all; gives the positions in each batch that its sink was given, by all runs."""
+    register(spark)
+    batches: list[list[int]] = []
+
+    def run_query(path: str, **options: Any) -> list[list[int]]:
+
+        def sink(batch: DataFrame, batch_id: int) -> None:
+            batches.append([row.position for row in batch.select("position").collect()])
+            if len(batches) == options.get("fails_after"):
+                raise RuntimeError("the sink is gone")
+
+        reader = spark.readStream.format("aeron_archive").option("columns", "position,timestamp,payload")
+        for name, value in options.items():
+            if name != "fails_after":
+                reader = reader.option(name, value)
+        writer = reader.load(path).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).foreachBatch(sink).start()
+        query.awaitTermination()
+        return batches
+
+    return run_query
+
+
+def positions_in(member: Path, stop: int = COMMITTED_POSITION) -> list[int]:
+    table = frames(member, recording_id=0, columns=["position"], bound_position=stop).read_all()
+    positions: list[int] = table.column(0).to_pylist()
+    return positions
+
+
+def test_stream_shows_each_committed_frame_in_bounded_batches(run: Run, members: list[Path]) -> None:
+    batches = run(",".join(map(str, members)), maxBytesPerTrigger="128k", splitBytes="64k")
+
+    assert len(batches) == 4
+    assert [position for batch in batches for position in sorted(batch)] == positions_in(members[0])
+
+
+def test_batch_whose_sink_failed_is_given_again_alike_from_other_directories(
+    run: Run, members: list[Path], tmp_path: Path
+) -> None:
+    expected = positions_in(members[0])
+    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+        run(",".join(map(str, members)), maxBytesPerTrigger="128k", fails_after=2)
+    shutil.rmtree(members[0])
+
+    batches = run(f"{members[2]},{members[0]},{members[1]}", maxBytesPerTrigger="128k")
+
+    assert len(batches) == 5
+    assert batches[1] == batches[2]
+    assert [position for batch in batches[:1] + batches[2:] for position in batch] == expected
+
+
+def test_error_of_a_stream_says_in_one_line_what_is_wrong(run: Run, members: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(StreamingQueryException, match="option='startposition' expected startingPosition"):
+        run(str(members[0]), startPosition="0")
+    with pytest.raises(StreamingQueryException, match=r"no archive: there is no archive\.catalog"):
+        run(str(tmp_path))
