@@ -12,9 +12,11 @@ committed, whatever has become of the cluster since. A commit position never bec
   majority has recorded the log up to there and marked the term. So the log before it is committed, even where that
   entry itself is not.
 
-The term entries of `recording.log` prove nothing: a winner writes its term there before anybody else has its log. They
-tell where such an event would lie, so that only one frame for each term has to be looked at. The end of the last term
-proves nothing either: a member that died in the middle of the next election left one, too.
+- *The end of the last term, of a member that stopped in order*: the cluster agreed on it. A member that died in the
+  middle of the next election left such an end, too, but no stop position of its recording.
+
+The term entries of `recording.log` prove nothing else: a winner writes its term there before anybody else has its log.
+They tell where such an event would lie, so that only one frame for each term has to be looked at.
 
 A claim names the leadership term as of which it holds. A log that was fitted to that term or a later one (the last
 term in its `recording.log`) holds the committed entries up to the claim, for a member truncates its log before it marks
@@ -31,14 +33,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service_api.types import NULL_VALUE
+from service_api.types import NULL_POSITION, NULL_VALUE
 from service_api.wire.frame import TYPE_PADDING
 
-from .committed_position import RECORDING_LOG_FILE_NAME, read_entries
 from .descriptor import RecordingDescriptor
 from .errors import ArchiveError
+from .file_system import ReadableFileSystem
 from .log_fields import read_log_fields
 from .reader import FrameReader
+from .recording_log_entries import RECORDING_LOG_FILE_NAME, read_entries
 
 NEW_LEADERSHIP_TERM_TEMPLATE_ID: Final = 24
 
@@ -55,6 +58,8 @@ class TermMark(NamedTuple):
 
     leadership_term_id: int
     term_base_log_position: int
+    end_position: int | None = None
+    """Where it ended, if the member wrote that down."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,39 +93,74 @@ def read_marks(path: Path) -> MemberMarks:
         CorruptionError: it holds what cannot be a recording log; the entry is named.
         OSError: the disk refused.
     """
-    entries = list(read_entries(path.read_bytes()))
+    return parse_marks(path.read_bytes())
+
+
+def parse_marks(data: bytes) -> MemberMarks:
+    """Take the marks out of the content of a `recording.log`; a slot that is cut off at the end is left out.
+
+    Raises:
+        CorruptionError: it holds what cannot be a recording log; the entry is named.
+    """
+    entries = list(read_entries(data))
     terms = sorted((entry for entry in entries if entry.is_term), key=lambda entry: entry.leadership_term_id)
     return MemberMarks(
         log_recording_id=terms[-1].recording_id if terms else NULL_VALUE,
-        terms=tuple(TermMark(term.leadership_term_id, term.term_base_log_position) for term in terms),
+        terms=tuple(
+            TermMark(
+                term.leadership_term_id,
+                term.term_base_log_position,
+                None if term.log_position == NULL_POSITION else term.log_position,
+            )
+            for term in terms
+        ),
         snapshots=tuple(
             sorted(CommitClaim(entry.leadership_term_id, entry.log_position) for entry in entries if not entry.is_term)
         ),
     )
 
 
-def prove_commit(archive: Path, descriptor: RecordingDescriptor, marks: MemberMarks) -> CommitClaim | None:
+def prove_commit(
+    archive: Path,
+    descriptor: RecordingDescriptor,
+    marks: MemberMarks,
+    file_system: ReadableFileSystem | None = None,
+) -> CommitClaim | None:
     """Find the furthest claim that a member's directory proves by itself; None where it proves nothing.
 
-    Looks at one frame for each term, from the newest back to the first one that is proven.
+    `descriptor` is of the log in `archive`. Looks at one frame for each term, from the newest back to the first one
+    that is proven.
 
     Raises:
         OSError: the disk refused.
     """
-    claims = list(marks.snapshots[-1:])
+    claims = [*marks.snapshots[-1:], *_orderly_end(descriptor, marks)]
     for mark in reversed(marks.terms):
-        if claims and mark.term_base_log_position <= claims[-1].position:
+        if any(mark.term_base_log_position <= claim.position for claim in claims):
             break
-        if _has_begun(archive, descriptor, mark):
-            claims.append(CommitClaim(*mark))
+        if _has_begun(archive, descriptor, mark, file_system):
+            claims.append(CommitClaim(mark.leadership_term_id, mark.term_base_log_position))
             break
     return max(claims, key=lambda claim: claim.position, default=None)
 
 
-def _has_begun(archive: Path, descriptor: RecordingDescriptor, mark: TermMark) -> bool:
+def _orderly_end(descriptor: RecordingDescriptor, marks: MemberMarks) -> list[CommitClaim]:
+    """The end of the last term, if there is one and the log's recording was stopped behind it."""
+    stop_position = descriptor.stop_position
+    if not marks.terms or stop_position is None:
+        return []
+    end_position = marks.terms[-1].end_position
+    if end_position is None or end_position > stop_position:
+        return []
+    return [CommitClaim(marks.terms[-1].leadership_term_id, end_position)]
+
+
+def _has_begun(
+    archive: Path, descriptor: RecordingDescriptor, mark: TermMark, file_system: ReadableFileSystem | None
+) -> bool:
     """Whether the recording holds the term's `NewLeadershipTermEvent` at its base, behind padding at most."""
     try:
-        reader = FrameReader(archive, descriptor, start_position=mark.term_base_log_position)
+        reader = FrameReader(archive, descriptor, start_position=mark.term_base_log_position, file_system=file_system)
     except ArchiveError:  # the log begins later by now
         return False
     frame = next((frame for frame in reader if frame.type != TYPE_PADDING), None)

@@ -21,11 +21,12 @@ from service_api.types import LOG_STREAM_ID, TimeUnit
 from service_api.wire.frame import FRAME_ALIGNMENT
 
 from ..catalog import CatalogEntry
-from ..committed_position import RECORDING_LOG_FILE_NAME, find_committed_log
+from ..commit_claims import parse_marks, prove_commit
 from ..descriptor import RecordingDescriptor, RecordingState
 from ..file_system import read_fully
 from ..frame_batches import ReadProblem, find_entries
 from ..locations import ArchiveLocation, locate_archive
+from ..recording_log_entries import RECORDING_LOG_FILE_NAME
 from ..time_unit import find_time_unit
 from .boundaries import CutRules, find_cut, find_end
 from .filters import ANY_VALUE, NO_CONDITIONS, Condition, Conditions, Interval
@@ -336,10 +337,11 @@ def _committed_position(location: ArchiveLocation, descriptor: RecordingDescript
         data = read_fully(location.file_system, handle, location.file_system.file_length(handle), 0)
     finally:
         location.file_system.close_file(handle)
-    found = find_committed_log(data, end_position)
-    if found is None or found.recording_id != descriptor.recording_id:
-        log = "none" if found is None else f"recordingId={found.recording_id}"
+    marks = parse_marks(data)
+    if not marks.terms or marks.log_recording_id != descriptor.recording_id:
+        log = f"recordingId={marks.log_recording_id}" if marks.terms else "none"
         raise ConfigurationError(
             f"committed=true is about the log: recordingId={descriptor.recording_id} expected {log}, by {path}"
         )
-    return found.position
+    claim = prove_commit(location.directory, descriptor, marks, location.file_system)
+    return 0 if claim is None else min(claim.position, end_position)

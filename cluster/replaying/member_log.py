@@ -3,9 +3,8 @@
 The member may run. Then the log grows while it is read, its end is what was there when the directory was opened, and
 what is purged meanwhile is missed with an error that says so.
 
-What is committed: the recording log knows it of everything below the newest term's begin, below a snapshot, and below
-the end of a term that was closed. What a member recorded behind that was delivered to its service or was not: only a
-majority of members knows. So that is the bound unless another is asked for.
+What is committed: `archive.commit_claims` says what a directory proves, and why. What a member recorded behind that was
+delivered to its service or was not: only a majority of members knows. So that is the bound unless another is asked for.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from archive import ArchiveError, CorruptionError, RecordingDescriptor
+from archive.commit_claims import CommitClaim, MemberMarks, TermMark, prove_commit
 from archive.file_system import OsFileSystem
 from archive.layout import parse_segment_file_name
 from archive.log_fields import read_log_fields
 from archive.range_reader import RangeReader
 from archive.reader import FrameReader
 from service_api import ConfigurationError
-from service_api.types import LOG_STREAM_ID, TimeUnit
+from service_api.types import LOG_STREAM_ID, NULL_POSITION, TimeUnit
 from service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
 
 from ..core.recording_log import RecordingLog, RecordingLogEntry
@@ -114,13 +114,8 @@ class MemberLog:
     @property
     def committed_position(self) -> int:
         """How much of the log is known to be committed by what this directory says."""
-        known = [self.log.start_position]
-        for entry in self.recording_log.entries:
-            if entry.is_valid_term:
-                known += [entry.term_base_log_position, entry.log_position]
-            elif entry.is_valid_snapshot:
-                known.append(entry.log_position)
-        return min(max(known), self.recorded_position)
+        claim = prove_commit(self._source.archive, self.log, _marks_of(self.recording_log, self.log.recording_id))
+        return self.log.start_position if claim is None else min(claim.position, self.recorded_position)
 
     @cached_property
     def segment_base_positions(self) -> tuple[int, ...]:
@@ -286,3 +281,20 @@ def _times(data: bytes) -> Iterator[tuple[int, int]]:
             if timestamp is not None:
                 yield offset, timestamp
         offset += align(frame_length)
+
+
+def _marks_of(recording_log: RecordingLog, recording_id: int) -> MemberMarks:
+    terms = sorted((e for e in recording_log.entries if e.is_valid_term), key=lambda entry: entry.leadership_term_id)
+    snapshots = (entry for entry in recording_log.entries if entry.is_valid_snapshot)
+    return MemberMarks(
+        recording_id,
+        tuple(
+            TermMark(
+                entry.leadership_term_id,
+                entry.term_base_log_position,
+                None if entry.log_position == NULL_POSITION else entry.log_position,
+            )
+            for entry in terms
+        ),
+        tuple(sorted(CommitClaim(entry.leadership_term_id, entry.log_position) for entry in snapshots)),
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from archive.commit_claims import CommitClaim, MemberMarks, find_recording_log, prove_commit, read_marks
 from archive.errors import CorruptionError
+from archive.frame_batches import find_entries
 from cluster.core.recording_log import RecordingLog
 from cluster.runtime.recording_log_file import RecordingLogFile, read_recording_log
 from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term
@@ -151,7 +152,10 @@ def test_slots_are_read_as_the_cluster_reads_them(tmp_path: Path) -> None:
     terms = [entry for entry in read_recording_log(tmp_path / "recording.log").entries if entry.is_valid_term]
     entries = read_recording_log(tmp_path / "recording.log").entries
     snapshots = [entry for entry in entries if entry.is_valid and not entry.is_valid_term]
-    assert [tuple(term) for term in marks.terms] == [(t.leadership_term_id, t.term_base_log_position) for t in terms]
+    assert [tuple(term) for term in marks.terms] == [
+        (term.leadership_term_id, term.term_base_log_position, None if term.log_position < 0 else term.log_position)
+        for term in terms
+    ]
     assert [tuple(claim) for claim in marks.snapshots] == sorted(
         (s.leadership_term_id, s.log_position) for s in snapshots
     )
@@ -180,15 +184,62 @@ def test_slot_cut_off_at_the_end_is_left_out(tmp_path: Path) -> None:
     assert [mark.leadership_term_id for mark in read_marks(path).terms] == [0, 1]
 
 
-def test_real_members_prove_their_last_snapshot(tmp_path: Path) -> None:
-    """Source: samples, three-node-failover: the term ends at 436416, which only the end of the term entry says."""
-    extract_sample("three-node-failover", tmp_path)
-    directories = sorted(path.parent for path in tmp_path.rglob("archive") if path.is_dir())
-    assert len(directories) == 3
+@pytest.mark.parametrize(("is_stopped", "position"), [(True, "the end"), (False, "the last term's base")])
+def test_end_of_the_last_term_counts_for_a_member_that_stopped_in_order(
+    tmp_path: Path, is_stopped: bool, position: str
+) -> None:
+    """One that died in the next election wrote an end, too, and no stop position of its recording."""
+    log = three_terms()
+    member = MemberFiles(directory=tmp_path / "0", log=log, is_stopped=is_stopped)
+    path = find_recording_log(member.write())
+    assert path is not None
+    marks = read_marks(path)
+    closed = marks.terms[-1]._replace(end_position=log.position)
 
-    for directory in directories:
+    claim = prove_commit(
+        member.archive,
+        member.descriptor(),
+        MemberMarks(marks.log_recording_id, (*marks.terms[:-1], closed), marks.snapshots),
+    )
+
+    expected = {"the end": log.position, "the last term's base": log.terms[2].base_position}[position]
+    assert claim == CommitClaim(2, expected)
+
+
+def test_end_beyond_what_is_recorded_proves_nothing(tmp_path: Path) -> None:
+    log = three_terms()
+    member = MemberFiles(directory=tmp_path / "0", log=log, is_stopped=True)
+    path = find_recording_log(member.write())
+    assert path is not None
+    marks = read_marks(path)
+    closed = marks.terms[-1]._replace(end_position=log.position + 32)
+
+    claim = prove_commit(
+        member.archive, member.descriptor(), MemberMarks(marks.log_recording_id, (*marks.terms[:-1], closed))
+    )
+
+    assert claim == CommitClaim(2, log.terms[2].base_position)
+
+
+@pytest.mark.parametrize(
+    ("sample", "positions"),
+    [
+        ("single-node", ["its end"]),  # stopped in order
+        ("three-node-failover", ["its end", 420192, "its end"]),  # one's last term is open: up to the last snapshot
+        ("torn", [0]),  # killed in its first term
+    ],
+)
+def test_real_members_prove_as_much_as_they_wrote_down(tmp_path: Path, sample: str, positions: list[int | str]) -> None:
+    extract_sample(sample, tmp_path)
+    directories = sorted(path.parent for path in tmp_path.rglob("archive") if path.is_dir())
+    assert len(directories) == len(positions)
+
+    for directory, position in zip(directories, positions, strict=True):
         path = find_recording_log(directory)
         assert path is not None
         marks = read_marks(path)
-        assert marks.snapshots[-1] == CommitClaim(2, 420192)
-        assert [tuple(mark) for mark in marks.terms] == [(0, 0), (1, 163744), (2, 318848)]
+        (entry,) = find_entries(directory / "archive", marks.log_recording_id)
+        assert entry.descriptor is not None
+        claim = prove_commit(directory / "archive", entry.descriptor, marks)
+        assert claim is not None
+        assert claim.position == (entry.descriptor.stop_position if position == "its end" else position)

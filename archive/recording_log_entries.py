@@ -1,18 +1,7 @@
-"""How far a log is surely committed, by what one member has written down in its `recording.log`.
+"""The entries of a member's `recording.log`, for readers of an archive that know nothing of Raft.
 
-The commit position itself is in memory only. But some of what a member writes down is true only of a committed log:
-
-- A *snapshot* is taken where it was delivered, so the log is committed up to its position.
-- A *term* begins at its base with a leader that had first made sure that a majority held its whole log. So the base is
-  committed once the log goes on behind it. A base right at the end of the log is only a mark: the leader may have died
-  before a majority had it, and then the mark is taken back and the log may be cut.
-- The *last term* has an end after an orderly stop, at a position that was committed. (And after a crash in the instant
-  between the two writes that begin a term: the end of the one before it, and itself. The next start repairs that.)
-
-So what is found may lie far below what was committed when the member stopped, and but for that instant it is never
-beyond it. The archive
-knows nothing of Raft and cluster nothing of this; a test compares the entries read here with those of
-`cluster.core.recording_log`. Source: samples set A README §6; Aeron `RecordingLog`.
+What they prove about the log is said by `commit_claims`. cluster knows nothing of this; a test compares the entries
+read here with those of `cluster.core.recording_log`. Source: samples set A README §6; Aeron `RecordingLog`.
 """
 
 from __future__ import annotations
@@ -46,42 +35,6 @@ class LogEntry(NamedTuple):
     term_base_log_position: int
     log_position: int
     is_term: bool
-
-
-class CommittedLog(NamedTuple):
-    """Which recording is the log, and up to which position it is surely committed."""
-
-    recording_id: int
-    position: int
-
-
-def find_committed_log(data: bytes, end_position: int) -> CommittedLog | None:
-    """Say how far the log is committed by the content of a `recording.log`; None if that names no log.
-
-    `end_position` is where the log's recording ends.
-
-    Raises:
-        CorruptionError: an entry that cannot be one.
-    """
-    entries = list(read_entries(data))
-    terms = [entry for entry in entries if entry.is_term]
-    if not terms:
-        return None
-    last = max(terms, key=lambda entry: entry.leadership_term_id)
-    positions = [entry.log_position for entry in entries if not entry.is_term]
-    positions += [entry.term_base_log_position for entry in terms if entry.term_base_log_position < end_position]
-    positions.append(last.log_position)
-    return CommittedLog(last.recording_id, min(max(0, *positions), end_position))
-
-
-def find_log_recording(data: bytes) -> int | None:
-    """Say which recording is the log; None if there is no term yet.
-
-    Raises:
-        CorruptionError: an entry that cannot be one.
-    """
-    terms = [entry for entry in read_entries(data) if entry.is_term]
-    return max(terms, key=lambda entry: entry.leadership_term_id).recording_id if terms else None
 
 
 def read_entries(data: bytes) -> Iterator[LogEntry]:
