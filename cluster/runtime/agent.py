@@ -73,6 +73,8 @@ class ConsensusModuleAgent:
         self._timer_deadline_ns = 0
         self._is_closed = False
         self._is_held = False
+        self._held_proofs: dict[int, ev.ClientChallengeResponse] = {}
+        """By connection: what clients have shown while the agent is held."""
         self._handlers: dict[type, Callable[[Any], Coroutine[Any, Any, None] | None]] = {}
         self._askers: dict[int, asyncio.Queue[fx.ActionProgressed | NodeTerminatedError]] = {}
         """Who hears of the steps of an action, by the number of the request; few at once, and few steps."""
@@ -154,7 +156,8 @@ class ConsensusModuleAgent:
     def hold(self) -> None:
         """Take no turn before `start`, while the service loads its state.
 
-        Which links are up is kept until then. Everything else is dropped: members and clients say it again.
+        Which links are up is kept until then, and what clients show to prove their sessions, the newest of each
+        connection: they show it once. Everything else is dropped: members and clients say it again.
         """
         self._is_held = True
 
@@ -164,17 +167,27 @@ class ConsensusModuleAgent:
         self._is_in_turn = True
         self.module.start(now_ns=self._clock.monotonic_ns(), timestamp=self._clock.epoch_time())
         self._is_in_turn = False
+        self._inbox.extend(self._held_proofs.values())
+        self._held_proofs.clear()
         self._turn()
 
     def post(self, event: object) -> None:
         """Hand a message or an event to the core: now, or after what is being done."""
-        if self._is_closed or (self._is_held and not isinstance(event, ev.LinkChanged)):
+        if self._is_closed or (self._is_held and not self._is_kept(event)):
             return
         self._inbox.append(event)
         if len(self._inbox) > _INBOX_LIMIT:
             self.terminate(NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}"))
         elif not self._is_in_turn and self._settling is None and not self._is_held:
             self._turn()
+
+    def _is_kept(self, event: object) -> bool:
+        """Whether an event that comes while the agent is held waits in the inbox; a client's proof waits beside it."""
+        if isinstance(event, ev.ClientChallengeResponse) and event.session_id >= 0:
+            self._held_proofs[event.connection_id] = event
+        elif isinstance(event, ev.ClientDisconnected):
+            self._held_proofs.pop(event.connection_id, None)
+        return isinstance(event, ev.LinkChanged)
 
     async def run_action(self, action: ControlToggle) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.

@@ -23,7 +23,7 @@ from cluster.runtime.snapshot_shipping import SnapshotFetcher
 from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import NodeTerminatedError, Role
-from service_api.types import MemberId, TermId
+from service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
 
 ONE = MemberId(1)
@@ -357,6 +357,23 @@ async def test_held_agent_remembers_links_alone_until_it_starts(rig: Rig) -> Non
     rig.agent.start()
 
     assert rig.module.steps == ["start", ev.LinkChanged(ONE, is_up=True)]
+
+
+async def test_what_clients_show_while_the_agent_is_held_is_known_when_it_starts(rig: Rig) -> None:
+    """They show it once on each connection: lost, the session would be refused, and with it all that is under way."""
+    older, newer, gone = (
+        ev.ClientChallengeResponse(connection_id, CorrelationId(-1), ClusterSessionId(session_id), b"secret")
+        for connection_id, session_id in ((1, 5), (1, 6), (2, 7))
+    )
+    answer = ev.ClientChallengeResponse(3, CorrelationId(9), ClusterSessionId(-1), b"answer to a challenge")
+    rig.agent.hold()
+    for event in (older, gone, newer, answer, ev.ClientDisconnected(2), ev.ClientDisconnected(4)):
+        rig.agent.post(event)
+    rig.agent.post(ev.LinkChanged(ONE, is_up=True))
+
+    rig.agent.start()
+
+    assert rig.module.steps == ["start", ev.LinkChanged(ONE, is_up=True), newer]
 
 
 async def test_closed_agent_takes_no_more_turns(rig: Rig) -> None:
