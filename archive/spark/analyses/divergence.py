@@ -6,7 +6,8 @@ frame, which is a CRC-32 where a recording has checksums, if only one of the two
 
 The idea: reduce each log to a digest for every block of positions, compare the digests, and join frames in the range of
 the blocks that differ only. The digest is the xor of a hash of each frame, position included, so that the order of rows
-does not matter and nothing is sorted. Joining all frames instead would find the same in twice the time.
+does not matter and nothing is sorted. A join of all frames finds the same, on one machine and in logs of a few hundred
+MiB in less time; but it shuffles every frame, where this shuffles a row for each block.
 
 The comparison of digests is a job that runs when a function of this module is called: what it finds bounds what is
 joined, and if nothing differs nothing is read again.
