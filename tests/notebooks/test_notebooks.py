@@ -155,7 +155,8 @@ def test_05_time_travel(run: Run, morning: RecordedMorning) -> None:
     assert counts[0] == 0
     assert [verdict["to_position"] for verdict in values["verdicts"]] == positions
     assert [verdict["problem"] for verdict in values["verdicts"]] == [None] * SNAPSHOT_COUNT
-    assert values["changes"] == {"changed": of_government}
+    assert [*values["changes"]] == ["changed"]
+    assert values["changes"]["changed"] >= of_government  # what was sent again to a new leader is answered again
     assert [*values["refused"].values()] == [morning.decisions["denied"], morning.decisions["denied"] - of_government]
 
 
