@@ -67,8 +67,8 @@ def _environment(report: Report) -> str:
     return (
         f"Measured at commit {found['git_commit']} with {found['python']}, uvloop {found['uvloop']}, on "
         f"{found['cores']} cores ({found['cpu_model']}), {found['kernel']}, {found['file_system']}. "
-        f"The disk alone: fdatasync of 4 KiB into a file that is written already {probes['fdatasync_4k_p50_us']:,.0f} µs (p50), "
-        f"{probes['fdatasync_4k_p99_us']:,.0f} µs (p99); a stream synced every 4 MiB "
+        "The disk alone: fdatasync of 4 KiB into a file that is written already "
+        f"{probes['fdatasync_4k_p50_us']:,.0f} µs (p50), {probes['fdatasync_4k_p99_us']:,.0f} µs (p99); a stream synced every 4 MiB "
         f"{probes['stream_mb_per_s']:,.0f} MB/s. {report['parameters']['rounds']} rounds, medians.\n"
     )
 
@@ -108,7 +108,8 @@ def _comparison(report: Report) -> str:
     lines = [
         f"{parameters['payload']} bytes, {parameters['rounds']} rounds, every system started anew in each, "
         f"interleaved; medians at commit {report['environment']['git_commit']}. "
-        "In brackets: how many times faster Quorate at level 1 is. Compare like with like: the second column says what an acknowledged message is.\n",
+        "In brackets: how many times faster Quorate at level 1 is. Compare like with like: the second column says what "
+        "an acknowledged message is.\n",
         "| system | an acknowledged message is | client | "
         + " | ".join(f"{depth} in flight" for depth in depths)
         + " |",

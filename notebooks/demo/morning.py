@@ -27,8 +27,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, Self
 
-from service_api import ClusterError
-
 from .cluster import MEMBER_COUNT, DemoCluster
 from .traffic import Clock, Traffic, web_requests
 
@@ -38,7 +36,6 @@ LENGTH_S: Final = 10.0
 BLACKOUT_S: Final = 0.25
 """How long the leader goes on alone: shorter than the heartbeat timeout, after which it would no longer lead."""
 
-ATTEMPTS: Final = 2
 STORY_FILE: Final = "story.json"
 DIRECTORY_VARIABLE: Final = "QUORATE_NOTEBOOK_DATA"
 """Where recordings are kept, if not beside the notebooks."""
@@ -113,27 +110,15 @@ class RecordedMorning:
 def recorded_morning(directory: Path | None = None) -> RecordedMorning:
     """The recorded morning; it is made first, in about fifteen seconds, if it is not there.
 
-    It lies in `notebooks/data/morning`, unless told otherwise. Delete that to have it made anew. A machine that is too
-    busy for it is given a second chance.
+    It lies in `notebooks/data/morning`, unless told otherwise. Delete that to have it made anew.
 
     Raises:
         ClusterError: it could not be made; also TimeoutError, or a group of these.
     """
     directory = directory or data_directory() / "morning"
-    for attempt in range(1, ATTEMPTS + 1):
-        if (directory / STORY_FILE).is_file():
-            break
-        try:
-            in_thread(lambda: asyncio.run(_record(directory, _say)))
-        except (ClusterError, TimeoutError, ExceptionGroup) as error:
-            if attempt == ATTEMPTS:
-                raise
-            _say(f"once more, because it went wrong: {_first_cause(error)}")
+    if not (directory / STORY_FILE).is_file():
+        in_thread(lambda: asyncio.run(_record(directory, _say)))
     return RecordedMorning.load(directory)
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    return _first_cause(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def data_directory() -> Path:

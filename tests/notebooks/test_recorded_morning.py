@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,8 @@ import pytest
 import archive
 from cluster.cli.single_process import replies_of
 from examples.access_quota import AccessQuota
-from notebooks.demo import RecordedMorning, recorded_morning
-from notebooks.demo import morning as morning_module
-from notebooks.demo.morning import Say
+from notebooks.demo import RecordedMorning
 from notebooks.demo.traffic import FRONT_ENDS, front_end_of, web_requests
-from service_api import ClusterError
 from tests.interchange.samples import run as quorate
 
 pytestmark = pytest.mark.slow
@@ -74,29 +70,6 @@ def test_there_are_three_terms_and_the_snapshots_of_the_story(morning: RecordedM
 
     assert [row["leadershipTermId"] for row in terms(morning)] == [0, 1, 2]
     assert [row["logPosition"] for row in snapshots] == [told[0], told[0], told[1], told[1]]
-
-
-@pytest.mark.parametrize("failures", [1, 2])
-def test_a_recording_that_went_wrong_is_made_once_more(
-    failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second failure is told as it is."""
-    left = [ClusterError("member did not start")] * failures
-
-    async def record(directory: Path, say: Say) -> None:
-        if left:
-            raise ExceptionGroup("tasks", [left.pop()])
-        directory.mkdir()
-        RecordedMorning(directory, request_count=7).save()
-
-    monkeypatch.setattr(morning_module, "_record", record)
-
-    if failures < morning_module.ATTEMPTS:
-        assert recorded_morning(tmp_path / "morning").request_count == 7
-    else:
-        with pytest.raises(ExceptionGroup):
-            recorded_morning(tmp_path / "morning")
-    assert capsys.readouterr().out == "once more, because it went wrong: member did not start\n"
 
 
 @pytest.mark.parametrize(
