@@ -69,7 +69,8 @@ def _environment(report: Report) -> str:
         f"{found['cores']} cores ({found['cpu_model']}), {found['kernel']}, {found['file_system']}. "
         "The disk alone: fdatasync of 4 KiB into a file that is written already "
         f"{probes['fdatasync_4k_p50_us']:,.0f} µs (p50), {probes['fdatasync_4k_p99_us']:,.0f} µs (p99); "
-        f"a stream synced every 4 MiB {probes['stream_mb_per_s']:,.0f} MB/s. {report['parameters']['rounds']} rounds, medians.\n"
+        f"a stream synced every 4 MiB {probes['stream_mb_per_s']:,.0f} MB/s. "
+        f"{report['parameters']['rounds']} rounds, medians.\n"
     )
 
 

@@ -57,6 +57,7 @@ def latency_figures(histogram: Histogram) -> dict[str, float]:
 
 def write_json(report: Report, path: Path) -> None:
     """Write a report to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2) + "\n")
 
 
