@@ -52,7 +52,7 @@ def jupyter_lab(directory: Path) -> Iterator[tuple[str, str]]:
 def find_address(output: Path, process: subprocess.Popen[bytes]) -> tuple[str, str]:
     deadline_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline_s:
-        found = re.search(r"(http://[\w.]+:\d+)/lab\?token=(\w+)", output.read_text())
+        found = re.search(r"(http://[\w.]+:\d+)/lab\?token=(\w+)\s", output.read_text())
         if found is not None:
             return found[1], found[2]
         assert process.poll() is None, output.read_text()

@@ -17,8 +17,8 @@ from tests.unit.archive.streams import extract_sample
 
 pytestmark = pytest.mark.slow
 
-COMMITTED_POSITION = 420192
-"""The position of the last snapshot. Source: samples, three-node-failover, recording.log of each node."""
+COMMITTED_POSITION = 436416
+"""Where the last term ended when the cluster stopped in order. Source: samples, three-node-failover, recording.log."""
 
 Run = Callable[..., list[list[int]]]
 
