@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -53,11 +55,21 @@ def find_address(output: Path, process: subprocess.Popen[bytes]) -> tuple[str, s
     deadline_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline_s:
         found = re.search(r"(http://[\w.]+:\d+)/lab\?token=(\w+)\s", output.read_text())
-        if found is not None:
+        if found is not None and listens(found[1]):
             return found[1], found[2]
         assert process.poll() is None, output.read_text()
         time.sleep(0.05)
     raise AssertionError(output.read_text())
+
+
+def listens(address: str) -> bool:
+    """Whether somebody takes connections there; Jupyter prints where it will listen shortly before it does."""
+    url = urlsplit(address)
+    try:
+        with socket.create_connection((url.hostname or "", url.port or 0), timeout=DEADLINE_S):
+            return True
+    except ConnectionRefusedError:
+        return False
 
 
 def get(url: str, token: str | None = None) -> Any:  # Any: JSON
