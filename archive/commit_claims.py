@@ -29,6 +29,7 @@ Source: Aeron `RecordingLog`; Raft paper §5.4.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,7 +42,7 @@ from .errors import ArchiveError
 from .file_system import ReadableFileSystem
 from .log_fields import read_log_fields
 from .reader import FrameReader
-from .recording_log_entries import RECORDING_LOG_FILE_NAME, read_entries
+from .recording_log_entries import RECORDING_LOG_FILE_NAME, LogEntry, read_entries
 
 NEW_LEADERSHIP_TERM_TEMPLATE_ID: Final = 24
 
@@ -102,7 +103,12 @@ def parse_marks(data: bytes) -> MemberMarks:
     Raises:
         CorruptionError: it holds what cannot be a recording log; the entry is named.
     """
-    entries = list(read_entries(data))
+    return marks_of(read_entries(data))
+
+
+def marks_of(log_entries: Iterable[LogEntry]) -> MemberMarks:
+    """Take the marks out of the valid entries of a recording log."""
+    entries = list(log_entries)
     terms = sorted((entry for entry in entries if entry.is_term), key=lambda entry: entry.leadership_term_id)
     return MemberMarks(
         log_recording_id=terms[-1].recording_id if terms else NULL_VALUE,

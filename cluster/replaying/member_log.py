@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Final, Literal
 
 from archive import ArchiveError, CorruptionError, RecordingDescriptor
-from archive.commit_claims import CommitClaim, MemberMarks, TermMark, prove_commit
+from archive.commit_claims import MemberMarks, marks_of, prove_commit
 from archive.file_system import OsFileSystem
 from archive.layout import parse_segment_file_name
 from archive.log_fields import read_log_fields
 from archive.range_reader import RangeReader
 from archive.reader import FrameReader
+from archive.recording_log_entries import LogEntry
 from service_api import ConfigurationError
-from service_api.types import LOG_STREAM_ID, NULL_POSITION, TimeUnit
+from service_api.types import LOG_STREAM_ID, TimeUnit
 from service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
 
-from ..core.recording_log import RecordingLog, RecordingLogEntry
+from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ..importing.source import Source, read_source
 from ..runtime.recovery import find_time_unit
 from .frame_check import make_frame_check
@@ -114,7 +115,7 @@ class MemberLog:
     @property
     def committed_position(self) -> int:
         """How much of the log is known to be committed by what this directory says."""
-        claim = prove_commit(self._source.archive, self.log, _marks_of(self.recording_log, self.log.recording_id))
+        claim = prove_commit(self._source.archive, self.log, _marks_of(self.recording_log))
         return self.log.start_position if claim is None else min(claim.position, self.recorded_position)
 
     @cached_property
@@ -283,18 +284,15 @@ def _times(data: bytes) -> Iterator[tuple[int, int]]:
         offset += align(frame_length)
 
 
-def _marks_of(recording_log: RecordingLog, recording_id: int) -> MemberMarks:
-    terms = sorted((e for e in recording_log.entries if e.is_valid_term), key=lambda entry: entry.leadership_term_id)
-    snapshots = (entry for entry in recording_log.entries if entry.is_valid_snapshot)
-    return MemberMarks(
-        recording_id,
-        tuple(
-            TermMark(
-                entry.leadership_term_id,
-                entry.term_base_log_position,
-                None if entry.log_position == NULL_POSITION else entry.log_position,
-            )
-            for entry in terms
-        ),
-        tuple(sorted(CommitClaim(entry.leadership_term_id, entry.log_position) for entry in snapshots)),
+def _marks_of(recording_log: RecordingLog) -> MemberMarks:
+    return marks_of(
+        LogEntry(
+            entry.recording_id,
+            entry.leadership_term_id,
+            entry.term_base_log_position,
+            entry.log_position,
+            entry.entry_type is EntryType.TERM,
+        )
+        for entry in recording_log.entries
+        if entry.is_valid_term or entry.is_valid_snapshot
     )
