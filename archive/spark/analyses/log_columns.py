@@ -184,3 +184,15 @@ def _integer(offset: int | Column, length: int, *, is_signed: bool) -> Column:
         unused = 64 - 8 * length
         value = F.shiftright(F.shiftleft(value, unused), unused)
     return F.when(F.length(digits) == 2 * length, value)
+
+
+def extent() -> list[Column]:
+    """Aggregates of any rows of a log: where and when they begin and end, how many frames and messages they are."""
+    return [
+        F.min("position").alias("start_position"),
+        F.max(end_position()).alias("stop_position"),
+        F.min("timestamp").alias("first_timestamp"),
+        F.max("timestamp").alias("last_timestamp"),
+        F.count(F.lit(1)).alias("frames"),
+        F.count_if(begins_message()).alias("messages"),
+    ]

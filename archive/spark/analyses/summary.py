@@ -16,9 +16,8 @@ from .log_columns import (
     SESSION_OPEN_EVENT,
     TIMER_EVENT,
     aligned_length,
-    begins_message,
     check_columns,
-    end_position,
+    extent,
     is_data,
     is_padding,
     micros_between,
@@ -52,12 +51,7 @@ def summary(log: DataFrame) -> DataFrame:
     return (
         log.groupBy("recording_id")
         .agg(
-            F.min("position").alias("start_position"),
-            F.max(end_position()).alias("stop_position"),
-            F.min("timestamp").alias("first_timestamp"),
-            F.max("timestamp").alias("last_timestamp"),
-            F.count(F.lit(1)).alias("frames"),
-            F.count_if(begins_message()).alias("messages"),
+            *extent(),
             F.min("leadership_term_id").alias("first_term"),
             F.max("leadership_term_id").alias("last_term"),
             F.count_distinct("leadership_term_id").alias("terms"),

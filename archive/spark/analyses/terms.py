@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from .log_columns import (
-    begins_message,
     check_columns,
-    end_position,
+    extent,
     micros_between,
     payload_length,
 )
@@ -138,12 +137,7 @@ def _count_terms(log: DataFrame, events: DataFrame) -> DataFrame:
         .join(F.broadcast(begins), lies_in, "left")
         .groupBy("recording_id", F.coalesce("leadership_term_id", "of_term").alias("leadership_term_id"))
         .agg(
-            F.min("position").alias("start_position"),
-            F.max(end_position()).alias("stop_position"),
-            F.min("timestamp").alias("first_timestamp"),
-            F.max("timestamp").alias("last_timestamp"),
-            F.count(F.lit(1)).alias("frames"),
-            F.count_if(begins_message()).alias("messages"),
+            *extent(),
             F.sum(payload_length()).alias("payload_bytes"),
         )
     )
