@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 
 from tests.system.cluster_process import SystemCluster
 from tests.system.directory_checker import DirectoryFault, check_directory
-
-AERON = Path(__file__).parents[1] / "data" / "aeron"
+from tests.unit.archive.streams import extract_sample
 
 
 @pytest.mark.parametrize(
@@ -28,8 +26,7 @@ AERON = Path(__file__).parents[1] / "data" / "aeron"
 )
 def test_directories_of_a_real_aeron_keep_all_rules(tmp_path: Path, scenario: str, member: int) -> None:
     """Samples set A: recordings, recording logs, node states and mark files as Aeron 1.52.2 left them."""
-    with tarfile.open(AERON / f"{scenario}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    extract_sample(scenario, tmp_path)
 
     report = check_directory(tmp_path / scenario / f"node{member}", by_aeron=True)
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.system.directory_checker import DirectoryFault, check_directory
+from tests.unit.archive.streams import extract_sample
 
-AERON = Path(__file__).parents[1] / "data" / "aeron"
 LOG, SERVICE, MODULE = 0, 1, 2
 """The recordings of the sample."""
 
@@ -25,9 +24,7 @@ Change = Callable[[Path], None]
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("aeron")
-    with tarfile.open(AERON / "single-node.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    return directory / "single-node" / "node0"
+    return extract_sample("single-node", directory) / "node0"
 
 
 def write(path: Path, offset: int, data: bytes) -> None:

@@ -12,7 +12,6 @@ import gzip
 import json
 import struct
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory
 from tests.system.test_snapshots import take
 from tests.system.waiting import wait_for
+from tests.unit.archive.streams import extract_sample
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +32,6 @@ TWO = "tests.system.aeron_sample:FirstOfTwo,tests.system.aeron_sample:SecondOfTw
 COUNTS = ("messages", "payload_bytes", "timers", "opened", "closed", "service_messages")
 STATE_LENGTH = 64
 """Of the Java service's state, without the number at its end that this port does not compute."""
-
-
-def unpack(scenario: str, directory: Path) -> Path:
-    """Unpack a sample; gives the directory with its nodes."""
-    with tarfile.open(AERON / f"{scenario}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    return directory / scenario
 
 
 def truth_of(scenario: str, node: int = 0) -> Any:  # Any: JSON
@@ -137,7 +130,7 @@ async def test_a_single_member_goes_on_where_aeron_stopped(
     data_dir: Path, scenario: str, service: str, options: list[str], time_unit: str
 ) -> None:
     """Issue 5: a Quorate node starts on a directory left by a real Aeron Cluster, replays its log and goes on."""
-    source = unpack(scenario, data_dir / "aeron") / "node0"
+    source = extract_sample(scenario, data_dir / "aeron") / "node0"
     before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
     cluster = SystemCluster(data_dir, member_count=1, service=service)
     (document,) = await run_import(str(source), "--to", str(cluster.directory_of(0)), *options)
@@ -187,7 +180,7 @@ async def test_a_single_member_goes_on_where_aeron_stopped(
 
 async def test_three_members_go_on_where_aeron_stopped(data_dir: Path) -> None:
     """Each member's directory is imported; a leader is killed and the members still agree, byte for byte."""
-    sources = [unpack("three-node-failover", data_dir / "aeron") / f"node{i}" for i in range(3)]
+    sources = [extract_sample("three-node-failover", data_dir / "aeron") / f"node{i}" for i in range(3)]
     cluster = SystemCluster(data_dir, service=ONE)
     targets = [f"--to={cluster.directory_of(i)}" for i in range(3)]
     documents = await run_import(*map(str, sources), *targets)
@@ -214,7 +207,7 @@ async def test_three_members_go_on_where_aeron_stopped(data_dir: Path) -> None:
 
 async def test_one_directory_is_seeded_to_three_members(data_dir: Path) -> None:
     """A cluster of one becomes one of three; client and snapshot see nothing of it."""
-    source = unpack("torn", data_dir / "aeron") / "node0"
+    source = extract_sample("torn", data_dir / "aeron") / "node0"
     cluster = SystemCluster(data_dir, service=ONE)
     await run_import(str(source), *[f"--to={cluster.directory_of(i)}" for i in range(3)])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ from benchmarks.processes import find_base_ports
 from cluster.config import NodeConfig
 from tests.system.directory_checker import check_directory
 from tests.system.guide import run_guide
+from tests.unit.archive.streams import extract_sample
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "migrating-from-aeron.md"
-SAMPLE = ROOT / "tests" / "data" / "aeron" / "three-node-failover.tar.gz"
 PORTS = ("9000", "9100", "9200")
 
 
@@ -30,9 +29,7 @@ def lay_out(directory: Path) -> None:
     text = with_free_ports(GUIDE.read_text())
     for name, body in re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, flags=re.DOTALL):
         (directory / name).write_text(body)
-    with tarfile.open(SAMPLE) as archive:
-        archive.extractall(directory, filter="data")
-    (directory / "three-node-failover").rename(directory / "aeron")
+    extract_sample("three-node-failover", directory).rename(directory / "aeron")
 
 
 @pytest.mark.slow

@@ -208,7 +208,9 @@ def read_all(archive: Archive, recording_id: int = 0, limit_bytes: int = 10_000)
 def extract_sample(name: str, target: Path) -> Path:
     """Unpack one of the Aeron samples; return its directory."""
     with tarfile.open(AERON / f"{name}.tar.gz") as tar:
-        tar.extractall(target, filter="data")
+        # Python 3.11.3 and older have neither the argument nor the filter; the data is our own.
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+        tar.extractall(target)
     return target / name
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import tarfile
 import time
 import zlib
 from collections.abc import Callable
@@ -21,21 +20,14 @@ from cluster.cli.archive import app
 from cluster.importing import copying
 from cluster.runtime.node_state_file import parse_node_state
 from cluster.runtime.recording_log_file import read_recording_log
-
-AERON = Path(__file__).parents[3] / "data" / "aeron"
+from tests.unit.archive.streams import extract_sample
 
 Change = Callable[[Path], None]
 
 
-def unpack(scenario: str, directory: Path) -> Path:
-    with tarfile.open(AERON / f"{scenario}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    return directory / scenario
-
-
 @pytest.fixture
 def single(tmp_path: Path) -> Path:
-    return unpack("single-node", tmp_path / "aeron") / "node0"
+    return extract_sample("single-node", tmp_path / "aeron") / "node0"
 
 
 def run(*arguments: str | Path) -> tuple[int, list[Any], str]:  # Any: JSON
@@ -127,7 +119,7 @@ def test_a_copy_as_it_is_has_the_same_bytes_in_every_segment(single: Path, tmp_p
 
 
 def test_terms_snapshots_and_the_vote_are_kept(tmp_path: Path) -> None:
-    source = unpack("three-node-failover", tmp_path / "aeron") / "node2"
+    source = extract_sample("three-node-failover", tmp_path / "aeron") / "node2"
 
     run(source, "--to", tmp_path / "node")
 
@@ -138,7 +130,7 @@ def test_terms_snapshots_and_the_vote_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_does_not_check_out_is_left_out_and_told(tmp_path: Path) -> None:
-    source = unpack("three-node-failover", tmp_path / "aeron") / "node0"
+    source = extract_sample("three-node-failover", tmp_path / "aeron") / "node0"
     in_log(105, 2, "H", 999, recording_id=4)(source)
 
     status, (document,), _ = run(source, "--to", tmp_path / "node")
@@ -282,7 +274,7 @@ def test_an_interrupted_import_leaves_nothing_that_looks_complete(
 
 def test_members_whose_histories_part_are_of_one_cluster(tmp_path: Path) -> None:
     """One was cut off in term 1 and has no term 2: behind its end there is nothing to compare."""
-    nodes = unpack("three-node-failover", tmp_path / "aeron")
+    nodes = extract_sample("three-node-failover", tmp_path / "aeron")
     old = nodes / "node1"
     log = bytearray((old / "cluster" / "recording.log").read_bytes())
     (old / "cluster" / "recording.log").write_bytes(log[: 4 * 64])
@@ -295,7 +287,7 @@ def test_members_whose_histories_part_are_of_one_cluster(tmp_path: Path) -> None
 
 
 def test_members_with_different_logs_are_refused(tmp_path: Path) -> None:
-    nodes = unpack("three-node-failover", tmp_path / "aeron")
+    nodes = extract_sample("three-node-failover", tmp_path / "aeron")
     path, at = find_frame(nodes / "node1", 0, 21)
     write(str(path.relative_to(nodes)), at + 16, "q", 4711)(nodes)
 
@@ -307,7 +299,7 @@ def test_members_with_different_logs_are_refused(tmp_path: Path) -> None:
 
 
 def test_members_of_different_clusters_are_refused(single: Path, tmp_path: Path) -> None:
-    other = unpack("checksummed", tmp_path / "aeron") / "node0"
+    other = extract_sample("checksummed", tmp_path / "aeron") / "node0"
 
     status, _, said = run(single, other, "--to", tmp_path / "a", "--to", tmp_path / "b")
 

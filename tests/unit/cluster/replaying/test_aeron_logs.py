@@ -10,7 +10,8 @@ import pytest
 from cluster.replaying import Change, MemberLog, OutputKind, ReplayedService, replay_service, what_if
 from service_api import ClusteredService
 from tests.system.aeron_sample import AeronSampleService, FirstOfTwo, SecondOfTwo
-from tests.system.test_import import COUNTS, STATE_LENGTH, counts_in_log, java_states, unpack
+from tests.system.test_import import COUNTS, STATE_LENGTH, counts_in_log, java_states
+from tests.unit.archive.streams import extract_sample
 
 ONE, TWO = (AeronSampleService,), (FirstOfTwo, SecondOfTwo)
 
@@ -33,7 +34,7 @@ def counts_of(service: ClusteredService) -> dict[str, int]:
 def test_the_state_is_the_truth(
     tmp_path: Path, scenario: str, node: int, services: tuple[type[ClusteredService], ...], snapshot: str
 ) -> None:
-    log = MemberLog.open(unpack(scenario, tmp_path) / f"node{node}")
+    log = MemberLog.open(extract_sample(scenario, tmp_path) / f"node{node}")
 
     replayed = replay_service(log, services, bound="recorded", snapshot=snapshot)  # type: ignore[arg-type]  # a literal
 
@@ -47,7 +48,7 @@ def test_the_state_is_the_truth(
 def test_the_state_is_what_the_java_service_wrote_at_the_same_place(
     tmp_path: Path, scenario: str, services: tuple[type[ClusteredService], ...]
 ) -> None:
-    directory = unpack(scenario, tmp_path) / "node0"
+    directory = extract_sample(scenario, tmp_path) / "node0"
     expected = java_states(directory)
 
     found = {}
@@ -64,7 +65,7 @@ def test_the_state_is_what_the_java_service_wrote_at_the_same_place(
 def test_one_of_several_services_is_replayed_alone(
     tmp_path: Path, service_id: int, service: type[ClusteredService], snapshot: str
 ) -> None:
-    directory = unpack("checksummed", tmp_path) / "node0"
+    directory = extract_sample("checksummed", tmp_path) / "node0"
 
     def replay(services: object, **arguments: object) -> ReplayedService:
         return replay_service(directory, services, snapshot=snapshot, service_count=2, **arguments)  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ def test_the_ported_service_did_what_the_log_shows_of_the_java_one(
     tmp_path: Path, scenario: str, services: tuple[type[ClusteredService], ...], offers: int
 ) -> None:
     """Every message that the Java service offered, every timer that fired, every session that it closed."""
-    result = what_if(unpack(scenario, tmp_path) / "node0", old=None, new=services, snapshot="none")
+    result = what_if(extract_sample(scenario, tmp_path) / "node0", old=None, new=services, snapshot="none")
 
     assert result.sample == []
     assert result.is_same
@@ -98,7 +99,7 @@ def test_a_port_that_offers_other_texts_is_told_at_the_first_one(tmp_path: Path)
             self.counts.offers += 1
             self.cluster.offer(b"X" * length)
 
-    result = what_if(unpack("single-node", tmp_path) / "node0", old=None, new=Shouting, snapshot="none")
+    result = what_if(extract_sample("single-node", tmp_path) / "node0", old=None, new=Shouting, snapshot="none")
 
     assert result.first is not None
     assert result.first.old is not None

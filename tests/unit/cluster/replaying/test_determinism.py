@@ -15,7 +15,7 @@ from client import ClientConfig, ClusterClient
 from cluster.replaying import verify_snapshots
 from service_api import ClientSession, SnapshotPublication
 from tests.system.aeron_sample import AeronSampleService, FirstOfTwo, SecondOfTwo
-from tests.system.test_import import unpack
+from tests.unit.archive.streams import extract_sample
 from tests.unit.cluster.replaying.ledger import FeeLedger, Ledger
 from tests.unit.cluster.replaying.recorded import DEADLINE_S, Recorded, member
 
@@ -117,8 +117,8 @@ def test_damage_is_the_verdict_of_its_stretch(recorded: Recorded, tmp_path: Path
 
 def test_a_service_that_was_ported_from_java_is_held_against_what_java_wrote(tmp_path: Path) -> None:
     """The sample's service writes one number more than the port does: that is what is found, and nothing before it."""
-    one = unpack("single-node", tmp_path) / "node0"
-    two = unpack("checksummed", tmp_path) / "node0"
+    one = extract_sample("single-node", tmp_path) / "node0"
+    two = extract_sample("checksummed", tmp_path) / "node0"
 
     (verdict,) = verify_snapshots(one, AeronSampleService)
     verdicts = verify_snapshots(two, (FirstOfTwo, SecondOfTwo))
