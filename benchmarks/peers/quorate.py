@@ -11,7 +11,7 @@ from service_api.distribution import installed_version
 
 from ..client_process import ClientParameters
 from ..histogram import Histogram
-from ..member_status import wait_for_status
+from ..member_status import wait_until_serving
 from ..processes import ClusterProcesses, ProcessGroup
 from ..scenarios.echo import SERVICE, run_clients
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing
@@ -52,15 +52,7 @@ class Quorate:
         self._cluster = ClusterProcesses(directory, SERVICE, MEMBERS, settings=self._settings, group=group)
         for member_id in range(MEMBERS):
             self._cluster.start_member(member_id)
-        for member_id in range(MEMBERS):
-            asyncio.run(
-                wait_for_status(
-                    self._cluster,
-                    member_id,
-                    lambda status: status.state in ("LEADER", "FOLLOWER"),
-                    time_limit_s=START_TIMEOUT_S,
-                )
-            )
+        asyncio.run(wait_until_serving(self._cluster, time_limit_s=START_TIMEOUT_S))
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Let a client process send and take echoes."""

@@ -74,7 +74,7 @@ class Goal:
     @property
     def text(self) -> str:
         """The target as people write it."""
-        return f"{'>=' if self.at_least else '<='} {self.target:,g} {self.unit}".rstrip()
+        return f"{'>=' if self.at_least else '<='} {self.target:,.10g} {self.unit}".rstrip()
 
 
 GOALS: Final = (
