@@ -15,7 +15,6 @@ import typer
 from service_api.errors import ClusterError, ConfigurationError
 
 from . import guard as guards
-from . import performance_page
 from .instructions import interpreter
 from .report import Report, first_leaf, print_table, write_json
 from .scenarios import archive as archive_scenario
@@ -428,7 +427,9 @@ def report(
 
 @app.command()
 def performance() -> None:
-    """Write docs/performance.md from benchmarks/results/*.json."""
+    """Write docs/performance.md and its plots from benchmarks/results/*.json."""
+    from . import performance_page  # here: matplotlib takes a second to load, and an extra to have
+
     performance_page.write_page()
     print(performance_page.PAGE)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..report import Report
 from ..scenarios.scan import Dimension
 from ..stages import Stage
 from .figures import cost_parts
 
-_SAME: float = 1.15
+_DURABLE: Final = re.compile("on disk.*majority")
+_SAME: Final = 1.15
 """Figures that differ by less than this factor are said to be alike: noise is of this order."""
 
 
@@ -62,21 +64,28 @@ def costs(rows: Mapping[str, Mapping[str, float]]) -> str:
     parts = rows[name]
     return (
         "The processors are the limit at peak: the shorter a bar, the more messages a second the same cores carry. "
-        f"Least takes {name}: {_list([f'{part} {us:.1f} µs' for part, us in parts.items() if us])}."
+        "Loads that keep few messages in flight share their turns among few, and are in the table only where they take "
+        f"many times as much. Least takes {name}: {_list([f'{part} {us:.1f} µs' for part, us in parts.items() if us])}."
     )
 
 
 def comparison(peers: Mapping[str, Any], depth: str) -> str:
     """Say how fast the fastest of the others is beside us, and what to look out for."""
-    found = {name: peer["depths"][depth] for name, peer in peers.items() if depth in peer.get("depths", {})}
-    others = {name: figures for name, figures in found.items() if not name.startswith("Quorate")}
+    found = {name: peer for name, peer in peers.items() if depth in peer.get("depths", {})}
+    alike = {
+        name: peer["depths"][depth]["messages_per_s"]
+        for name, peer in found.items()
+        if _DURABLE.search(peer["durability"]) and not name.startswith("Quorate")
+    }
     said = (
         "Each system's name has below it what an acknowledged message is: like is to be compared with like. In "
         "brackets: how many times faster Quorate at level 1 is, in the same rounds."
     )
-    if others:
-        best = max(others, key=lambda name: others[name]["messages_per_s"])
-        said += f" The fastest other one is {best} with {others[best]['messages_per_s']:,} a second."
+    if alike:
+        best = max(alike, key=lambda name: alike[name])
+        said += (
+            f" Of the others that are on a majority's disks, too, the fastest is {best} with {alike[best]:,} a second."
+        )
     return said
 
 
@@ -119,7 +128,7 @@ def targets(rows: Sequence[Report]) -> str:
 def _times(before: float, after: float) -> str:
     if max(before, after) <= _SAME * min(before, after):
         return "about as much as"
-    return f"{after / before:,.1f} times" if after > before else f"1/{before / after:,.1f} of"
+    return f"{after / before:,.1f} times" if after > before else f"1/{before / after:,.3g} of"
 
 
 def _total(point: Report) -> float:

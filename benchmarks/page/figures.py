@@ -34,6 +34,8 @@ _PART_COLORS: Final = dict(zip(PARTS, SERIES, strict=False))
 _CURVE_LIMIT: Final = len(SERIES)
 _PERCENTILE_TICKS: Final = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _STAGE_COLORS: Final = {Stage.KERNEL: SERIES[1], Stage.LOOP: SERIES[2], Stage.GC: SERIES[3], Stage.UNATTRIBUTED: REST}
+_COMPARABLE: Final = 5
+"""Loads that take more than so many times the least are no bars beside it."""
 _WIDE_RANGE: Final = 20
 """From this many times the smallest a linear axis shows the smallest no more."""
 _SMALL_STAGE: Final = 0.005
@@ -131,11 +133,15 @@ def growth(points: Sequence[Report], unit: str, *, start_up: bool = False) -> Ch
 
 
 def costs(rows: Mapping[str, Mapping[str, float]]) -> Chart:
-    """Draw what a message costs the leader, the followers and the clients, for each of several loads."""
+    """Draw what a message costs the leader, the followers and the clients, for each of several loads.
+
+    A load under which it costs many times what it does under another is left out: it would hide all others.
+    """
     with style():
         if not rows:
             return new_empty_chart("CPU µs a message", "")
-        names = list(rows)
+        least = min(sum(parts.values()) for parts in rows.values())
+        names = [name for name, parts in rows.items() if sum(parts.values()) <= _COMPARABLE * least]
         chart, (axes,) = new_chart(1.0 + 0.34 * len(names))
         left = [0.0] * len(names)
         for part in PARTS:

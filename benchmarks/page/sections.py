@@ -11,7 +11,7 @@ from archive.report.page import PageTable, Section
 
 from ..report import Report
 from ..scenarios.scan import UNITS, Dimension
-from ..scenarios.table import quantity
+from ..scenarios.table import measured_words
 from . import captions, figures
 from .files import Source
 
@@ -22,6 +22,8 @@ _LEFT_OUT: Final = (
 )
 _ROW_LIMIT: Final = 60
 """Figures of a scenario that has no section of its own."""
+_CURVE: Final = "latency_percentiles_us"
+_CURVE_LIMIT: Final = 6
 _PEAK_ROWS: Final = (
     *(
         "1 in flight, level 1",
@@ -56,10 +58,7 @@ def all_sections(sources: Sequence[Source]) -> list[Section]:
 def targets(report: Report) -> Section:
     """Every row of the targets."""
     words = {True: "yes", False: "no", None: ""}
-    rows = [
-        (row["what"], quantity(row["value"], row["unit"]), row["target"], words[row["reached"]])
-        for row in report["rows"]
-    ]
+    rows = [(row["what"], measured_words(row), row["target"], words[row["reached"]]) for row in report["rows"]]
     return Section(
         anchor="targets",
         title="Targets",
@@ -78,9 +77,8 @@ def targets(report: Report) -> Section:
 
 def latency(loads: Mapping[str, Report]) -> list[Section]:
     """The distribution of latencies of every load that has it."""
-    curves = {name: load["latency_percentiles_us"] for name, load in loads.items() if "latency_percentiles_us" in load}
-    chosen: dict[str, Any] = {name: curves[name] for name in _PEAK_ROWS if name in curves}
-    chosen = chosen or dict(list(curves.items())[:6])
+    curves = {name: load[_CURVE] for name, load in loads.items() if _CURVE in load}
+    chosen = _chosen(curves)
     if not chosen:
         return []
     rows = [
@@ -102,6 +100,18 @@ def latency(loads: Mapping[str, Report]) -> list[Section]:
             snippet_name=_COMMAND,
         )
     ]
+
+
+def peak_curves(table: Report) -> dict[str, Mapping[str, float]]:
+    """Latencies by percentile of the loads of a table that are drawn, by row."""
+    loads = _loads([Source("table.json", table)])
+    return _chosen({name: load[_CURVE] for name, load in loads.items() if _CURVE in load})
+
+
+def _chosen(curves: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+    """The few that are drawn, where there are many."""
+    peaks: dict[str, Mapping[str, float]] = {name: curves[name] for name in _PEAK_ROWS if name in curves}
+    return peaks or dict(list(curves.items())[:_CURVE_LIMIT])
 
 
 def scan(report: Report) -> list[Section]:
@@ -195,7 +205,16 @@ def costs(loads: Mapping[str, Report]) -> list[Section]:
             title="What a message costs each process",
             caption=captions.costs(rows),
             chart=figures.costs(rows),
-            note=_load_note(),
+            table=PageTable(
+                name="CPU µs a message",
+                headings=("load", *figures.PARTS, "all"),
+                rows=[
+                    (name, *(f"{parts[part]:,.2f}" for part in figures.PARTS), f"{sum(parts.values()):,.2f}")
+                    for name, parts in rows.items()
+                ],
+                numbers=frozenset({*figures.PARTS, "all"}),
+                note=f"CPU µs a message. {_load_note()}",
+            ),
             snippet="python -m benchmarks echo --json echo.json",
             snippet_name=_COMMAND,
         )
@@ -205,11 +224,13 @@ def costs(loads: Mapping[str, Report]) -> list[Section]:
 def comparison(report: Report) -> list[Section]:
     """Everybody under the same load, a section for each depth."""
     depths = [depth for depth in _DEPTHS if any(depth in peer.get("depths", {}) for peer in report["peers"].values())]
+    clients = [f"{name}: {peer['client']}." for name, peer in report["peers"].items() if "missing" not in peer]
+    clients.insert(0, "Clients:")
     absent = [f"{name}: {peer['missing']}." for name, peer in report["peers"].items() if "missing" in peer]
     absent += [f"{name}: {reason}." for name, reason in report["not_measurable"].items()]
     made = []
     for depth in reversed(depths):
-        headings = ("system", "an acknowledged message is", "client", "msg/s", "p50 µs", "p99 µs", "times")
+        headings = ("system", "an acknowledged message is", "msg/s", "p50 µs", "p99 µs", "times")
         rows = [
             _peer_row(name, peer, depth) for name, peer in report["peers"].items() if depth in peer.get("depths", {})
         ]
@@ -223,8 +244,10 @@ def comparison(report: Report) -> list[Section]:
                     name=f"Peers at {depth} in flight",
                     headings=headings,
                     rows=rows,
-                    numbers=frozenset(headings[3:]),
-                    note=" ".join([f"{report['parameters']['rounds']} interleaved rounds, medians.", *absent]),
+                    numbers=frozenset(headings[2:]),
+                    note=" ".join(
+                        [f"{report['parameters']['rounds']} interleaved rounds, medians.", *clients, *absent]
+                    ),
                 ),
                 snippet="make peers\npython -m benchmarks compare --rounds 5 --json compare.json",
                 snippet_name=_COMMAND,
@@ -238,7 +261,7 @@ def _peer_row(name: str, peer: Mapping[str, Any], depth: str) -> tuple[str, ...]
     latencies = ("–" if found[figure] is None else f"{found[figure]:,.0f}" for figure in ("p50_us", "p99_us"))
     ratio = found.get("quorate_is_times_faster")
     times = "–" if ratio is None else f"{ratio:g}"
-    return (name, peer["durability"], peer["client"], f"{found['messages_per_s']:,}", *latencies, times)
+    return (name, peer["durability"], f"{found['messages_per_s']:,}", *latencies, times)
 
 
 def profile(report: Report) -> list[Section]:

@@ -164,5 +164,5 @@ def test_a_growing_cost_is_told_as_a_factor_and_a_shrinking_one_as_a_part() -> N
     shrinks = [{**grows[0], "cpu_seconds_per_100k": many}, {**grows[1], "cpu_seconds_per_100k": few}]
 
     assert "4.0 times the 1.0 µs with 1." in captions.growth(Dimension.MEMBERS, grows)
-    assert "1/4.0 of the 4.0 µs with 1." in captions.growth(Dimension.MEMBERS, shrinks)
+    assert "1/4 of the 4.0 µs with 1." in captions.growth(Dimension.MEMBERS, shrinks)
     assert "about as much as the 1.0 µs" in captions.growth(Dimension.MEMBERS, [grows[0], {**grows[0], "value": 3}])
