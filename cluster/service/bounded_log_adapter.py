@@ -35,6 +35,7 @@ from ..messages.log import (
     TimerEvent,
 )
 from .agent import ClusteredServiceAgent
+from .client_session import ContainerClientSession
 
 _LENGTH: Final = struct.Struct("<i")
 _UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
@@ -277,7 +278,8 @@ class BoundedLogAdapter:
         What they share was looked at once; sessions and times are read a column at a time.
         """
         agent = self._agent
-        egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
+        egress, on_session_message = agent.egress, agent.service.on_session_message
+        session_of: Callable[[Any], ContainerClientSession | None] = agent.sessions.get  # Any: an id as it was read
         (frame_length,) = _LENGTH.unpack_from(run)
         length = (frame_length + 31) & -32
         table, row = run.cast("q"), length >> 3
@@ -286,7 +288,7 @@ class BoundedLogAdapter:
         begin_position = position = self.position
         try:
             for session, timestamp, payload in zip(
-                repeat(sessions.get(session_ids[0])) if _are_same(session_ids) else map(sessions.get, session_ids),
+                repeat(session_of(session_ids[0])) if _are_same(session_ids) else map(session_of, session_ids),
                 repeat(timestamps[0]) if _are_same(timestamps) else timestamps,
                 payloads,
                 strict=False,  # what is the same has no end

@@ -84,7 +84,7 @@ def ingress(*payloads: bytes, prefix: bytes = PREFIX) -> bytearray:
     return chunk
 
 
-def feed(gate: LogReceiver, data: bytes, cuts: list[int]) -> None:
+def feed(gate: LogReceiver, data: bytes | bytearray, cuts: list[int]) -> None:
     """Let data arrive in pieces of these lengths, over and over."""
     pending, offset, index = bytearray(), 0, 0
     while offset < len(data):
@@ -472,7 +472,7 @@ def long_term_publisher(buffer: LogBuffer) -> LogPublisher:
     )
 
 
-def accept_in_pieces(data: bytes, cut: int) -> tuple[bytes, str]:
+def accept_in_pieces(data: bytes | bytearray, cut: int) -> tuple[bytes, str]:
     """What is taken of a log that arrives in pieces of a length, and why no more is."""
     taken = buffer_at()
     gate = LogReceiver(taken, initial_term_id=0, term_length_bytes=1 << 16, checksums=True)

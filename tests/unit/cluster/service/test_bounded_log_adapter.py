@@ -104,7 +104,7 @@ def test_runs_of_like_messages_are_delivered_as_one_by_one(seed: int) -> None:
         rig.open(SESSION + 1)
     time = 100
     for _ in range(20):
-        session_ids = random.choice([[SESSION], [SESSION, SESSION + 1], [SESSION, 99], [-5], [SESSION, -5, 99]])
+        session_ids: list[int] = random.choice([[SESSION], [SESSION, SESSION + 1], [SESSION, 99], [-5], [11, -5, 99]])
         length, time_step = random.choice([0, 7, 32, 200]), random.choice([0, 1])
         for _ in range(random.choice([1, 15, 16, 40, 700])):
             payload, session_id, time = random.randbytes(length), random.choice(session_ids), time + time_step
@@ -114,11 +114,7 @@ def test_runs_of_like_messages_are_delivered_as_one_by_one(seed: int) -> None:
             for rig in rigs:
                 rig.timer(9, timestamp=time)
     whole, single = rigs
-    seen: list[list[tuple[int, int]]] = [[], []]
-    for rig, positions in zip(rigs, seen, strict=True):
-        rig.service.on_message = lambda session, payload, rig=rig, positions=positions: positions.append(
-            (rig.agent.log_position, rig.agent.time)
-        )
+    seen = [remember_places(rig) for rig in rigs]
     whole.one_chunk()
 
     for rig in rigs:
@@ -128,6 +124,13 @@ def test_runs_of_like_messages_are_delivered_as_one_by_one(seed: int) -> None:
     assert whole.requests.told == single.requests.told
     assert seen[0] == seen[1]
     assert whole.adapter.position == single.adapter.position
+
+
+def remember_places(rig: Rig) -> list[tuple[int, int]]:
+    """The log position and the time that the service sees at each message."""
+    places: list[tuple[int, int]] = []
+    rig.service.on_message = lambda session, payload: places.append((rig.agent.log_position, rig.agent.time))
+    return places
 
 
 def test_message_of_a_run_that_a_service_fails_at_does_not_keep_the_others_from_it(rig: Rig) -> None:
