@@ -22,6 +22,10 @@ _SMALL_SHARE: Final = 0.01
 """System calls with less than this of all samples are shown as one."""
 
 
+Parts = dict[tuple[str, str], tuple[float, float]]
+"""By stage and detail: the share of a process's time, and its error."""
+
+
 def divide(
     cpu_us: float, native: Counter[tuple[Stage | None, str]], python: Counter[tuple[Stage | None, str]]
 ) -> dict[str, Any]:  # JSON
@@ -32,36 +36,18 @@ def divide(
     `stage`, `detail`, `us`, `error_us` and `share`, and the `functions` that most of Python's part was in. Without
     samples all of it is not attributed.
     """
-    native_count = native.total()
-    python_share = sum(count for (stage, _), count in native.items() if stage is None) / max(native_count, 1)
     known, functions = Counter[Stage](), Counter[tuple[Stage, str]]()
     for (stage, function), count in python.items():
         if stage is not None:
             known[stage] += count
             functions[stage, function] += count
-    python_count = known.total()
-    parts: dict[tuple[str, str], tuple[float, float]] = {}
-    rest = 0
-    for (stage, detail), count in native.items():
-        if stage is None:
-            rest += count
-            continue
-        small = stage is Stage.KERNEL and count < _SMALL_SHARE * native_count
-        key = (str(stage), "other" if small else detail)
-        share, _ = parts.get(key, (0.0, 0.0))
-        share += count / native_count
-        parts[key] = (share, _error(share, native_count))
-    if not native_count:
-        parts[str(Stage.UNATTRIBUTED), ""] = (1.0, 0.0)
-    elif rest:
-        rest_share, rest_error = rest / native_count, _error(rest / native_count, native_count)
-        if not python_count:
-            known, python_count = Counter({Stage.UNATTRIBUTED: 1}), 1  # the time is there, and nobody saw what it was
-        for stage, count in known.items():
-            share = count / python_count
-            error = math.hypot(rest_share * _error(share, python_count), share * rest_error)
-            before, before_error = parts.get((str(stage), ""), (0.0, 0.0))
-            parts[str(stage), ""] = (before + rest_share * share, math.hypot(before_error, error))
+    native_count = native.total()
+    python_share = sum(count for (stage, _), count in native.items() if stage is None) / max(native_count, 1)
+    parts = _native_parts(native)
+    if python_share:
+        # Without a stack the time is there, and nobody saw what it was.
+        error = _error(python_share, native_count)
+        _add_python_parts(parts, known or Counter({Stage.UNATTRIBUTED: 1}), python_share, error)
     rows = [
         {
             "stage": stage,
@@ -85,6 +71,29 @@ def divide(
             for (stage, function), count in functions.most_common(_FUNCTIONS)
         ],
     }
+
+
+def _native_parts(native: Counter[tuple[Stage | None, str]]) -> Parts:
+    """The parts that are not Python's: small system calls are one."""
+    total = native.total()
+    if not total:
+        return {(str(Stage.UNATTRIBUTED), ""): (1.0, 0.0)}
+    counts = Counter[tuple[str, str]]()
+    for (stage, detail), count in native.items():
+        if stage is not None:
+            small = stage is Stage.KERNEL and count < _SMALL_SHARE * total
+            counts[str(stage), "other" if small else detail] += count
+    return {key: (count / total, _error(count / total, total)) for key, count in counts.items()}
+
+
+def _add_python_parts(parts: Parts, known: Counter[Stage], python_share: float, python_error: float) -> None:
+    """Divide Python's share between its stages, with the errors of both counts."""
+    total = known.total()
+    for stage, count in known.items():
+        share = count / total
+        error = math.hypot(python_share * _error(share, total), share * python_error)
+        before, before_error = parts.get((str(stage), ""), (0.0, 0.0))
+        parts[str(stage), ""] = (before + python_share * share, math.hypot(before_error, error))
 
 
 def _error(share: float, count: int) -> float:

@@ -225,12 +225,12 @@ def comparison(report: Report) -> list[Section]:
     """Everybody under the same load, a section for each depth."""
     depths = [depth for depth in _DEPTHS if any(depth in peer.get("depths", {}) for peer in report["peers"].values())]
     clients = [f"{name}: {peer['client']}." for name, peer in report["peers"].items() if "missing" not in peer]
-    clients.insert(0, "Clients:")
+    clients.insert(0, "client µs: CPU of the load's process for a message. Clients:")
     absent = [f"{name}: {peer['missing']}." for name, peer in report["peers"].items() if "missing" in peer]
     absent += [f"{name}: {reason}." for name, reason in report["not_measurable"].items()]
     made = []
     for depth in reversed(depths):
-        headings = ("system", "an acknowledged message is", "msg/s", "p50 µs", "p99 µs", "times")
+        headings = ("system", "an acknowledged message is", "msg/s", "p50 µs", "p99 µs", "client µs", "times")
         rows = [
             _peer_row(name, peer, depth) for name, peer in report["peers"].items() if depth in peer.get("depths", {})
         ]
@@ -260,8 +260,9 @@ def _peer_row(name: str, peer: Mapping[str, Any], depth: str) -> tuple[str, ...]
     found = peer["depths"][depth]
     latencies = ("–" if found[figure] is None else f"{found[figure]:,.0f}" for figure in ("p50_us", "p99_us"))
     ratio = found.get("quorate_is_times_faster")
+    client = "–" if found.get("client_cpu_us") is None else f"{found['client_cpu_us']:.2f}"
     times = "–" if ratio is None else f"{ratio:g}"
-    return (name, peer["durability"], f"{found['messages_per_s']:,}", *latencies, times)
+    return (name, peer["durability"], f"{found['messages_per_s']:,}", *latencies, client, times)
 
 
 def profile(report: Report) -> list[Section]:

@@ -33,6 +33,7 @@ class Quorate:
     """`quorate node` at one file sync level."""
 
     client = "one process, its own asyncio client"
+    warmup_messages = 0
 
     def __init__(self, file_sync_level: int) -> None:
         self._settings: Mapping[str, str] = {"file_sync_level": str(file_sync_level)}
@@ -82,4 +83,5 @@ class Quorate:
             latencies.count / seconds,
             p50_us=latencies.percentile_ns(50.0) / 1e3,
             p99_us=latencies.percentile_ns(99.0) / 1e3,
+            client_cpu_us=(results[0]["user_seconds"] + results[0]["system_seconds"]) * 1e6 / latencies.count,
         )
