@@ -7,6 +7,7 @@ holds the interpreter's lock. Both look from outside: nothing in the processes i
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import signal
 import subprocess
@@ -187,7 +188,18 @@ class PythonMeter(ProfilerMeter):
 
     def _start(self) -> list[ManagedProcess]:
         processes = self.processes()
-        options = ("--gil", "--format", "raw", "--nolineno", "--full-filenames", "--rate", str(PYTHON_RATE_HZ))
+        # Stopping a process to look at it would find it at its system calls more often than it is there: in a virtual
+        # machine the stop comes microseconds late, and a call on the way is where it takes effect.
+        options = (
+            "--nonblocking",
+            "--gil",
+            "--format",
+            "raw",
+            "--nolineno",
+            "--full-filenames",
+            "--rate",
+            str(PYTHON_RATE_HZ),
+        )
         return [
             self._spawn(
                 f"py-spy-{name}",
@@ -198,6 +210,11 @@ class PythonMeter(ProfilerMeter):
 
     def _path(self, name: str) -> Path:
         return self._directory / f"stacks-{name}.txt"
+
+    def error_count(self, name: str) -> int:
+        """How many stacks could not be read, because they changed meanwhile."""
+        found = re.findall(r"Errors: (\d+)", (self._directory / f"py-spy-{name}.log").read_text(errors="replace"))
+        return int(found[-1]) if found else 0
 
     def stacks(self, name: str) -> Counter[tuple[Frame, ...]]:
         """How often each stack of a process was seen, outermost frame first."""

@@ -141,6 +141,7 @@ class _Profile:
             usage = alone["usage"][name]
             processes[role] = {
                 "process": name,
+                "unread_stacks": python.error_count(name),
                 "user_us": round(usage["user_s"] * 1e6 / alone["messages"], 3),
                 "system_us": round(usage["system_s"] * 1e6 / alone["messages"], 3),
                 **divide(alone["cpu_seconds_per_100k"][name] * 10, native[name], functions),
