@@ -15,7 +15,6 @@ import typer
 from service_api.errors import ClusterError, ConfigurationError
 
 from . import guard as guards
-from . import performance_page
 from .instructions import interpreter
 from .report import Report, first_leaf, print_table, write_json
 from .scenarios import archive as archive_scenario
@@ -24,6 +23,7 @@ from .scenarios import codec as codec_scenario
 from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
+from .scenarios import profile as profile_scenario
 from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
@@ -39,6 +39,7 @@ from .scenarios.codec import CodecParameters
 from .scenarios.compare import CompareParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.profile import ProfileParameters
 from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
@@ -368,6 +369,33 @@ def scan(
 
 
 @app.command()
+def profile(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Messages in flight.")] = 1024,
+    seconds: Annotated[float, typer.Option(help="Each of the three runs.")] = ProfileParameters().seconds,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Where each microsecond of leader, follower and client goes at peak: by stage, with perf and py-spy."""
+    parameters = ProfileParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        seconds=seconds,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = profile_scenario.run(parameters, directory=directory, keep=keep)
+    profile_scenario.print_profile(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
 def table(
     rounds: Annotated[int, typer.Option(help="Rounds of the echo and request rows; medians count.")] = 3,
     compare_rounds: Annotated[int, typer.Option(help="Rounds of the comparison with peers; 0: none.")] = 1,
@@ -385,8 +413,23 @@ def table(
 
 
 @app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="JSON files of any scenarios.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page.")],
+    title: Annotated[str | None, typer.Option(help="What stands above it.")] = None,
+) -> None:
+    """One page for a browser from JSON files: latencies, rates, cost and its growth, peers, profile, targets."""
+    from .page.building import build_page  # here: matplotlib takes a second to load, and an extra to have
+
+    output.write_text(build_page(files, title=title), encoding="utf-8")
+    print(output)
+
+
+@app.command()
 def performance() -> None:
-    """Write docs/performance.md from benchmarks/results/*.json."""
+    """Write docs/performance.md and its plots from benchmarks/results/*.json."""
+    from . import performance_page  # here: matplotlib takes a second to load, and an extra to have
+
     performance_page.write_page()
     print(performance_page.PAGE)
 

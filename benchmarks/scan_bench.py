@@ -17,7 +17,7 @@ from service_api.errors import ClusterError
 from .client_process import ClientParameters
 from .coordination import Event
 from .long_log import lengthen_log
-from .member_status import wait_for_status
+from .member_status import wait_for_status, wait_until_serving
 from .meter import METRICS_SETTING, Meter
 from .processes import ClusterProcesses, ProcessGroup, raise_file_limit
 from .report import Report, first_leaf
@@ -156,15 +156,7 @@ class ScanBench:
         given = {**self._settings, **(settings or {})}
         cluster = ClusterProcesses(directory, SERVICE, member_count, settings=given)
         self._cluster = self._running.enter_context(cluster)
-        for member_id in range(member_count):
-            asyncio.run(
-                wait_for_status(
-                    cluster,
-                    member_id,
-                    lambda status: status.state in ("LEADER", "FOLLOWER"),
-                    time_limit_s=_START_LIMIT_S,
-                )
-            )
+        asyncio.run(wait_until_serving(cluster, time_limit_s=_START_LIMIT_S))
         return cluster
 
     def _end(self) -> None:
