@@ -33,7 +33,9 @@ from .control import (
 )
 from .errors import ArchiveError, ArchiveErrorCode
 
-STREAM_BUFFER_BYTES: Final = 1 << 20
+STREAM_BUFFER_BYTES: Final = 512 << 10
+"""More of a stream does not wait: what has arrived should still be in the core's cache when it is looked at."""
+
 RECEIVE_BYTES: Final = 256 << 10
 KEEP_ALIVE_INTERVAL_S: Final = 2.0
 UNANSWERED_LIMIT: Final = 5
@@ -335,10 +337,10 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         except ClusterError as error:
             self._fail(error)
             return
-        if self._arrival is not None:
-            if not self._arrival.done():
-                self._arrival.set_result(None)
-        elif len(self.buffer) > STREAM_BUFFER_BYTES and not self._is_paused and self.failure is None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+        if len(self.buffer) > STREAM_BUFFER_BYTES and not self._is_paused and self.failure is None:
+            # Also when the reader is about to run: a loop may receive many times before it lets it.
             assert self._transport is not None
             self._is_paused = True
             self._transport.pause_reading()
