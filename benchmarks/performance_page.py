@@ -41,7 +41,8 @@ The echo load at 1,024 in flight runs four times on one cluster: alone, which gi
 which samples what is on a processor, and so divides that time between the kernel's system calls, the event loop, the
 garbage collector and Python; beside `py-spy`, which samples the Python stack of the thread that holds the interpreter's
 lock, and so divides Python's part by stage; and with its system calls counted. Which function is of which stage says
-one table, `benchmarks/stages.py`. Of the runs with a profiler only shares are taken.
+one table, `benchmarks/stages.py`. Of the runs with a profiler only shares are taken. What is known to be askew: system
+calls that hold that lock weigh in Python's part, too, so that stages which send get a little more than is theirs.
 """
 
 
