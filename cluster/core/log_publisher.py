@@ -32,6 +32,18 @@ from service_api.wire.frame import (
 from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 
 from ..messages.log import ClusterActionRequest, NewLeadershipTermEvent
+from .frame_runs import (
+    CHECKSUM_HALF,
+    HEAD_WORD,
+    PREFIX_WORDS,
+    RESERVED_WORD,
+    STREAM_WORD,
+    TERM_OFFSET_HALF,
+    TIMESTAMP_WORD,
+    FrameRun,
+    multiples,
+    pack_checksums,
+)
 from .log_buffer import LogBuffer
 
 PREFIX_LENGTH: Final = 24
@@ -45,6 +57,7 @@ _STAMP: Final = struct.Struct("<iIiiq24sq")
 """From byte 8 of a frame: term_offset, session_id (checksum), stream_id, term_id, reserved; prefix, timestamp."""
 
 _TIMESTAMP: Final = struct.Struct("<q")
+_STREAM: Final = struct.Struct("<ii")
 _MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
 _REQUEST_START: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
 _REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
@@ -154,10 +167,13 @@ class LogPublisher:
     ) -> int:
         """Stamp the frames of one length that begin at `offset`, up to a limit. Gives the bytes stamped.
 
-        Frames of one length are read by `iter_unpack`, which does in C what a loop does in Python: 0.28 us a frame with
-        its checksum, against 0.53 us one by one and 0.9 us for the same without sharing the checksum of what is equal.
+        All at once where they are alike: 0.25 us a frame with its checksum. Otherwise `iter_unpack` does in C what a
+        loop does in Python: 0.44 us a frame.
         """
         length = (frame_length + 31) & -32
+        run = FrameRun.find(view, offset, length, frame_limit)
+        if run is not None and self._stamp_run(run, frame_length, term_id, term_offset, prefix, timestamp):
+            return run.count * length
         frames = _ingress_frames(length)
         zeros = bytes(length - frame_length)
         pack_into, checksum = _STAMP.pack_into, crc32
@@ -175,6 +191,28 @@ class LogPublisher:
             term_offset += length
             at += length
         return at - begin
+
+    def _stamp_run(
+        self, run: FrameRun, frame_length: int, term_id: int, term_offset: int, prefix: bytes, timestamp: int
+    ) -> bool:
+        """Stamp a run of frames; False, and nothing stamped, if they are not alike or not those that `prefix` says."""
+        if run.first(HEADER_LENGTH, PREFIX_LENGTH) != prefix or not run.is_alike(HEAD_WORD, *PREFIX_WORDS):
+            return False
+        zeros = bytes(run.length - frame_length)
+        if zeros and not all(body.endswith(zeros) for (body,) in run.tails(_MESSAGE_START)):
+            return False
+        stamp = _TIMESTAMP.pack(timestamp)
+        if self._checksums:
+            head, checksum = crc32(prefix + stamp), crc32
+            checksums = pack_checksums([checksum(body, head) for (body,) in run.tails(_MESSAGE_START)])
+        else:
+            checksums = pack_checksums([self.log_session_id & 0xFFFF_FFFF] * run.count)
+        run.write_halves(TERM_OFFSET_HALF, multiples(term_offset, run.length, run.count))
+        run.write_halves(CHECKSUM_HALF, checksums)
+        run.write_word(STREAM_WORD, _STREAM.pack(LOG_STREAM_ID, term_id))
+        run.write_word(RESERVED_WORD, bytes(8))
+        run.write_word(TIMESTAMP_WORD, stamp)
+        return True
 
     def append_message(self, message: bytes) -> int:
         """Append one message of any allowed length as adjacent frames. Returns its end position.
