@@ -58,10 +58,35 @@ class Phase:
         return map(sub, self.replied_at_ns, self.sent_at_ns)
 
 
-class EchoLoad:
+class WaitingLoad:
+    """What waits for replies, and gives up when something goes wrong."""
+
+    def __init__(self) -> None:
+        self._wake = asyncio.Event()
+        self._error: ClusterError | None = None
+
+    def fail(self, reason: str) -> None:
+        """Give up at the next wait."""
+        self._error = self._error or LoadError(reason)
+        self._wake.set()
+
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._wake.clear()
+            self._check()
+            await self._wake.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class EchoLoad(WaitingLoad):
     """Makes the traffic; the egress listener of its own session."""
 
     def __init__(self, *, payload_length: int, inflight: int, rate_per_s: float | None) -> None:
+        super().__init__()
         self._pack_message = struct.Struct(f"<q{payload_length - SEQUENCE.size}x").pack
         self._inflight = inflight
         self._rate_per_s = rate_per_s
@@ -71,8 +96,6 @@ class EchoLoad:
         self._received = 0
         self._direct_limit = 0
         """The sequence number before which `on_message` sends the next message itself; 0 while a coroutine sends."""
-        self._wake = asyncio.Event()
-        self._error: ClusterError | None = None
 
     @property
     def received_count(self) -> int:
@@ -111,7 +134,7 @@ class EchoLoad:
         now_ns = monotonic_ns()
         received = self._received
         if _unpack_sequence(payload)[0] != received:
-            self._fail(f"reply out of order: payload={bytes(payload[:64])!r} expected={received}")
+            self.fail(f"reply out of order: payload={bytes(payload[:64])!r} expected={received}")
         self._received = received = received + 1
         self._record_reply(now_ns)
         sent = self._sent
@@ -127,12 +150,12 @@ class EchoLoad:
 
     def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Give up: replies may be lost, and figures over a fail-over are another benchmark's."""
-        self._fail(f"leader changed: {leadership_term_id=} {leader_member_id=}")
+        self.fail(f"leader changed: {leadership_term_id=} {leader_member_id=}")
 
     def on_session_event(self, code: EventCode, detail: str) -> None:
         """Give up when the session ends."""
         if code is not EventCode.OK:
-            self._fail(f"session event: code={code.name} detail={detail!r}")
+            self.fail(f"session event: code={code.name} detail={detail!r}")
 
     # Sending
 
@@ -170,18 +193,3 @@ class EchoLoad:
                         now_ns = monotonic_ns()
                 self._check()
                 await ticker.wait()
-
-    async def _wait_for(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._wake.clear()
-            self._check()
-            await self._wake.wait()
-        self._check()
-
-    def _fail(self, reason: str) -> None:
-        self._error = self._error or LoadError(reason)
-        self._wake.set()
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
