@@ -50,10 +50,35 @@ class Phase:
     ended_ns: int = 0
 
 
-class EchoLoad:
+class WaitingLoad:
+    """What waits for replies, and gives up when something goes wrong."""
+
+    def __init__(self) -> None:
+        self._wake = asyncio.Event()
+        self._error: ClusterError | None = None
+
+    def fail(self, reason: str) -> None:
+        """Give up at the next wait."""
+        self._error = self._error or LoadError(reason)
+        self._wake.set()
+
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._wake.clear()
+            self._check()
+            await self._wake.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class EchoLoad(WaitingLoad):
     """Makes the traffic; the egress listener of its own session."""
 
     def __init__(self, *, payload_length: int, inflight: int, rate_per_s: float | None) -> None:
+        super().__init__()
         self._filler = bytes(payload_length - SEQUENCE.size)
         self._inflight = inflight
         self._rate_per_s = rate_per_s
@@ -63,8 +88,6 @@ class EchoLoad:
         self._received = 0
         self._is_direct = False
         """Whether `on_message` sends the next message itself; False while a coroutine does."""
-        self._wake = asyncio.Event()
-        self._error: ClusterError | None = None
 
     @property
     def received_count(self) -> int:
@@ -97,7 +120,7 @@ class EchoLoad:
         (sequence,) = SEQUENCE.unpack_from(payload)
         received = self._received
         if sequence != received:
-            self._fail(f"reply out of order: sequence={sequence} expected={received}")
+            self.fail(f"reply out of order: sequence={sequence} expected={received}")
         self._received = received = received + 1
         phase = self._phase
         phase.latencies_ns.append(now_ns - phase.sent_at_ns[sequence - phase.first])
@@ -115,12 +138,12 @@ class EchoLoad:
 
     def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Give up: replies may be lost, and figures over a fail-over are another benchmark's."""
-        self._fail(f"leader changed: {leadership_term_id=} {leader_member_id=}")
+        self.fail(f"leader changed: {leadership_term_id=} {leader_member_id=}")
 
     def on_session_event(self, code: EventCode, detail: str) -> None:
         """Give up when the session ends."""
         if code is not EventCode.OK:
-            self._fail(f"session event: code={code.name} detail={detail!r}")
+            self.fail(f"session event: code={code.name} detail={detail!r}")
 
     # Sending
 
@@ -158,18 +181,3 @@ class EchoLoad:
                         now_ns = time.monotonic_ns()
                 self._check()
                 await ticker.wait()
-
-    async def _wait_for(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._wake.clear()
-            self._check()
-            await self._wake.wait()
-        self._check()
-
-    def _fail(self, reason: str) -> None:
-        self._error = self._error or LoadError(reason)
-        self._wake.set()
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
