@@ -133,7 +133,8 @@ class SessionLoad(WaitingLoad):
 
     def on_reply(self, now_ns: int, latency_ns: int) -> None:
         """Count a reply and send the next message."""
-        self._phase.latencies_ns.append(latency_ns)
+        self._phase.replied_at_ns.append(now_ns)
+        self._phase.sent_at_ns.append(now_ns - latency_ns)
         self._received += 1
         limit = self._phase.message_limit
         if self._is_direct and self._sent < limit:
