@@ -20,6 +20,9 @@ _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _SYNC_METRIC: Final = "quorate_sync_duration_seconds_count"
 _ASK_TIMEOUT_S: Final = 10.0
 
+_PAGE_AGE_S: Final = 0.15
+"""A member gives the same page of metrics again for 0.1 s."""
+
 METRICS_SETTING: Final = {"metrics_endpoint": "127.0.0.1:0"}
 """The node setting that makes members count their syncs, for 0.4 us each."""
 
@@ -79,6 +82,8 @@ class Meter:
     async def end(self) -> None:
         """Read what was used since `begin`; asking for syncs takes processor time, and comes last."""
         after = self._read({})
+        if self._before:
+            await asyncio.sleep(_PAGE_AGE_S)
         syncs = await self._sync_counts()
         for name, usage in after.items():
             total = Usage(usage.user_s, usage.system_s, usage.written_bytes, syncs.get(name))
