@@ -98,8 +98,25 @@ def test_the_first_partition_is_small(log: Path) -> None:
 def test_without_split_bytes_there_are_ten_thousand_partitions_at_most() -> None:
     options = parse_options({"path": "x"})
 
-    assert choose_split_bytes(options, 1 << 30) == 32 << 20
     assert choose_split_bytes(options, 100 << 40) == -(-(100 << 40) // 10_000)
+
+
+@pytest.mark.parametrize(
+    ("total_mib", "core_count", "split_mib"),
+    [(1024, 2, 128), (1024, 8, 64), (1024, 64, 32), (512, 2, 128), (511, 2, 64), (128, 2, 32), (1, 2, 32)],
+)
+def test_without_split_bytes_each_core_has_two_partitions_if_they_are_not_too_short(
+    total_mib: int, core_count: int, split_mib: int
+) -> None:
+    options = parse_options({"path": "x"})
+
+    assert choose_split_bytes(options, total_mib << 20, core_count) == split_mib << 20
+
+
+def test_split_bytes_are_taken_as_told() -> None:
+    options = parse_options({"path": "x", "splitBytes": "1m"})
+
+    assert choose_split_bytes(options, 100 << 40) == 1 << 20
 
 
 def frames_at(position: int, count: int) -> bytes:
