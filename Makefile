@@ -74,16 +74,21 @@ format: $(STAMP)  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(BIN)/ruff format --quiet $(SOURCES)
 
-bench: $(STAMP)  ## Every row of docs/performance.md beside its target, in about ten minutes; peers where installed.
-	@$(BIN)/python -m benchmarks table --json benchmarks/results/table.json $(ARGS)
+RESULTS := benchmarks/results
+
+bench: $(STAMP)  ## Measure everything in docs/performance.md in about ten minutes, and write it; peers where installed.
+	@echo "==> targets"; $(BIN)/python -m benchmarks table --json $(RESULTS)/table.json $(ARGS)
+	@echo "==> how cost grows"; $(BIN)/python -m benchmarks scan --seconds 1 --json $(RESULTS)/scan.json
+	@echo "==> profile"; $(BIN)/python -m benchmarks profile --json $(RESULTS)/profile.json \
+	    || echo "==> without a new profile" >&2
 	@$(BIN)/python -m benchmarks performance
 
-PEER_PACKAGES := etcd-server nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
+PEER_PACKAGES := etcd-server linux-perf nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
 
-peers: $(STAMP)  ## Install what `python -m benchmarks compare` holds us against, from Debian and PyPI; needs root.
+peers: $(STAMP)  ## Install what we are compared with, and what benchmarks count and profile with; needs root.
 	@echo "==> $(PEER_PACKAGES)"
 	@RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEER_PACKAGES)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,peers]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,bench]'
 
 bench-guard: $(STAMP)  ## Count the hot paths' instructions (needs valgrind); fail where they grew by over 5 %.
 	@$(BIN)/python -m benchmarks guard

@@ -33,7 +33,10 @@ from .control import (
 )
 from .errors import ArchiveError, ArchiveErrorCode
 
-STREAM_BUFFER_BYTES: Final = 1 << 20
+STREAM_BUFFER_BYTES: Final = 512 << 10
+"""More of a stream does not wait: what has arrived should still be in the core's cache when it is looked at."""
+
+RECEIVE_BYTES: Final = 256 << 10
 KEEP_ALIVE_INTERVAL_S: Final = 2.0
 UNANSWERED_LIMIT: Final = 5
 
@@ -70,7 +73,7 @@ class Credentials:
     """Who this is, for the archive's log; proves nothing."""
 
 
-class ArchiveConnection(asyncio.Protocol):
+class ArchiveConnection(asyncio.BufferedProtocol):
     """A control session with an archive; made by `dial`, ended by `close` or `abort`."""
 
     def __init__(self, endpoint: str, *, timeout_s: float) -> None:
@@ -86,6 +89,7 @@ class ArchiveConnection(asyncio.Protocol):
         """Called once, when nothing can come any more."""
         self.failure: ClusterError | None = None
         """Why nothing can come any more."""
+        self._room = memoryview(bytearray(RECEIVE_BYTES))
         self._timeout_s = timeout_s
         self._control_session_id = NULL_VALUE
         self._correlation_ids = itertools.count(1)
@@ -313,26 +317,30 @@ class ArchiveConnection(asyncio.Protocol):
         else:
             pending.answered.set_exception(refusal)
 
-    # --- asyncio.Protocol
+    # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, but not the base class
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give the loop room to receive into: else it would make a new object of all that comes."""
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Handle control frames; leave a stream to its reader."""
         self._unanswered_count = 0
-        self.buffer.extend(data)
+        self.buffer.extend(self._room[:nbytes])
         try:
             while not self.is_stream and self.failure is None and self.take_control_frame():
                 pass
         except ClusterError as error:
             self._fail(error)
             return
-        if self._arrival is not None:
-            if not self._arrival.done():
-                self._arrival.set_result(None)
-        elif len(self.buffer) > STREAM_BUFFER_BYTES and not self._is_paused and self.failure is None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+        if len(self.buffer) > STREAM_BUFFER_BYTES and not self._is_paused and self.failure is None:
+            # Also when the reader is about to run: a loop may receive many times before it lets it.
             assert self._transport is not None
             self._is_paused = True
             self._transport.pause_reading()

@@ -142,6 +142,10 @@ class ControlSession:
         """Send a chunk of the stream."""
         self._writer.write(data)
 
+    def limit_buffer(self, high_bytes: int) -> None:
+        """Let so much be written and not sent before `drain` waits."""
+        self._writer.transport.set_write_buffer_limits(high=high_bytes)
+
     async def drain(self) -> None:
         """Wait for room in the socket: as long as it takes for a stream, a while for answers."""
         async with asyncio.timeout(SEND_TIMEOUT_S if self.stream is None else None):

@@ -44,6 +44,7 @@ UNSYNCED_LIMIT_BYTES: Final = 4 << 20
 SLOW_SYNC_NS: Final = 500_000
 """When syncs take longer than this on average, none is done on the event loop."""
 
+_LONG_CHUNK_BYTES: Final = 64 << 10
 _NEVER: Final = 1 << 62
 _EWMA_SHIFT: Final = 3
 
@@ -81,6 +82,12 @@ class _Write:
     handle: int
     offset: int
     chunks: list[bytes]
+
+    def pieces(self) -> list[bytes]:
+        """What is written in one call each: everything, or long chunks as they are, which are not worth copying."""
+        if sum(map(len, self.chunks)) >= len(self.chunks) * _LONG_CHUNK_BYTES:
+            return self.chunks
+        return [b"".join(self.chunks)]
 
 
 @dataclass(slots=True)
@@ -341,8 +348,10 @@ class Recording:
         def job() -> None:
             nonlocal begin_ns, end_ns, step
             for write in writes:
-                data = write.chunks[0] if len(write.chunks) == 1 else b"".join(write.chunks)
-                write_fully(files.file_system, write.handle, data, write.offset)
+                offset = write.offset
+                for data in write.pieces():
+                    write_fully(files.file_system, write.handle, data, offset)
+                    offset += len(data)
             step = "sync failed"
             begin_ns = clock()
             for segment in segments:

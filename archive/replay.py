@@ -14,7 +14,15 @@ from typing import Final, Protocol
 from .conductor import Archive
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
 
-CHUNK_LENGTH_BYTES: Final = 64 << 10
+CHUNK_LENGTH_BYTES: Final = 256 << 10
+"""What is read, checked and written in one pass of the loop: 0.3 ms, beside which others go on.
+
+On a busy loop a pass takes milliseconds, so what it does for a replay is what limits that.
+"""
+
+REPLAY_BUFFER_BYTES: Final = 2 * CHUNK_LENGTH_BYTES
+"""What a sink should hold before its `drain` waits: with less, each chunk would wait for the one before to be sent."""
+
 RATE_STEP_S: Final = 0.005
 """How far a replay may run ahead of its rate before it sleeps: short sleeps are not exact."""
 

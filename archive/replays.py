@@ -15,7 +15,7 @@ from .control import ALL_LENGTH, CONTROL_STREAM_IDS, FOLLOW_LENGTH, announce
 from .descriptor import RecordingDescriptor
 from .errors import ArchiveError, ArchiveErrorCode
 from .recording_session import refuse_frames
-from .replay import CHUNK_LENGTH_BYTES, ReplayLimit, ReplaySession
+from .replay import CHUNK_LENGTH_BYTES, REPLAY_BUFFER_BYTES, ReplayLimit, ReplaySession
 
 if TYPE_CHECKING:
     from .control_session import ControlSession
@@ -54,6 +54,7 @@ class ServedReplay:
 
     def begin(self) -> None:
         """Say what follows, and let it follow."""
+        self.session.limit_buffer(REPLAY_BUFFER_BYTES)
         self.session.write(self._setup.encode())
         self.session.server.replays[self.replay_session_id] = self
         self._task = self.session.create_task(self._run())

@@ -15,7 +15,6 @@ import typer
 from service_api.errors import ClusterError, ConfigurationError
 
 from . import guard as guards
-from . import performance_page
 from .instructions import interpreter
 from .report import Report, first_leaf, print_table, write_json
 from .scenarios import archive as archive_scenario
@@ -24,9 +23,11 @@ from .scenarios import codec as codec_scenario
 from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
+from .scenarios import profile as profile_scenario
 from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
 from .scenarios import request as request_scenario
+from .scenarios import scan as scan_scenario
 from .scenarios import snapshot as snapshot_scenario
 from .scenarios import spark as spark_scenario
 from .scenarios import stream as stream_scenario
@@ -38,9 +39,11 @@ from .scenarios.codec import CodecParameters
 from .scenarios.compare import CompareParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.profile import ProfileParameters
 from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
 from .scenarios.request import RequestParameters
+from .scenarios.scan import ScanParameters
 from .scenarios.snapshot import SnapshotParameters
 from .scenarios.spark import SparkParameters
 from .scenarios.stream import StreamParameters
@@ -57,6 +60,10 @@ DirectoryOption = Annotated[
 ]
 KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the default directory in place.")]
 PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
+
+
+def _joined(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
 
 
 @app.callback()
@@ -325,6 +332,70 @@ def compare(
 
 
 @app.command()
+def scan(
+    only: Annotated[
+        str, typer.Option(help="What to vary, with commas: payload, inflight, members, sessions, log; default: all.")
+    ] = "",
+    seconds: Annotated[float, typer.Option(help="For how long each point is measured.")] = ScanParameters().seconds,
+    rounds: Annotated[int, typer.Option(help="Rounds; of each point the one with the median rate counts.")] = 1,
+    payloads: Annotated[str, typer.Option(help="Bytes in a message.")] = _joined(ScanParameters().payloads),
+    inflights: Annotated[str, typer.Option(help="Messages in flight.")] = _joined(ScanParameters().inflights),
+    members: Annotated[str, typer.Option(help="Members of the cluster.")] = _joined(ScanParameters().members),
+    sessions: Annotated[str, typer.Option(help="Client sessions.")] = _joined(ScanParameters().sessions),
+    log_mibs: Annotated[str, typer.Option(help="MiB of log behind a member.")] = _joined(ScanParameters().log_mibs),
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """How cost grows with payload, messages in flight, members, client sessions and log length, one at a time."""
+    parameters = ScanParameters(
+        only=scan_scenario.parse_dimensions(only),
+        seconds=seconds,
+        rounds=rounds,
+        payloads=_parse_numbers("payloads", payloads),
+        inflights=_parse_numbers("inflights", inflights),
+        members=_parse_numbers("members", members),
+        sessions=_parse_numbers("sessions", sessions),
+        log_mibs=_parse_numbers("log_mibs", log_mibs),
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = scan_scenario.run(parameters, directory=directory, keep=keep)
+    scan_scenario.print_points(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
+def profile(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Messages in flight.")] = 1024,
+    seconds: Annotated[float, typer.Option(help="Each of the three runs.")] = ProfileParameters().seconds,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Where each microsecond of leader, follower and client goes at peak: by stage, with perf and py-spy."""
+    parameters = ProfileParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        seconds=seconds,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = profile_scenario.run(parameters, directory=directory, keep=keep)
+    profile_scenario.print_profile(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
 def table(
     rounds: Annotated[int, typer.Option(help="Rounds of the echo and request rows; medians count.")] = 3,
     compare_rounds: Annotated[int, typer.Option(help="Rounds of the comparison with peers; 0: none.")] = 1,
@@ -342,8 +413,23 @@ def table(
 
 
 @app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="JSON files of any scenarios.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page.")],
+    title: Annotated[str | None, typer.Option(help="What stands above it.")] = None,
+) -> None:
+    """One page for a browser from JSON files: latencies, rates, cost and its growth, peers, profile, targets."""
+    from .page.building import build_page  # here: matplotlib takes a second to load, and an extra to have
+
+    output.write_text(build_page(files, title=title), encoding="utf-8")
+    print(output)
+
+
+@app.command()
 def performance() -> None:
-    """Write docs/performance.md from benchmarks/results/*.json."""
+    """Write docs/performance.md and its plots from benchmarks/results/*.json."""
+    from . import performance_page  # here: matplotlib takes a second to load, and an extra to have
+
     performance_page.write_page()
     print(performance_page.PAGE)
 
@@ -453,12 +539,12 @@ def _echo_title(parameters: EchoParameters) -> str:
 def _finish(report: Report, json_path: Path | None, title: str) -> None:
     rows: dict[str, object] = {}
     for name, value in report.items():
-        if name in ("environment", "parameters", "scenario", "runs"):
+        if name in ("environment", "parameters", "scenario", "runs", "usage", "latency_percentiles_us"):
             continue
         if isinstance(value, dict):
             rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
         else:
-            rows[name] = f"{value:,}"
+            rows[name] = value if isinstance(value, str) else f"{value:,}"
     print_table(title, rows)
     if json_path is not None:
         write_json(report, json_path)

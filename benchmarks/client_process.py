@@ -1,8 +1,9 @@
-"""A process that makes the traffic of one session: `python -m benchmarks.client_process PARAMETERS`.
+"""A process that makes the traffic of one session, or of many: `python -m benchmarks.client_process PARAMETERS`.
 
 PARAMETERS is the JSON of `ClientParameters`. It talks to the harness in lines: JSON events on standard
 output, "go" on standard input before each phase. The end of standard input ends it.
 
+    -> {"event": "progress", "replies": n}   while many sessions are opened: how many are
     -> {"event": "ready"}       connected, garbage collector tuned        <- go
     -> {"event": "warmed"}      the warm-up's replies are all there       <- go
     -> {"event": "progress", "replies": n}   a few times a second
@@ -15,8 +16,11 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeAlias
 
 import uvloop
 
@@ -28,8 +32,13 @@ from .histogram import Histogram
 from .load import EchoLoad, Phase
 from .report import first_leaf
 from .request_load import RequestLoad
+from .session_load import SessionLoad
 
 _PROGRESS_INTERVAL_S = 0.25
+_SESSIONS_PER_LINE = 100
+
+RunPhase: TypeAlias = Callable[[int], Coroutine[Any, Any, Phase]]
+Load: TypeAlias = EchoLoad | RequestLoad | SessionLoad
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -46,6 +55,10 @@ class ClientParameters:
     connect_timeout_s: float
     uses_requests: bool = False
     """Whether messages are requests, in a closed loop."""
+    session_count: int | None = None
+    """Sessions that the traffic goes round, in a closed loop; None: one, whose client is `EchoLoad`'s."""
+    measure_s: float | None = None
+    """Measure for about so long, at the rate of the warm-up, and `message_count` messages at least."""
 
     def to_json(self) -> str:
         """Give the form that the process takes."""
@@ -60,59 +73,86 @@ class ClientParameters:
 async def run(parameters: ClientParameters) -> None:
     """Connect, warm up, measure, report."""
     commands = await _open_commands()
-    load = _make_load(parameters)
+    async with _open_load(parameters) as (load, run_phase, cluster):
+        tune_garbage_collector()
+        _emit("ready")
+        await _next_go(commands)
+        warmup = await run_phase(parameters.warmup_count)
+        message_count = _message_count(parameters, warmup)
+        _emit("warmed", message_count=message_count)
+        await _next_go(commands)
+        before = os.times()
+        async with asyncio.TaskGroup() as tasks:
+            progress = tasks.create_task(_report_progress(load))
+            phase = await run_phase(message_count)
+            progress.cancel()
+        result = _result(phase, before, os.times())
+        ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
+        _emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
+        await _next_go(commands)
+
+
+@asynccontextmanager
+async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, RunPhase, ClusterClient]]:
+    """Connect; gives the load, what runs a number of its messages, and a client of it."""
+    length, inflight = parameters.payload_length, parameters.inflight
+    timeout_s = parameters.connect_timeout_s
+    if parameters.session_count is not None:
+        sessions = SessionLoad(payload_length=length, inflight=inflight)
+        async with sessions.connected(
+            parameters.endpoints,
+            parameters.session_count,
+            connect_timeout_s=timeout_s,
+            on_opened=_report_opened,
+        ) as cluster:
+            yield sessions, sessions.run, cluster
+        return
+    load: EchoLoad | RequestLoad
+    if parameters.uses_requests:
+        load = RequestLoad(payload_length=length, inflight=inflight)
+    else:
+        load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
     async with ClusterClient.connect(
         parameters.endpoints,
         egress_listener=load if isinstance(load, EchoLoad) else None,
-        connect_timeout_s=parameters.connect_timeout_s,
+        connect_timeout_s=timeout_s,
         client_info="benchmark",
     ) as cluster:
-        tune_garbage_collector()
-        _emit("ready", leader_member_id=cluster.leader_member_id)
-        await _next_go(commands)
-        await load.run(cluster, parameters.warmup_count)
-        _emit("warmed")
-        await _next_go(commands)
-        cpu_seconds = _cpu_seconds()
-        async with asyncio.TaskGroup() as tasks:
-            progress = tasks.create_task(_report_progress(load))
-            phase = await load.run(cluster, parameters.message_count)
-            progress.cancel()
-        ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
-        _emit("result", ran_twice_count=ran_twice_count, **_result(phase, _cpu_seconds() - cpu_seconds))
-        await _next_go(commands)
+        yield load, partial(load.run, cluster), cluster
 
 
-def _make_load(parameters: ClientParameters) -> EchoLoad | RequestLoad:
-    length, inflight = parameters.payload_length, parameters.inflight
-    if parameters.uses_requests:
-        return RequestLoad(payload_length=length, inflight=inflight)
-    return EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
+def _message_count(parameters: ClientParameters, warmup: Phase) -> int:
+    """How many messages are measured: as told, or as many as take the time at the rate of the warm-up."""
+    if parameters.measure_s is None:
+        return parameters.message_count
+    warmup_s = (warmup.ended_ns - warmup.started_ns) / 1e9
+    return max(parameters.message_count, round(parameters.warmup_count / warmup_s * parameters.measure_s))
 
 
-def _result(phase: Phase, cpu_seconds: float) -> dict[str, Any]:  # JSON
+def _result(phase: Phase, before: os.times_result, after: os.times_result) -> dict[str, Any]:  # JSON
     latencies, lags = Histogram(), Histogram()
     latencies.record_all(phase.latencies_ns)
     lags.record_all(phase.send_lags_ns)
     return {
         "started_ns": phase.started_ns,
         "ended_ns": phase.ended_ns,
-        "cpu_seconds": cpu_seconds,
+        "user_seconds": after.user - before.user,
+        "system_seconds": after.system - before.system,
         "latencies": latencies.to_json(),
         "send_lags": lags.to_json(),
     }
-
-
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system
 
 
 def _emit(event: str, **values: object) -> None:
     print(json.dumps({"event": event, **values}), flush=True)
 
 
-async def _report_progress(load: EchoLoad | RequestLoad) -> None:
+def _report_opened(count: int) -> None:
+    if not count % _SESSIONS_PER_LINE:
+        _emit("progress", replies=count)
+
+
+async def _report_progress(load: Load) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_INTERVAL_S)
         _emit("progress", replies=load.received_count)

@@ -7,23 +7,18 @@ replays what it would have written itself.
 
 from __future__ import annotations
 
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from archive import Archive, ArchiveConfig
-from client.ingress_publisher import IngressPublisher
 from cluster.cli.demo.recordings import find_log_recording
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
 from cluster.core.recording_log import RecordingLog
-from cluster.messages.log import SessionOpenEvent
 from cluster.runtime.recording_log_file import RECORDING_LOG_FILE_NAME
-from service_api.types import ClusterSessionId, CorrelationId, TermId
-from service_api.wire.session import SESSION_MESSAGE
+from service_api.types import ClusterSessionId, TermId
 
+from .log_writer import LogWriter
 from .processes import ProcessError
 
 SESSION_ID: Final = ClusterSessionId(1_000_000)
@@ -31,8 +26,6 @@ SESSION_ID: Final = ClusterSessionId(1_000_000)
 
 _CHUNK_MESSAGES: Final = 2_000
 _MESSAGES_PER_MS: Final = 100
-INGRESS_PREFIX: Final = struct.Struct("<HHHHqq")
-"""What every message of a session begins with in a term."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,7 +44,7 @@ async def lengthen_log(member_directory: Path, length_bytes: int, *, payload: in
     Their times begin with `begin_ms`; with the same arguments the same bytes are added.
 
     Raises:
-        ClusterError: it has no log, or the directory is in use.
+        ClusterError: it has no log, the directory is in use, or a message does not fit into a frame.
     """
     found = find_log_recording(member_directory)
     term_id = _last_term_id(member_directory)
@@ -68,37 +61,21 @@ async def lengthen_log(member_directory: Path, length_bytes: int, *, payload: in
         recording = await archive.extend_recording(
             descriptor.recording_id, session_id=descriptor.session_id, preallocate=False
         )
-        start_position = recording.append_position
-        buffer = LogBuffer(position=start_position, retained_bytes=0)
-        publisher = LogPublisher(
-            buffer,
-            log_session_id=descriptor.session_id,
-            initial_term_id=descriptor.initial_term_id,
-            term_length_bytes=descriptor.term_buffer_length,
-            mtu_length_bytes=descriptor.mtu_length,
-            checksums=descriptor.checksummed,
-        )
-        publisher.append_message(_opened(term_id, begin_ms))
-        ingress = IngressPublisher(descriptor.mtu_length)
-        ingress.bind(leadership_term_id=term_id, cluster_session_id=SESSION_ID)
-        prefix = INGRESS_PREFIX.pack(*SESSION_MESSAGE, term_id, SESSION_ID)
-        message_count = 0
-        while buffer.append_position < start_position + length_bytes:
-            for number in range(message_count, message_count + _CHUNK_MESSAGES):
-                ingress.offer(number.to_bytes(8, "little").ljust(payload, b"\0"))
-            chunk = ingress.take()
-            timestamp = begin_ms + message_count // _MESSAGES_PER_MS
-            publisher.append_ingress(chunk, 0, len(chunk), prefix=prefix, timestamp=timestamp)
+        writer = LogWriter(recording, term_id, log_session_id=descriptor.session_id)
+        start_position, message_count = writer.position, 0
+        writer.open_session(SESSION_ID, begin_ms)
+        while writer.position < start_position + length_bytes:
+            numbers = range(message_count, message_count + _CHUNK_MESSAGES)
+            messages = writer.lay_out(
+                SESSION_ID, (number.to_bytes(8, "little").ljust(payload, b"\0") for number in numbers)
+            )
+            writer.append(messages, begin_ms + message_count // _MESSAGES_PER_MS)
             message_count += _CHUNK_MESSAGES
-            for stamped in buffer.take_pending():
-                recording.append(stamped)
-            recording.flush()
-            buffer.discard_before(buffer.append_position)
-            await recording.wait_recorded(recording.append_position)
+            await writer.record()
         await recording.stop()
     finally:
         await archive.aclose()
-    return LongLog(start_position, buffer.append_position, message_count)
+    return LongLog(start_position, writer.position, message_count)
 
 
 def _last_term_id(member_directory: Path) -> TermId:
@@ -106,14 +83,3 @@ def _last_term_id(member_directory: Path) -> TermId:
     if entry is None:
         raise ProcessError(f"no leadership term in the recording log: {member_directory}")
     return TermId(entry.leadership_term_id)
-
-
-def _opened(term_id: TermId, timestamp_ms: int) -> bytes:
-    return SessionOpenEvent(
-        leadership_term_id=term_id,
-        correlation_id=CorrelationId(1),
-        cluster_session_id=SESSION_ID,
-        timestamp=timestamp_ms,
-        response_stream_id=102,
-        response_channel="benchmark",
-    ).encode()

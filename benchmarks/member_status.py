@@ -44,3 +44,16 @@ async def wait_for_status(
             return last
         await asyncio.sleep(_LOOK_INTERVAL_S)
     raise ClusterTimeoutError(f"waited {time_limit_s:g} s for member {member_id}, which says: {last}")
+
+
+async def wait_until_serving(cluster: ClusterProcesses, *, time_limit_s: float) -> None:
+    """Wait until every member leads or follows.
+
+    Raises:
+        ClusterTimeoutError: one did not within the time limit.
+        ProcessError: a member has ended.
+    """
+    for member_id in range(cluster.member_count):
+        await wait_for_status(
+            cluster, member_id, lambda status: status.state in ("LEADER", "FOLLOWER"), time_limit_s=time_limit_s
+        )

@@ -14,7 +14,7 @@ from client.config import ClientConfig
 from client.effects import Dial
 from client.protocol import ClientProtocol
 from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
+from cluster.core.log_publisher import PREFIX_LENGTH, LogPublisher
 from cluster.core.log_receiver import LogReceiver
 from cluster.messages.consensus import AppendPosition
 from cluster.messages.log import SessionOpenEvent
@@ -29,11 +29,10 @@ from service_api.types import (
     TermId,
     TimeUnit,
 )
-from service_api.wire.frame import encode_message
+from service_api.wire.frame import HEADER_LENGTH, encode_message
 from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
 
 from .echo_service import EchoService
-from .long_log import INGRESS_PREFIX
 
 CHUNK_MESSAGES: Final = 256
 """Messages in a chunk: a quarter of what is in flight at peak."""
@@ -177,7 +176,7 @@ def _ingest(payloads: list[bytes]) -> Path:
     received = bytearray(chunk)
     buffer = LogBuffer(position=0, retained_bytes=0)
     publisher = _publisher(buffer)
-    prefix = INGRESS_PREFIX.pack(*SESSION_MESSAGE, TERM, SESSION)
+    prefix = chunk[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH]
 
     def run() -> None:
         received[:] = chunk
@@ -191,7 +190,7 @@ def _ingest(payloads: list[bytes]) -> Path:
 def _log_chunk(payloads: list[bytes]) -> bytes:
     buffer = LogBuffer(position=0, retained_bytes=0)
     received = bytearray(_ingress_chunk(payloads))
-    prefix = INGRESS_PREFIX.pack(*SESSION_MESSAGE, TERM, SESSION)
+    prefix = bytes(received[HEADER_LENGTH : HEADER_LENGTH + PREFIX_LENGTH])
     _publisher(buffer).append_ingress(received, 0, len(received), prefix=prefix, timestamp=_TIMESTAMP_MS)
     return b"".join(buffer.take_pending())
 

@@ -1,63 +1,112 @@
-"""docs/performance.md, written from the JSON of the benchmarks: no figure in it is typed by hand."""
+"""docs/performance.md and its plots, written from the JSON of the benchmarks: no figure in them is typed by hand."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from service_api.errors import ConfigurationError
 
+from .page import captions
+from .page.figures import PARTS, cost_parts
+from .page.plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
+from .page.sections import calls_words
 from .report import Report
-from .scenarios.table import quantity
+from .scenarios.table import measured_words
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = _PROJECT_DIR / "benchmarks" / "results"
 PAGE: Final = _PROJECT_DIR / "docs" / "performance.md"
+IMAGES: Final = "images"
+"""Where the plots are, beside the page."""
 
 _INTRODUCTION: Final = """# Performance
 
 Written by `python -m benchmarks performance` from `benchmarks/results/*.json`; change the benchmarks, not this page.
-`make bench` measures the first table anew; `make peers` and then
-`python -m benchmarks compare --json benchmarks/results/compare.json` the second.
+`make bench` measures everything anew but the comparison, which `make peers` and then
+`python -m benchmarks compare --rounds 5 --json benchmarks/results/compare.json` do.
+`python -m benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same files.
 
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
 recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the
-file sync level: 0 page cache, 1 fdatasync before anything is acknowledged. Checksums are on.
+file sync level: 0 page cache, 1 fdatasync before anything is acknowledged. Checksums are on. *CPU* is user and system
+time, by the kernel's count.
+"""
+
+_METHOD: Final = """\
+The echo load at 1,024 in flight runs three times on one cluster: alone, which gives the processor time; beside `perf`,
+which samples what is on a processor, and so divides that time between the kernel's system calls, the event loop, the
+garbage collector and Python; and beside `py-spy`, which samples the Python stack of the thread that holds the
+interpreter's lock, and so divides Python's part by stage. Which function is of which stage says one table,
+`benchmarks/stages.py`. Of the runs with a profiler only shares are taken.
 """
 
 
 def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
-    """Write the page anew.
+    """Write the page and its plots anew, and remove plots that it has no more.
 
     Raises:
         ConfigurationError: there are no results.
     """
-    page.write_text(make_page(results))
+    text, plots = make_page(results)
+    images = page.parent / IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    for path in images.glob(f"{PREFIX}*.svg"):
+        if path.name not in {plot.file_name for plot in plots}:
+            path.unlink()
+    for plot in plots:
+        (images / plot.file_name).write_text(plot.svg(), encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
-def make_page(results: Path) -> str:
-    """Make the page of a directory with `table.json` and, where it was run, `compare.json`.
+def make_page(results: Path) -> tuple[str, list[Plot]]:
+    """Make the page of a directory with `table.json` and, where they were run, `scan`, `compare` and `profile.json`.
 
     Raises:
         ConfigurationError: there are no results.
     """
-    parts = [_INTRODUCTION]
     table = _load(results / "table.json")
     if table is None:
         raise ConfigurationError(f"no results: expected {results / 'table.json'}, which `make bench` writes")
-    parts += [_environment(table), "## Targets\n", _targets(table), _costs(table)]
-    compared = _load(results / "compare.json")
+    plots = _Plots()
+    parts = [_INTRODUCTION, _environment(table), "## Targets\n", _targets(table), _costs(table)]
+    latencies = latency_plot(table)
+    if latencies is not None:
+        parts += ["## Latencies\n", plots.add([latencies])]
+    scanned = _load(results / "scan.json")
+    if scanned is not None:
+        parts += ["## How cost grows\n", _scan(scanned, plots)]
+    compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
-        parts += ["## Beside others\n", _comparison(compared)]
-    return "\n".join(parts)
+        parts += ["## Beside others\n", _comparison(compared, plots)]
+    profiled = _load(results / "profile.json")
+    if profiled is not None:
+        parts += ["## Where each microsecond goes\n", _profile(profiled, plots)]
+    return "\n".join(parts), plots.all
+
+
+class _Plots:
+    """The plots of the page so far."""
+
+    def __init__(self) -> None:
+        self.all: list[Plot] = []
+
+    def add(self, plots: Iterable[Plot]) -> str:
+        """Show plots, each below the sentence that says what there is to see."""
+        lines = []
+        for plot in plots:
+            self.all.append(plot)
+            lines.append(f"{plot.caption}\n\n![{plot.name}]({IMAGES}/{plot.file_name})\n")
+        return "\n".join(lines)
 
 
 def _load(path: Path) -> Report | None:
     if not path.exists():
         return None
-    report: Report = json.loads(path.read_text())
+    report: Report = json.loads(path.read_text(encoding="utf-8"))
     return report
 
 
@@ -78,7 +127,7 @@ def _targets(report: Report) -> str:
     lines = ["| what | measured | target | reached |", "|---|---|---|---|"]
     for row in report["rows"]:
         reached = {True: "yes", False: "**no**", None: ""}[row["reached"]]
-        lines.append(f"| {row['what']} | {quantity(row['value'], row['unit'])} | {row['target']} | {reached} |")
+        lines.append(f"| {row['what']} | {measured_words(row)} | {row['target']} | {reached} |")
     return "\n".join(lines) + "\n"
 
 
@@ -94,23 +143,36 @@ def _costs(report: Report) -> str:
         if not echoes:
             continue
         found = sorted(echoes, key=lambda echo: echo["throughput_msgs_per_s"])[len(echoes) // 2]
-        cpu = found["cpu_seconds_per_100k"]
-        members = sorted((seconds * 10 for name, seconds in cpu.items() if name.startswith("member")), reverse=True)
-        clients = sum(seconds * 10 for name, seconds in cpu.items() if name.startswith("client"))
+        parts = cost_parts(found["cpu_seconds_per_100k"], found.get("leader"))
         latencies = " | ".join(f"{found[figure]:,.0f}" for figure in ("p50_us", "p99_us", "p999_us", "max_us"))
-        lines.append(f"| {name} | {latencies} | {members[0]:.2f} | {sum(members[1:]):.2f} | {clients:.2f} |")
-    lines.append("\nThe leader is the member that took most.\n")
-    return "\n".join(lines)
+        lines.append(f"| {name} | {latencies} | " + " | ".join(f"{parts[part]:.2f}" for part in PARTS) + " |")
+    return "\n".join(lines) + "\n"
 
 
-def _comparison(report: Report) -> str:
+def _scan(report: Report, plots: _Plots) -> str:
+    seconds = report["parameters"]["seconds"]
+    text = (
+        f"One thing is varied at a time; the rest is 3 members, 32 bytes, 1,024 in flight, one session, level 1. "
+        f"{seconds:g} s for each point, at commit {report['environment']['git_commit']}. What the log's length costs "
+        "is measured with one member.\n"
+    )
+    missing = [
+        f"\nNot measured: {failure['dimension']} {failure['value']:,}: {failure['reason']}.\n"
+        for failure in report["failures"]
+    ]
+    return "\n".join([text, plots.add(scan_plots(report)), *missing])
+
+
+def _comparison(report: Report, plots: _Plots) -> str:
     depths = [str(depth) for depth in report["parameters"]["depths"]]
     parameters = report["parameters"]
+    plot = comparison_plot(report, depths[-1])
     lines = [
         f"{parameters['payload']} bytes, {parameters['rounds']} rounds, every system started anew in each, "
         f"interleaved; medians at commit {report['environment']['git_commit']}. "
         "In brackets: how many times faster Quorate at level 1 is. Compare like with like: the second column says what "
         "an acknowledged message is.\n",
+        *([] if plot is None else [plots.add([plot])]),
         "| system | an acknowledged message is | client | "
         + " | ".join(f"{depth} in flight" for depth in depths)
         + " |",
@@ -132,3 +194,16 @@ def _cell(figures: dict[str, Any]) -> str:
     latency = "" if p50 is None else f", p50 {p50:,.0f} µs"
     ratio = figures.get("quorate_is_times_faster")
     return f"{figures['messages_per_s']:,}/s{latency}" + ("" if ratio is None else f" ({ratio:g}x)")
+
+
+def _profile(report: Report, plots: _Plots) -> str:
+    lines = [_METHOD, f"{captions.bound(report)}\n"]
+    for plot, (role, process) in zip(profile_plots(report), report["processes"].items(), strict=True):
+        lines += [f"### The {role}\n", plots.add([plot])]
+        calls = calls_words(role, report["system_calls_per_1000_messages"].get(role, {}))
+        if calls:
+            lines.append(f"{calls}\n")
+        lines += ["| function | stage | µs a message |", "|---|---|---|"]
+        lines += [f"| `{row['function']}` | {row['stage']} | {row['us']:.3f} |" for row in process["functions"]]
+        lines.append("")
+    return "\n".join(lines)

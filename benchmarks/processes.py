@@ -10,13 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -234,6 +235,18 @@ class ClusterProcesses:
         """Raise unless every member runs."""
         for member in self.members.values():
             member.check_running()
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Let this process and its children open so many files, as far as it may; gives how many they may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return soft if soft != resource.RLIM_INFINITY else wanted
+    for limits in ((wanted, max(wanted, hard)), (min(wanted, hard), hard)):
+        with suppress(OSError, ValueError):  # who may not raise the hard limit is told so with either
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            break
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def find_base_ports(count: int) -> list[int]:

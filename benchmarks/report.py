@@ -55,6 +55,20 @@ def latency_figures(histogram: Histogram) -> dict[str, float]:
     return {**figures, "max_us": round(histogram.max_ns / 1000, 1)}
 
 
+def percentile_curve(histogram: Histogram) -> dict[str, float]:
+    """Latencies in microseconds by percentile, for a plot: 0, 25, 50, 62.5, 75, ..., twice in each halving of the rest.
+
+    It ends with the percentile that one of all latencies exceeds; the largest is that of "100".
+    """
+    curve = {"0": round(histogram.percentile_ns(0.0) / 1000, 1)}
+    rest = 100.0
+    while rest > 100 / max(histogram.count, 1):
+        for percentile in (100 - rest * 3 / 4, 100 - rest / 2):
+            curve[f"{percentile:.7g}"] = round(histogram.percentile_ns(percentile) / 1000, 1)
+        rest /= 2
+    return {**curve, "100": round(histogram.max_ns / 1000, 1)}
+
+
 def write_json(report: Report, path: Path) -> None:
     """Write a report to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from archive import Archive, ArchiveConfig, Recording
-from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
 from cluster.core.recording_log import CONSENSUS_MODULE_SERVICE_ID
-from cluster.messages.log import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionOpenEvent
+from cluster.messages.log import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent
 from cluster.replaying import MemberLog
 from cluster.replaying.replay import ReplayedService, choose_snapshot
 from cluster.runtime.recording_log_file import RecordingLogFile
@@ -27,14 +26,12 @@ from service_api.types import (
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
     ClusterSessionId,
-    CorrelationId,
     MemberId,
     TermId,
     TimeUnit,
 )
-from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
-from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
+from .log_writer import LogWriter
 from .time_travel_service import KEY_AND_AMOUNT, KEY_COUNT
 
 TERM_LENGTH_BYTES: Final = 16 << 20
@@ -82,47 +79,28 @@ async def make_log(
 async def _write_log(
     log: Recording, message_count: int, payload_length: int, snapshot_count: int, pick: random.Random
 ) -> list[int]:
-    buffer = LogBuffer(position=0, retained_bytes=0)
-    descriptor = log.descriptor
-    publisher = LogPublisher(
-        buffer,
-        log_session_id=1,
-        initial_term_id=descriptor.initial_term_id,
-        term_length_bytes=descriptor.term_buffer_length,
-        mtu_length_bytes=descriptor.mtu_length,
-        checksums=descriptor.checksummed,
-    )
-    _begin_log(publisher)
-    batches = [_batch(session_id, payload_length, pick) for session_id in range(1, _SESSION_COUNT + 1)]
+    writer = LogWriter(log, _TERM, log_session_id=1)
+    _begin_log(writer.publisher)
+    batches: list[bytes] = []
+    for session_id in map(ClusterSessionId, range(1, _SESSION_COUNT + 1)):
+        writer.open_session(session_id, _FIRST_TIMESTAMP_MS)
+        batches.append(writer.lay_out(session_id, (_payload(payload_length, pick) for _ in range(_BATCH_COUNT))))
     interval = message_count // snapshot_count if snapshot_count else message_count + 1
     positions: list[int] = []
     for number in range(0, message_count, _BATCH_COUNT):
-        session_id = 1 + number // _BATCH_COUNT % _SESSION_COUNT
-        prefix = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, _TERM, session_id, 0)[:24]
-        batch = bytearray(batches[session_id - 1])
-        publisher.append_ingress(
-            batch, 0, len(batch), prefix=prefix, timestamp=_FIRST_TIMESTAMP_MS + number // _BATCH_COUNT
-        )
+        timestamp = _FIRST_TIMESTAMP_MS + number // _BATCH_COUNT
+        writer.append(batches[number // _BATCH_COUNT % _SESSION_COUNT], timestamp)
         if (number + _BATCH_COUNT) // interval > number // interval:
             event = ClusterActionRequest(
                 leadership_term_id=_TERM,
                 log_position=0,
-                timestamp=_FIRST_TIMESTAMP_MS + number // _BATCH_COUNT,
+                timestamp=timestamp,
                 action=ClusterAction.SNAPSHOT,
                 flags=0,
             )
-            positions.append(publisher.append_positioned(event))
-        await _record(log, buffer)
+            positions.append(writer.publisher.append_positioned(event))
+        await writer.record()
     return positions
-
-
-async def _record(log: Recording, buffer: LogBuffer) -> None:
-    """Hand chunks to the recording, which takes none across the end of a term."""
-    for chunk in buffer.take_pending():
-        log.append(chunk)
-    buffer.discard_before(buffer.append_position)
-    log.flush()
-    await log.wait_recorded(log.append_position)
 
 
 def _begin_log(publisher: LogPublisher) -> None:
@@ -138,27 +116,11 @@ def _begin_log(publisher: LogPublisher) -> None:
             app_version=1,
         )
     )
-    for session_id in range(1, _SESSION_COUNT + 1):
-        event = SessionOpenEvent(
-            leadership_term_id=_TERM,
-            correlation_id=CorrelationId(session_id),
-            cluster_session_id=ClusterSessionId(session_id),
-            timestamp=_FIRST_TIMESTAMP_MS,
-            response_stream_id=102,
-        )
-        publisher.append_message(event.encode())
 
 
-def _batch(session_id: int, payload_length: int, pick: random.Random) -> bytes:
-    """Lay out messages of one session as a client sends them."""
-    frame_length = 32 + SESSION_HEADER_LENGTH + payload_length
-    header = FRAME_HEADER.pack(frame_length, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, 0, 0, 0)
-    header += SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, _TERM, session_id, 0)
-    frames: list[bytes] = []
-    for _ in range(_BATCH_COUNT):
-        payload = KEY_AND_AMOUNT.pack(pick.randrange(KEY_COUNT), pick.randrange(100)).ljust(payload_length, b".")
-        frames.append((header + payload).ljust(frame_length + 31 & -32, b"\0"))
-    return b"".join(frames)
+def _payload(length: int, pick: random.Random) -> bytes:
+    """A booking, as the service under the benchmark takes it."""
+    return KEY_AND_AMOUNT.pack(pick.randrange(KEY_COUNT), pick.randrange(100)).ljust(length, b".")
 
 
 async def _take_snapshot(

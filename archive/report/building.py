@@ -285,4 +285,5 @@ def _remarks(request: ReportRequest) -> list[str]:
         "true": "Only what the member's recording log shows to be committed was read.",
     }.get(committed, f"Only what lies before position {committed} was read.")
     size = f"Tables show the first {sections.TABLE_LIMIT} rows, figures what their legend and axes name."
-    return [which, f"{size} All of it is in the DataFrames that the Python below each figure gives."]
+    clock = "Times are those of the cluster's own clock, as the log holds them, in UTC. Positions are bytes of the log."
+    return [clock, which, f"{size} All of it is in the DataFrames that the Python below each figure gives."]

@@ -32,12 +32,14 @@ class PageTable:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Section:
-    """One analysis: a sentence, a figure, a table, and how to have the same in Python."""
+    """One analysis: a sentence, a figure, a table, and how to have the same."""
 
     anchor: str
     title: str
     caption: str
     snippet: str
+    """How to have the same; `snippet_name` says what it is."""
+    snippet_name: str = "In Python"
     chart: Chart | None = None
     table: PageTable | None = None
     note: str | None = None
@@ -78,6 +80,8 @@ class Page:
     damage: Damage | None = None
     remarks: Sequence[str] = field(default=())
     """What a reader should know of how the page was made: at its end."""
+    maker: str = "Quorate report"
+    """What the page is, above its title."""
 
 
 def render_page(page: Page) -> str:

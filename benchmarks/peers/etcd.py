@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import urllib.request
 from pathlib import Path
 from statistics import quantiles
@@ -13,7 +12,7 @@ from typing import Any, Final
 from service_api.errors import ClusterError
 
 from ..processes import ProcessGroup
-from .peer import MEMBERS, Measured, Missing, find_program, free_ports, wait_until
+from .peer import MEMBERS, Measured, Missing, find_program, free_ports, run_client, wait_until
 
 _KEY: Final = b"quorate-benchmark"
 _TIMEOUT_S: Final = 120.0
@@ -27,6 +26,7 @@ class Etcd:
     name = "etcd"
     durability = "on disk (fdatasync) on a majority"
     client = "h2load (C), gRPC, to the leader"
+    warmup_messages = 0
     _path = "/etcdserverpb.KV/Put"
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Etcd:
         connections = -(-in_flight // _STREAMS_LIMIT)
         count = messages // per_request
         before = self._revision()
-        done = subprocess.run(
+        done, cpu_s = run_client(
             (
                 "h2load",
                 f"--requests={count}",
@@ -88,10 +88,7 @@ class Etcd:
                 "--header=te: trailers",
                 f"http://127.0.0.1:{self._leader}{self._path}",
             ),
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
+            timeout_s=_TIMEOUT_S,
         )
         changed = self._revision() - before
         if done.returncode or changed != count:
@@ -103,7 +100,12 @@ class Etcd:
         begin_us = min(int(row[0]) for row in rows)
         end_us = max(int(row[0]) + int(row[2]) for row in rows)
         cuts = quantiles(took_us, n=100) if len(took_us) > 1 else took_us * 99
-        return Measured(count * per_request / ((end_us - begin_us) / 1e6), p50_us=cuts[49], p99_us=cuts[98])
+        return Measured(
+            count * per_request / ((end_us - begin_us) / 1e6),
+            p50_us=cuts[49],
+            p99_us=cuts[98],
+            client_cpu_us=cpu_s * 1e6 / (count * per_request),
+        )
 
     def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
         """The body of a request, and how many messages it carries."""

@@ -22,6 +22,7 @@ class JetStream:
     name = "NATS JetStream R3"
     durability = "in memory on a majority: files are synced every two minutes"
     client = "one connection to the stream's leader, pipelined, in Python"
+    warmup_messages = 0
 
     def __init__(self) -> None:
         self._ports: list[int] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -36,6 +37,8 @@ class Measured:
     messages_per_s: float
     p50_us: float | None
     p99_us: float | None
+    client_cpu_us: float | None = None
+    """Processor time of the load's own process for a message; None where it is inside a member."""
 
 
 class Peer(Protocol):
@@ -46,6 +49,8 @@ class Peer(Protocol):
     """What its acknowledgement promises, as it is configured here."""
     client: str
     """Who makes the load, and how."""
+    warmup_messages: int
+    """Messages at the greatest depth before anything is measured, for programs that get faster as they run."""
 
     def find(self) -> str | Missing:
         """Say which version is installed, or why there is none."""
@@ -74,6 +79,14 @@ def find_program(name: str, *version_arguments: str) -> str | Missing:
         (path, *version_arguments), capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
     )
     return ((done.stdout or done.stderr).splitlines() or [name])[0].strip()
+
+
+def run_client(command: Sequence[str], *, timeout_s: float) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run a client to its end; gives what it printed, and the processor time that it took in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def free_ports(count: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -240,11 +241,14 @@ async def _run(parameters: PipelineParameters) -> None:
     pipeline = _Pipeline(parameters, _DIALECTS[parameters.dialect](parameters.payload), done)
     transport, _ = await loop.create_connection(lambda: pipeline, parameters.host, parameters.port)
     tune_garbage_collector()
+    before = os.times()
     try:
         async with asyncio.timeout(TIME_LIMIT_S):
             await done
     finally:
         transport.abort()
+    after = os.times()
+    cpu_s = after.user + after.system - before.user - before.system
     seconds = (pipeline.ended_ns - pipeline.started_ns) / 1e9
     latencies = Histogram()
     latencies.record_all(pipeline.latencies_ns)
@@ -252,6 +256,7 @@ async def _run(parameters: PipelineParameters) -> None:
         "messages_per_s": parameters.messages / seconds,
         "p50_us": latencies.percentile_ns(50.0) / 1e3,
         "p99_us": latencies.percentile_ns(99.0) / 1e3,
+        "client_cpu_us": cpu_s * 1e6 / parameters.messages,
     }
     print(json.dumps(found))
 

@@ -24,6 +24,7 @@ class PySyncObj:
     name = "PySyncObj"
     durability = "in memory on a majority: no journal"
     client = "calls inside the leader's process, no client connection"
+    warmup_messages = 0
 
     def __init__(self) -> None:
         self._nodes: list[ManagedProcess] = []

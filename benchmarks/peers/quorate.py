@@ -11,7 +11,7 @@ from service_api.distribution import installed_version
 
 from ..client_process import ClientParameters
 from ..histogram import Histogram
-from ..member_status import wait_for_status
+from ..member_status import wait_until_serving
 from ..processes import ClusterProcesses, ProcessGroup
 from ..scenarios.echo import SERVICE, run_clients
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing
@@ -33,6 +33,7 @@ class Quorate:
     """`quorate node` at one file sync level."""
 
     client = "one process, its own asyncio client"
+    warmup_messages = 0
 
     def __init__(self, file_sync_level: int) -> None:
         self._settings: Mapping[str, str] = {"file_sync_level": str(file_sync_level)}
@@ -52,15 +53,7 @@ class Quorate:
         self._cluster = ClusterProcesses(directory, SERVICE, MEMBERS, settings=self._settings, group=group)
         for member_id in range(MEMBERS):
             self._cluster.start_member(member_id)
-        for member_id in range(MEMBERS):
-            asyncio.run(
-                wait_for_status(
-                    self._cluster,
-                    member_id,
-                    lambda status: status.state in ("LEADER", "FOLLOWER"),
-                    time_limit_s=START_TIMEOUT_S,
-                )
-            )
+        asyncio.run(wait_until_serving(self._cluster, time_limit_s=START_TIMEOUT_S))
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Let a client process send and take echoes."""
@@ -90,4 +83,5 @@ class Quorate:
             latencies.count / seconds,
             p50_us=latencies.percentile_ns(50.0) / 1e3,
             p99_us=latencies.percentile_ns(99.0) / 1e3,
+            client_cpu_us=(results[0]["user_seconds"] + results[0]["system_seconds"]) * 1e6 / latencies.count,
         )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import socket
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from service_api.errors import ClusterError
 
 from ..processes import ProcessGroup
-from .peer import Measured, Missing, find_program, free_ports, wait_until
+from .peer import Measured, Missing, find_program, free_ports, run_client, wait_until
 
 _TIMEOUT_S: Final = 120.0
 _PIPELINE: Final = 16
@@ -23,6 +22,7 @@ class Redis:
     name = "Redis, AOF (context)"
     durability = "on disk (fsync) on one server, not replicated"
     client = "redis-benchmark (C), up to 16 commands pipelined on a connection"
+    warmup_messages = 0
 
     def __init__(self) -> None:
         self._port = 0
@@ -55,12 +55,15 @@ class Redis:
         pipeline = min(_PIPELINE, inflight) if inflight >= 2 * _PIPELINE else 1
         arguments = f"-n {messages} -c {inflight // pipeline} -P {pipeline} -d {payload} -t set --csv --precision 3"
         command = ("redis-benchmark", "-h", "127.0.0.1", "-p", str(self._port), *arguments.split())
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done, cpu_s = run_client(command, timeout_s=_TIMEOUT_S)
         if done.returncode:
             raise ClusterError(f"redis-benchmark failed: {done.stderr.strip()[-500:]}")
         (row,) = csv.DictReader(done.stdout.splitlines())
         return Measured(
-            float(row["rps"]), p50_us=float(row["p50_latency_ms"]) * 1000, p99_us=float(row["p99_latency_ms"]) * 1000
+            float(row["rps"]),
+            p50_us=float(row["p50_latency_ms"]) * 1000,
+            p99_us=float(row["p99_latency_ms"]) * 1000,
+            client_cpu_us=cpu_s * 1e6 / messages,
         )
 
     def _answers(self) -> bool:

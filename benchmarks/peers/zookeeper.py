@@ -24,6 +24,9 @@ class ZooKeeper:
     durability = "on disk (fsync) on a majority"
     client = "one connection to the leader, pipelined, in Python: its own Java client is not faster on two cores"
 
+    warmup_messages = 100_000
+    """Until then Java's compiler makes it faster and faster."""
+
     def __init__(self) -> None:
         self._ports: list[int] = []
         self._leader = 0

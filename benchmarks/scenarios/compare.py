@@ -127,6 +127,8 @@ def _measure(name: str, parameters: CompareParameters, directory: Path) -> dict[
     measured = {}
     with ProcessGroup() as group:
         peer.start(directory, group)
+        if peer.warmup_messages:
+            peer.load(inflight=max(parameters.depths), messages=peer.warmup_messages, payload=parameters.payload)
         for depth in parameters.depths:
             messages = _messages(name, depth)
             warmup = max(depth, int(messages * _WARMUP_SHARE))
@@ -152,6 +154,7 @@ def _summary(
             "messages_per_s": round(rate),
             "p50_us": _median([measured.p50_us for measured in rounds]),
             "p99_us": _median([measured.p99_us for measured in rounds]),
+            "client_cpu_us": _median([measured.client_cpu_us for measured in rounds]),
             "rounds": [round(measured.messages_per_s) for measured in rounds],
         }
         if depth in ours:
@@ -181,4 +184,4 @@ def print_comparison(report: Report) -> None:
 
 def _median(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return round(median(known), 1) if known else None
+    return round(median(known), 2) if known else None

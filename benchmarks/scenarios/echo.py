@@ -17,8 +17,9 @@ from ..data_directory import data_directory
 from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..load import SEQUENCE
+from ..meter import METRICS_SETTING, Meter, Usage, usage_report
 from ..processes import ClusterProcesses, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, latency_figures, progress_line
+from ..report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 
 SERVICE: Final = "benchmarks.echo_service:EchoService"
 
@@ -84,6 +85,7 @@ def run(parameters: EchoParameters, *, directory: Path | None = None, keep: bool
             settings = {
                 "file_sync_level": str(parameters.file_sync_level),
                 "checksums": "true" if parameters.checksums else "false",
+                **METRICS_SETTING,
                 **parameters.node_settings,
             }
             members = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings)
@@ -104,15 +106,17 @@ async def _measure(
 ) -> Report:
     environment = await asyncio.to_thread(describe, data_dir if cluster is not None else None)
     endpoints = list(parameters.endpoints) if cluster is None else cluster.ingress_endpoints
-    results, cpu_seconds = await run_clients(
+    meter = Meter(cluster)
+    results, _ = await run_clients(
         [_client_parameters(parameters, index, endpoints) for index in range(parameters.clients)],
         cluster,
         group,
         progress,
         data_dir=data_dir,
         time_limit_s=parameters.time_limit_s,
+        meter=meter,
     )
-    report = _report(parameters, results, cpu_seconds)
+    report = _report(parameters, results, meter.used)
     settings = await asyncio.to_thread(_node_settings, parameters)
     report["environment"] = {**environment, **settings}
     return report
@@ -126,13 +130,17 @@ async def run_clients(
     *,
     data_dir: Path,
     time_limit_s: float,
+    meter: Meter | None = None,
 ) -> tuple[list[Event], dict[str, float]]:
     """Start a client process for each of the parameters; give their results and all CPU times.
+
+    A `meter` of the cluster has afterwards what every process used while it was measured, clients included.
 
     Raises:
         ClusterTimeoutError: it took longer than the time limit. The errors of processes come in a group.
     """
     clients: list[ClientProcess] = []
+    meter = meter or Meter(cluster)
     try:
         async with asyncio.timeout(time_limit_s), asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(_watch_members(cluster))
@@ -140,41 +148,43 @@ async def run_clients(
                 name = f"client-{index}"
                 log_path = data_dir / f"{name}.log"
                 clients.append(await ClientProcess.spawn(group, name, client_parameters, log_path=log_path))
-            measured = await _run_phases(clients, cluster, progress)
+            results = await _run_phases(clients, meter, progress)
             watch.cancel()
     except TimeoutError as error:
         raise ClusterTimeoutError(f"benchmark not done: time_limit_s={time_limit_s:g}") from error
     finally:
         for client in clients:
             client.close()
-    return measured
+    return results, {name: usage.cpu_s for name, usage in meter.used.items()}
 
 
-async def _run_phases(
-    clients: list[ClientProcess], cluster: ClusterProcesses | None, progress: ProgressLine
-) -> tuple[list[Event], dict[str, float]]:
-    """Lead the clients through connect, warm-up and measurement; give their results and all CPU times."""
+async def _run_phases(clients: list[ClientProcess], meter: Meter, progress: ProgressLine) -> list[Event]:
+    """Lead the clients through connect, warm-up and measurement; give their results."""
+    counts = [0] * len(clients)
+
+    def on_opened(index: int, count: int) -> None:
+        counts[index] = count
+        progress.describe(f"connecting: {sum(counts):,} sessions")
+
+    def on_progress(index: int, count: int) -> None:
+        counts[index] = count
+        progress.update(sum(counts))
+
     progress.describe("connecting")
-    await all_events(clients, "ready")
+    await all_events(clients, "ready", on_opened)
     progress.describe("warming up")
     all_go(clients)
     await all_events(clients, "warmed")
     progress.describe("measuring")
-    replies = [0] * len(clients)
-
-    def on_progress(index: int, count: int) -> None:
-        replies[index] = count
-        progress.update(sum(replies))
-
-    before = {} if cluster is None else cluster.cpu_seconds()
+    counts = [0] * len(clients)
+    await meter.begin()
     all_go(clients)
     results = await all_events(clients, "result", on_progress)
-    after = {} if cluster is None else cluster.cpu_seconds()
+    await meter.end()
     all_go(clients)
-    cpu_seconds = {name: after[name] - before[name] for name in after}
     for client, result in zip(clients, results, strict=True):
-        cpu_seconds[client.process.name] = result["cpu_seconds"]
-    return results, cpu_seconds
+        meter.used[client.process.name] = Usage(result["user_seconds"], result["system_seconds"], None)
+    return results
 
 
 async def _watch_members(cluster: ClusterProcesses | None) -> None:
@@ -184,28 +194,34 @@ async def _watch_members(cluster: ClusterProcesses | None) -> None:
         await asyncio.sleep(_CHECK_INTERVAL_S)
 
 
-def _report(parameters: EchoParameters, results: list[Event], cpu_seconds: dict[str, float]) -> Report:
-    latencies, lags = Histogram(), Histogram()
+def _report(parameters: EchoParameters, results: list[Event], used: dict[str, Usage]) -> Report:
+    report: Report = {"scenario": "echo", **load_figures(results, used)}
+    if parameters.rate is not None:
+        lags = Histogram()
+        for result in results:
+            lags.add(Histogram.from_json(result["send_lags"]))
+        report["send_lag"] = latency_figures(lags)
+    report["parameters"] = asdict(parameters)
+    return report
+
+
+def load_figures(results: list[Event], used: dict[str, Usage]) -> Report:
+    """What reports say of one load, from the results of its clients and what every process used meanwhile."""
+    latencies = Histogram()
     for result in results:
         latencies.add(Histogram.from_json(result["latencies"]))
-        lags.add(Histogram.from_json(result["send_lags"]))
     started_ns = min(result["started_ns"] for result in results)
     ended_ns = max(result["ended_ns"] for result in results)
     duration_s = (ended_ns - started_ns) / 1e9
-    report: Report = {
-        "scenario": "echo",
+    return {
         "throughput_msgs_per_s": round(latencies.count / duration_s),
         **latency_figures(latencies),
         "messages": latencies.count,
         "duration_s": round(duration_s, 3),
-        "cpu_seconds_per_100k": {
-            name: round(seconds * 100_000 / latencies.count, 3) for name, seconds in cpu_seconds.items()
-        },
+        "leader": f"member-{results[0]['leader_member_id']}",
+        **usage_report(used, latencies.count),
+        "latency_percentiles_us": percentile_curve(latencies),
     }
-    if parameters.rate is not None:
-        report["send_lag"] = latency_figures(lags)
-    report["parameters"] = asdict(parameters)
-    return report
 
 
 def _node_settings(parameters: EchoParameters) -> dict[str, object]:
@@ -221,14 +237,14 @@ def _client_parameters(parameters: EchoParameters, index: int, endpoints: list[s
     return ClientParameters(
         endpoints=endpoints,
         payload_length=parameters.payload,
-        inflight=_share(parameters.inflight, parameters.clients, index),
-        warmup_count=_share(parameters.warmup, parameters.clients, index),
-        message_count=_share(parameters.messages, parameters.clients, index),
+        inflight=share(parameters.inflight, parameters.clients, index),
+        warmup_count=share(parameters.warmup, parameters.clients, index),
+        message_count=share(parameters.messages, parameters.clients, index),
         rate_per_s=None if parameters.rate is None else parameters.rate / parameters.clients,
         connect_timeout_s=_CONNECT_TIMEOUT_S,
     )
 
 
-def _share(total: int, count: int, index: int) -> int:
+def share(total: int, count: int, index: int) -> int:
     """Split a total into whole parts that differ by one at most."""
     return total // count + (index < total % count)

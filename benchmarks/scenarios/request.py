@@ -17,7 +17,7 @@ from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..load import SEQUENCE
 from ..processes import ClusterProcesses, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, latency_figures, progress_line
+from ..report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 from .echo import run_clients
 
 SERVICE: Final = "benchmarks.request_service:RequestService"
@@ -96,6 +96,7 @@ async def _measure(
         "scenario": "request",
         "requests_per_s": round(latencies.count / duration_s),
         **latency_figures(latencies),
+        "latency_percentiles_us": percentile_curve(latencies),
         "requests": latencies.count,
         "in_flight": parameters.inflight,
         "file_sync_level": parameters.file_sync_level,

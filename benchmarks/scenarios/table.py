@@ -74,7 +74,7 @@ class Goal:
     @property
     def text(self) -> str:
         """The target as people write it."""
-        return f"{'>=' if self.at_least else '<='} {self.target:,g} {self.unit}".rstrip()
+        return f"{'>=' if self.at_least else '<='} {self.target:,.10g} {self.unit}".rstrip()
 
 
 GOALS: Final = (
@@ -149,12 +149,20 @@ def quantity(value: float | None, unit: str) -> str:
     return "not measured" if value is None else f"{value:,.{0 if value >= 100 else 2}f} {unit}"
 
 
+def measured_words(row: Report) -> str:
+    """What was measured of a target, with its percentile where it is of one."""
+    said = quantity(row["value"], row["unit"])
+    kind, _, unit = row["figure"].rpartition("_")
+    is_percentile = kind.startswith("p") and unit in ("us", "ratio")
+    return f"{kind[:3]}{'.' if kind[3:] else ''}{kind[3:]} {said}" if is_percentile else said
+
+
 def print_targets(report: Report) -> None:
     """Print a line for each target."""
     table = Table("what", "measured", "target", "reached")
     for row in report["rows"]:
         reached = {True: "yes", False: "NO", None: ""}[row["reached"]]
-        table.add_row(row["what"], quantity(row["value"], row["unit"]), row["target"], reached)
+        table.add_row(row["what"], measured_words(row), row["target"], reached)
     console = Console()
     console.print(table)
     disk = {name: median(figures[name] for figures in report["rounds"]["disk"]) for name in report["rounds"]["disk"][0]}

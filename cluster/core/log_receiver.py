@@ -15,11 +15,15 @@ from zlib import crc32
 from service_api import RemoteProtocolError
 from service_api.types import LOG_STREAM_ID
 from service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, align, position_of, term_of
+from service_api.wire.frame_run import LONGEST_RUN_BYTES, count_right_frames
 
 from .log_buffer import LogBuffer
 
 _FRAME: Final = struct.Struct("<iIiIii")
 """frame_length; version, flags and type in one number; term_offset, session_id (checksum), stream_id, term_id."""
+
+_ALIKE_FRAMES: Final = 16
+"""After so many frames of one length, those that follow are looked at as a run."""
 
 
 @lru_cache(maxsize=256)
@@ -49,6 +53,7 @@ class LogReceiver:
         term_length = self._term_length_bytes
         term_id, term_offset = self._place()
         view = memoryview(buffer)
+        alike_length = 0
         while end - offset >= HEADER_LENGTH:
             frame_length, kind, frame_term_offset, _, stream_id, frame_term_id = _FRAME.unpack_from(buffer, offset)
             length = (frame_length + 31) & -32
@@ -67,7 +72,15 @@ class LogReceiver:
                 continue
             if kind >> 16 == TYPE_DATA and self._checksums:
                 frame_limit = min(end - offset, term_length - term_offset) // length
-                taken = self._verify(view, offset, length, frame_limit, term_id, term_offset)
+                taken = 0
+                if length == alike_length:
+                    run_limit = min(frame_limit, LONGEST_RUN_BYTES // length)
+                    taken = length * count_right_frames(
+                        view, offset, run_limit, length=length, term_offset=term_offset, checksummed=True
+                    )
+                if not taken:
+                    taken = self._verify(view, offset, length, min(frame_limit, _ALIKE_FRAMES), term_id, term_offset)
+                    alike_length = length if taken == _ALIKE_FRAMES * length else 0
             elif kind >> 16 == TYPE_DATA or (kind >> 16 == TYPE_PADDING and term_offset + length == term_length):
                 taken = length
             else:

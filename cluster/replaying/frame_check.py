@@ -54,14 +54,21 @@ class FrameCheck:
             self.forget()
             return b""
         self._position = block.last_position + (int(block.headers[-1, 0]) + 31 & -32)
-        return self._read_again(position, self._position)
+        return self._bytes_of(block, self._position - position)
 
     def forget(self) -> None:
         """Close the file that is open."""
         self._blocks = None
 
-    def _read_again(self, position: int, end: int) -> bytes:
-        """Read what was found right: looking at it has used the headers up."""
+    def _bytes_of(self, block: FrameBlock, length: int) -> bytes:
+        """Give what was found right, with the headers that looking at it has used up put back."""
+        if block.without_padding() is not block:  # what is in padding was not read
+            return self._read_again(block.position, length)
+        if block.words.flags.writeable:  # a frame that the plain reader has found is as it was
+            block.words.view("V32").put(block.slots, block.headers.view("V32").ravel())
+        return block.words[: length >> 3].tobytes()
+
+    def _read_again(self, position: int, length: int) -> bytes:
         base = self._descriptor.segment_base_position(position)
         path = self._directory / self._descriptor.segment_file_name(base)
         try:
@@ -69,7 +76,7 @@ class FrameCheck:
         except FileNotFoundError:  # purged just now: the plain reader says so
             return b""
         try:
-            return read_fully(self._disk, handle, end - position, position - base)
+            return read_fully(self._disk, handle, length, position - base)
         finally:
             self._disk.close_file(handle)
 

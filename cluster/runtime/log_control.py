@@ -16,7 +16,7 @@ import structlog
 
 from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from archive.client import ArchiveClient
-from archive.replay import ReplaySession
+from archive.replay import REPLAY_BUFFER_BYTES, ReplaySession
 from archive.replication import replicate
 from service_api import ClusterError
 from service_api.types import LOG_STREAM_ID, MemberId
@@ -208,7 +208,7 @@ class LogControl:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             try:
-                as_stream_transport(writer.transport)
+                as_stream_transport(writer.transport).set_write_buffer_limits(high=REPLAY_BUFFER_BYTES)
                 oldest_position = self._archive.descriptor(self._recording.recording_id).start_position
                 if effect.position < oldest_position:
                     await self._refuse_catchup(writer, effect, oldest_position)

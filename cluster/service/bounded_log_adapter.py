@@ -12,11 +12,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice, repeat
 from typing import Any, Final, Protocol
 
 from service_api import InvariantViolation, invariant
 from service_api.types import ClusterSessionId
 from service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
+from service_api.wire.frame_run import count_agreeing
 from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message
 from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH
 from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
@@ -33,6 +35,7 @@ from ..messages.log import (
     TimerEvent,
 )
 from .agent import ClusteredServiceAgent
+from .client_session import ContainerClientSession
 
 _LENGTH: Final = struct.Struct("<i")
 _UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
@@ -57,18 +60,58 @@ A service that takes 1 ms a message would otherwise stop the loop for seconds, a
 _NEVER_NS: Final = 1 << 62
 
 
-@lru_cache(maxsize=256)
-def _session_frames(length: int) -> struct.Struct:
-    """Lay out a log frame of this aligned length: frame_length; version, flags and type in one number.
+_SESSION_FRAME: Final = struct.Struct("<iI24xI4x8xqq")
+"""A log frame with a session message: frame_length; version, flags and type in one number; block length and template id
+in one number; cluster session id, timestamp.
+"""
 
-    Then of the session message inside: block length and template id in one number, cluster session id, timestamp.
-    """
-    return struct.Struct(f"<iI24xI4x8xqq{length - _PAYLOAD_OFFSET}x")
+_KIND_AND_MESSAGE: Final = struct.Struct("<4xI24xI")
+_SESSION_ID: Final = (HEADER_LENGTH + 16) // 8
+_TIMESTAMP: Final = (HEADER_LENGTH + 24) // 8
+"""Which 64-bit numbers of such a frame these are."""
+
+_LEAST_ALIKE: Final = 16
+"""Of fewer messages of one length a run is not worth looking at as a whole."""
+
+
+@lru_cache(maxsize=16)
+def _payload_slices(length: int, frame_length: int) -> list[slice]:
+    """Where the payloads are in a run of frames of these lengths, for the longest run there is."""
+    return [
+        slice(offset + _PAYLOAD_OFFSET, offset + frame_length)
+        for offset in range(0, max(length, _LONGEST_RUN_BYTES), length)
+    ]
+
+
+def _alike_bytes(chunk: bytes, offset: int, end: int) -> int:
+    """How many bytes of `chunk[offset:end]` are session messages of one length; 0 where they are few."""
+    (frame_length,) = _LENGTH.unpack_from(chunk, offset)
+    length = (frame_length + 31) & -32
+    count = (end - offset) // length if length > 0 else 0
+    far = offset + (_LEAST_ALIKE - 1) * length
+    if (
+        count < _LEAST_ALIKE
+        or frame_length < _PAYLOAD_OFFSET
+        or chunk[far : far + 8] != chunk[offset : offset + 8]
+        or _KIND_AND_MESSAGE.unpack_from(chunk, offset) != (_UNFRAGMENTED_DATA, _SESSION_MESSAGE)
+    ):
+        return 0
+    table, row = memoryview(chunk)[offset : offset + count * length].cast("Q"), length >> 3
+    count = count_agreeing(table[0::row].tobytes(), chunk[offset : offset + 8] * count, 8)
+    message = chunk[offset + HEADER_LENGTH : offset + HEADER_LENGTH + 8]
+    count = count_agreeing(table[HEADER_LENGTH // 8 : count * row : row].tobytes(), message * count, 8)
+    return count * length if count >= _LEAST_ALIKE else 0
+
+
+def _are_same(numbers: memoryview) -> bool:
+    """Whether the numbers of a column are all the same, as most often they are."""
+    column = numbers.tobytes()
+    return column == column[:8] * len(numbers)
 
 
 @lru_cache(maxsize=256)
 def _request_frames(length: int) -> struct.Struct:
-    """Lay out a log frame with a request: as above, then request_sequence and acknowledged_sequence."""
+    """Lay out a log frame with a request: as `_SESSION_FRAME`, then request_sequence and acknowledged_sequence."""
     return struct.Struct(f"<iI24xI4x8xqqqq{length - _REQUEST_PAYLOAD_OFFSET}x")
 
 
@@ -214,37 +257,87 @@ class BoundedLogAdapter:
         return now_ns
 
     def _deliver_messages(self, chunk: bytes, offset: int, end: int) -> None:
-        """Deliver the session messages of one length that begin in `chunk[offset:end]`: the hot loop.
+        """Deliver the session messages that begin in `chunk[offset:end]`, up to the first other entry.
 
         The first of them may go on beyond `end`, where a whole one does not fit.
         """
-        agent, view = self._agent, memoryview(chunk)
-        egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
-        (length,) = _LENGTH.unpack_from(chunk, offset)
-        length = (length + 31) & -32
-        if length < _PAYLOAD_OFFSET:
-            return
-        position = self.position
-        whole = (end - offset) // length * length or length
-        offset += _PAYLOAD_OFFSET
-        for frame_length, kind, message, session_id, timestamp in _session_frames(length).iter_unpack(
-            view[offset - _PAYLOAD_OFFSET : offset - _PAYLOAD_OFFSET + whole]
-        ):
-            if message != _SESSION_MESSAGE or kind != _UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
+        while offset < end:
+            position = self.position
+            alike_bytes = _alike_bytes(chunk, offset, end)
+            if alike_bytes:
+                self._deliver_alike(memoryview(chunk)[offset : offset + alike_bytes])
+            else:
+                self._deliver_each(chunk, offset, end)
+            if self.position == position:
                 return
-            position += length
+            offset += self.position - position
+
+    def _deliver_alike(self, run: memoryview) -> None:
+        """Deliver a run of session messages that differ in session, time and payload only: the hot loop.
+
+        What they share was looked at once; sessions and times are read a column at a time.
+        """
+        agent = self._agent
+        egress, on_session_message = agent.egress, agent.service.on_session_message
+        session_of: Callable[[Any], ContainerClientSession | None] = agent.sessions.get  # Any: an id as it was read
+        (frame_length,) = _LENGTH.unpack_from(run)
+        length = (frame_length + 31) & -32
+        table, row = run.cast("q"), length >> 3
+        payloads = map(run.__getitem__, islice(_payload_slices(length, frame_length), len(run) // length))
+        session_ids, timestamps = table[_SESSION_ID::row], table[_TIMESTAMP::row]
+        begin_position = position = self.position
+        try:
+            for session, timestamp, payload in zip(
+                repeat(session_of(session_ids[0])) if _are_same(session_ids) else map(session_of, session_ids),
+                repeat(timestamps[0]) if _are_same(timestamps) else timestamps,
+                payloads,
+                strict=False,  # what is the same has no end
+            ):
+                position += length
+                egress.time = timestamp
+                agent.log_position = position
+                if session is not None:
+                    try:
+                        on_session_message(session, timestamp, payload)
+                    except Exception as error:
+                        agent.on_service_error(error)
+                else:
+                    session_id = session_ids[(position - begin_position) // length - 1]
+                    if session_id < 0:
+                        self._on_service_message(ClusterSessionId(session_id), timestamp, payload)
+        finally:
+            self.position = position
+
+    def _deliver_each(self, chunk: bytes, offset: int, end: int) -> None:
+        """Deliver session messages one by one, of whatever lengths, until enough of one length may follow."""
+        agent, view, position = self._agent, memoryview(chunk), self.position
+        egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
+        unpack, begin, last = _SESSION_FRAME.unpack_from, offset, min(end, len(chunk) - _PAYLOAD_OFFSET + 1)
+        length_before = alike_count = 0
+        while offset < last:
+            frame_length, kind, message, session_id, timestamp = unpack(chunk, offset)
+            following = offset + ((frame_length + 31) & -32)
+            if message != _SESSION_MESSAGE or kind != _UNFRAGMENTED_DATA or frame_length < _PAYLOAD_OFFSET:
+                return
+            if following > end and offset != begin:
+                return
+            position += following - offset
             egress.time = timestamp
             agent.log_position = self.position = position
             session = sessions.get(session_id)
             if session is not None:
                 try:
-                    on_session_message(session, timestamp, view[offset : offset + frame_length - _PAYLOAD_OFFSET])
+                    on_session_message(session, timestamp, view[offset + _PAYLOAD_OFFSET : offset + frame_length])
                 except Exception as error:
                     agent.on_service_error(error)
             elif session_id < 0:
-                payload = view[offset : offset + frame_length - _PAYLOAD_OFFSET]
+                payload = view[offset + _PAYLOAD_OFFSET : offset + frame_length]
                 self._on_service_message(session_id, timestamp, payload)
-            offset += length
+            offset = following
+            if frame_length != length_before:
+                length_before, alike_count = frame_length, 0
+            elif (alike_count := alike_count + 1) == _LEAST_ALIKE:
+                return
 
     def _deliver_requests(self, chunk: bytes, offset: int, end: int) -> None:
         """Deliver the requests of one length that begin in `chunk[offset:end]`; otherwise as `_deliver_messages`."""

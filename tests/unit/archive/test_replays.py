@@ -10,6 +10,7 @@ from archive import ArchiveError, ArchiveErrorCode, CorruptionError
 from archive.connection import STREAM_BUFFER_BYTES
 from archive.memory_file_system import MemoryFileSystem
 from archive.publication import Publication
+from archive.replay import CHUNK_LENGTH_BYTES, REPLAY_BUFFER_BYTES
 from archive.replay_reader import ReplayReader
 from tests.unit.archive.served import client_of, numbered, served_client, serving, until
 from tests.unit.archive.streams import DIRECTORY, launch
@@ -69,7 +70,7 @@ async def test_slow_reader_holds_back_neither_the_recorder_nor_other_readers() -
                 assert len(await reading) == 4000
 
         (served,) = server.replays.values()
-        assert served.session.buffered_bytes < 512 << 10
+        assert served.session.buffered_bytes <= REPLAY_BUFFER_BYTES + CHUNK_LENGTH_BYTES
         assert all(len(connection.buffer) < 2 * STREAM_BUFFER_BYTES for connection in slow_client._connections)
         rest = [message.payload async for message in slow]
         assert rest == messages[1:]

@@ -22,6 +22,7 @@ class FakePeer:
 
     durability = "none"
     client = "none"
+    warmup_messages = 0
 
     def __init__(self, name: str, rates: list[float], loads: list[tuple[str, int, int]]) -> None:
         self.name = name
@@ -38,6 +39,28 @@ class FakePeer:
         self._loads.append((self.name, inflight, messages))
         is_measured = len([load for load in self._loads if load[0] == self.name]) % 2 == 0
         return Measured(self._rates.pop(0) if is_measured else 1.0, p50_us=10.0, p99_us=None)
+
+
+def test_what_gets_faster_as_it_runs_is_run_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loads: list[tuple[str, int, int]] = []
+    java = FakePeer("java", [], loads)
+    java.warmup_messages = 5_000
+    monkeypatch.setattr(java, "find", lambda: "1.0")
+
+    def load(*, inflight: int, messages: int, payload: int) -> Measured:
+        loads.append(("java", inflight, messages))
+        return Measured(1.0, p50_us=1.0, p99_us=1.0, client_cpu_us=2.5)
+
+    monkeypatch.setattr(java, "load", load)
+    monkeypatch.setattr(compare, "make_peers", lambda: [java])
+
+    report = compare.run(CompareParameters(rounds=1, depths=(1, 64)), directory=tmp_path)
+
+    assert loads[0] == ("java", 64, 5_000)
+    assert len(loads) == 1 + 2 * 2
+    assert report["peers"]["java"]["depths"]["1"]["client_cpu_us"] == 2.5
 
 
 def test_systems_are_interleaved_warmed_up_and_compared_by_medians(

@@ -1,69 +1,59 @@
-"""docs/performance.md says what the stored results say."""
+"""docs/performance.md and its plots say what the stored results say."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.performance_page import PAGE, RESULTS, make_page
+from benchmarks.page.plots import digest_in
+from benchmarks.performance_page import IMAGES, PAGE, RESULTS, make_page, write_page
 from service_api import ConfigurationError
-
-ENVIRONMENT = {
-    "git_commit": "abc",
-    "python": "CPython 3.11.7",
-    "uvloop": "0.22",
-    "cores": 2,
-    "cpu_model": "a processor",
-    "kernel": "Linux 6",
-    "file_system": "ext4",
-}
-
-
-def table_of(value: float, *, reached: bool) -> dict[str, object]:
-    echo = {
-        "scenario": "echo",
-        "throughput_msgs_per_s": value,
-        "p50_us": 1.0,
-        "p99_us": 2.0,
-        "p999_us": 3.0,
-        "max_us": 4.0,
-        "cpu_seconds_per_100k": {"member-0": 0.1, "member-1": 0.25, "member-2": 0.1, "client-0": 0.2},
-    }
-    row = {"what": "a row", "unit": "msg/s", "value": value, "target": ">= 250,000 msg/s", "reached": reached}
-    disk = {"fdatasync_4k_p50_us": 90.0, "fdatasync_4k_p99_us": 200.0, "stream_mb_per_s": 700}
-    return {
-        "rows": [row],
-        "rounds": {"disk": [disk]},
-        "reports": {"a row": [echo]},
-        "parameters": {"rounds": 3},
-        "environment": ENVIRONMENT,
-    }
+from tests.unit.benchmarks import samples
 
 
 def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
-    (tmp_path / "table.json").write_text(json.dumps(table_of(217_123.4, reached=False)))
-    figures = {"messages_per_s": 21_000, "p50_us": 48_000.0, "quorate_is_times_faster": 10.3}
-    compared = {
-        "peers": {
-            "etcd": {"version": "3.4", "durability": "on disk", "client": "h2load", "depths": {"1024": figures}},
-            "absent": {"missing": "why"},
-        },
-        "not_measurable": {"raftos": "because"},
-        "parameters": {"rounds": 5, "payload": 32, "depths": [1024]},
-        "environment": ENVIRONMENT,
-    }
-    (tmp_path / "compare.json").write_text(json.dumps(compared))
+    for name, report in samples.everything().items():
+        (tmp_path / name).write_text(json.dumps(report))
 
-    page = make_page(tmp_path)
+    page, plots = make_page(tmp_path)
 
     assert "| a row | 217,123 msg/s | >= 250,000 msg/s | **no** |" in page
+    assert "| a row | p99.9 1,500 us | <= 9 us | yes |" in page
     assert "| a row | 1 | 2 | 3 | 4 | 2.50 | 2.00 | 2.00 |" in page
     assert "fdatasync of 4 KiB into a file that is written already 90 µs" in page
     assert "| etcd (3.4) | on disk | h2load | 21,000/s, p50 48,000 µs (10.3x) |" in page
     assert "| absent | not installed |" in page
     assert "raftos is not among them: because." in page
+    assert "Not measured: sessions 10,000: not enough open files." in page
+    assert "| `core/log_publisher.py:_stamp` | append: stamp and place | 1.100 |" in page
+    assert "2 cores would do 307,692 messages a second at 100 % use" in page
+    assert [plot.name for plot in plots] == [
+        *("latencies", "growth-payload", "throughput", "growth-inflight", "growth-members", "growth-sessions"),
+        *("growth-log", "peers-1024", "profile-leader", "profile-follower", "profile-client"),
+    ]
+    for plot in plots:
+        assert f"({IMAGES}/{plot.file_name})" in page
+        assert plot.caption in page
+
+
+def test_plots_are_files_of_their_own_and_old_ones_go(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
+    results.mkdir()
+    (results / "table.json").write_text(json.dumps(samples.table()))
+    images = page.parent / IMAGES
+    images.mkdir(parents=True)
+    (images / "performance-old.svg").touch()
+
+    write_page(results, page)
+
+    assert [path.name for path in images.iterdir()] == ["performance-latencies.svg"]
+    svg = (images / "performance-latencies.svg").read_text()
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in svg
+    assert digest_in(images / "performance-latencies.svg") == make_page(results)[1][0].digest
 
 
 def test_without_results_there_is_no_page(tmp_path: Path) -> None:
@@ -73,7 +63,10 @@ def test_without_results_there_is_no_page(tmp_path: Path) -> None:
 
 def test_the_page_in_docs_is_the_one_that_the_stored_results_make() -> None:
     """Both are there, or neither: no figure is typed by hand."""
-    if (RESULTS / "table.json").exists():
-        assert PAGE.read_text() == make_page(RESULTS)
-    else:
+    if not (RESULTS / "table.json").exists():
         assert not PAGE.exists()
+        return
+    page, plots = make_page(RESULTS)
+    assert PAGE.read_text(encoding="utf-8") == page
+    for plot in plots:
+        assert digest_in(PAGE.parent / IMAGES / plot.file_name) == plot.digest, plot.file_name

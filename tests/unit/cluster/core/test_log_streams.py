@@ -84,7 +84,7 @@ def ingress(*payloads: bytes, prefix: bytes = PREFIX) -> bytearray:
     return chunk
 
 
-def feed(gate: LogReceiver, data: bytes, cuts: list[int]) -> None:
+def feed(gate: LogReceiver, data: bytes | bytearray, cuts: list[int]) -> None:
     """Let data arrive in pieces of these lengths, over and over."""
     pending, offset, index = bytearray(), 0, 0
     while offset < len(data):
@@ -449,6 +449,62 @@ def test_every_corrupt_byte_that_the_format_can_tell_is_refused() -> None:
             missed.add(index)
 
     assert missed == uncovered
+
+
+def like_frames(payload_lengths: list[int]) -> bytes:
+    """The log of a hundred messages of each of these lengths, one length after the other."""
+    written = buffer_at()
+    pen = long_term_publisher(written)
+    for length in payload_lengths:
+        chunk = ingress(*(number.to_bytes(2, "little").ljust(length, b"x") for number in range(100)))
+        pen.append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+    return content(written)
+
+
+def long_term_publisher(buffer: LogBuffer) -> LogPublisher:
+    return LogPublisher(
+        buffer,
+        log_session_id=77,
+        initial_term_id=0,
+        term_length_bytes=1 << 16,
+        mtu_length_bytes=1408,
+        checksums=True,
+    )
+
+
+def accept_in_pieces(data: bytes | bytearray, cut: int) -> tuple[bytes, str]:
+    """What is taken of a log that arrives in pieces of a length, and why no more is."""
+    taken = buffer_at()
+    gate = LogReceiver(taken, initial_term_id=0, term_length_bytes=1 << 16, checksums=True)
+    try:
+        feed(gate, data, [cut])
+    except RemoteProtocolError as error:
+        return content(taken), str(error)
+    return content(taken), ""
+
+
+def test_runs_of_like_frames_are_taken_whole() -> None:
+    data = like_frames([32, 33, 200, 0])
+
+    assert accept_in_pieces(data, len(data)) == (data, "")
+    assert accept_in_pieces(data, 5000) == (data, "")
+
+
+@pytest.mark.parametrize("frame", [0, 15, 16, 40, 99, 100, 199])
+@pytest.mark.parametrize("byte", [6, 8, 12, 16, 20, 33, 70, 95])
+def test_wrong_frame_in_a_run_is_refused_for_the_reason_it_has_alone(frame: int, byte: int) -> None:
+    data = bytearray(like_frames([32, 30]))
+    data[frame * 96 + byte] ^= 4
+
+    _, reason = accept_in_pieces(data, len(data))
+    _, reason_alone = accept_in_pieces(data, 96)
+
+    at_once = reason.replace("after position=0 ", "")
+    assert (
+        at_once.partition("at position=")[0]
+        == (reason_alone.replace(f"after position={frame * 96} ", "").partition("at position=")[0])
+    )
+    assert reason
 
 
 def test_corrupt_byte_takes_nothing_of_its_frame() -> None:

@@ -94,6 +94,65 @@ def test_log_reads_the_same_from_the_window_and_from_the_archive(seed: int) -> N
     assert others == [first] * 4
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_runs_of_like_messages_are_delivered_as_one_by_one(seed: int) -> None:
+    """Of several sessions and times, some of unknown sessions and of services, with an entry between now and then."""
+    random = Random(seed)
+    rigs = [Rig(), Rig()]
+    for rig in rigs:
+        rig.open()
+        rig.open(SESSION + 1)
+    time = 100
+    for _ in range(20):
+        session_ids: list[int] = random.choice([[SESSION], [SESSION, SESSION + 1], [SESSION, 99], [-5], [11, -5, 99]])
+        length, time_step = random.choice([0, 7, 32, 200]), random.choice([0, 1])
+        for _ in range(random.choice([1, 15, 16, 40, 700])):
+            payload, session_id, time = random.randbytes(length), random.choice(session_ids), time + time_step
+            for rig in rigs:
+                rig.message(payload, session_id=session_id, timestamp=time)
+        if random.random() < 0.3:
+            for rig in rigs:
+                rig.timer(9, timestamp=time)
+    whole, single = rigs
+    seen = [remember_places(rig) for rig in rigs]
+    whole.one_chunk()
+
+    for rig in rigs:
+        rig.deliver()
+
+    assert whole.service.calls == single.service.calls
+    assert whole.requests.told == single.requests.told
+    assert seen[0] == seen[1]
+    assert whole.adapter.position == single.adapter.position
+
+
+def remember_places(rig: Rig) -> list[tuple[int, int]]:
+    """The log position and the time that the service sees at each message."""
+    places: list[tuple[int, int]] = []
+    rig.service.on_message = lambda session, payload: places.append((rig.agent.log_position, rig.agent.time))
+    return places
+
+
+def test_message_of_a_run_that_a_service_fails_at_does_not_keep_the_others_from_it(rig: Rig) -> None:
+    rig.open()
+    ends = [rig.message(b"%3d" % number) for number in range(100)]
+    rig.one_chunk()
+    failed_at: list[int] = []
+
+    def on_message(session: ClientSession, payload: bytes) -> None:
+        if payload == b" 42":
+            failed_at.append(rig.agent.log_position)
+            raise ValueError("42")
+
+    rig.service.on_message = on_message
+
+    rig.deliver()
+
+    assert rig.service.payloads == [b"%3d" % number for number in range(100)]
+    assert failed_at == [ends[42]]
+    assert rig.agent.error_count == 1
+
+
 def test_terms_end_with_padding_that_nobody_sees(rig: Rig) -> None:
     rig.open()
     payloads = [number.to_bytes(4, "little") * 300 for number in range(200)]

@@ -1,0 +1,152 @@
+"""What the members of a cluster use while they are measured: processor time, bytes for the disk, syncs.
+
+Processor time and bytes are the kernel's own counts (`/proc`); syncs are the member's, from its metrics. The bytes are
+those of the pages that a process made dirty: a page that is written again after a sync counts again, and so do the
+zeros of a segment that is prepared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from .member_log import MemberLog
+from .processes import ClusterProcesses, ProcessError
+
+_CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_SYNC_METRIC: Final = "quorate_sync_duration_seconds_count"
+_ASK_TIMEOUT_S: Final = 10.0
+
+METRICS_SETTING: Final = {"metrics_endpoint": "127.0.0.1:0"}
+"""The node setting that makes members count their syncs, for 0.4 us each."""
+
+
+@dataclass(slots=True, frozen=True)
+class Usage:
+    """What one process has used, so far or between two moments. Times in seconds, in steps of 10 ms."""
+
+    user_s: float
+    system_s: float
+    written_bytes: int | None
+    """None where the kernel does not say."""
+    sync_count: int | None = None
+    """None where the member has no metrics, and of a client."""
+
+    @classmethod
+    def of_process(cls, pid: int, sync_count: int | None = None) -> Self:
+        """Read what a process has used so far; nothing when it is gone."""
+        directory = Path(f"/proc/{pid}")
+        try:
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return cls(0.0, 0.0, None, sync_count)
+        user_s, system_s = (int(field) / _CLOCK_TICKS for field in fields[11:13])
+        return cls(user_s, system_s, _written_bytes(directory), sync_count)
+
+    def __sub__(self, before: Usage) -> Usage:
+        """What was used since `before`."""
+        return Usage(
+            round(self.user_s - before.user_s, 2),
+            round(self.system_s - before.system_s, 2),
+            _difference(self.written_bytes, before.written_bytes),
+            _difference(self.sync_count, before.sync_count),
+        )
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time together."""
+        return self.user_s + self.system_s
+
+
+class Meter:
+    """Reads the members of a cluster before and after what is measured; without a cluster it reads nothing."""
+
+    def __init__(self, cluster: ClusterProcesses | None) -> None:
+        self._cluster = cluster
+        self._before: dict[str, Usage] = {}
+        self._metrics: dict[str, tuple[str, int]] = {}
+        self.used: dict[str, Usage] = {}
+        """By member name, after `end`."""
+
+    async def begin(self) -> None:
+        """Read what was used so far."""
+        syncs = await self._sync_counts()
+        self._before = self._read(syncs)
+
+    async def end(self) -> None:
+        """Read what was used since `begin`; asking for syncs takes processor time, and comes last."""
+        after = self._read({})
+        syncs = await self._sync_counts()
+        for name, usage in after.items():
+            total = Usage(usage.user_s, usage.system_s, usage.written_bytes, syncs.get(name))
+            self.used[name] = total - self._before[name]
+
+    def _read(self, syncs: dict[str, int]) -> dict[str, Usage]:
+        members = [] if self._cluster is None else list(self._cluster.members.values())
+        return {member.name: Usage.of_process(member.pid, syncs.get(member.name)) for member in members}
+
+    async def _sync_counts(self) -> dict[str, int]:
+        """Ask every member that has metrics."""
+        cluster = self._cluster
+        if cluster is None or not cluster.settings.get("metrics_endpoint"):
+            return {}
+        counts = {}
+        for member_id, member in cluster.members.items():
+            host, port = _metrics_endpoint(MemberLog(cluster.log_path_of(member_id)))
+            counts[member.name] = _count_syncs(await _fetch(host, port))
+        return counts
+
+
+def usage_report(used: dict[str, Usage], message_count: int) -> dict[str, Any]:  # JSON
+    """Give what reports say of the usage of processes, by name: all of it, and processor time for 100,000 messages."""
+    return {
+        "cpu_seconds_per_100k": {name: round(usage.cpu_s * 100_000 / message_count, 3) for name, usage in used.items()},
+        "usage": {name: asdict(usage) for name, usage in used.items()},
+    }
+
+
+def _metrics_endpoint(log: MemberLog) -> tuple[str, int]:
+    """Where a member's metrics are, by the newest line in which it said so."""
+    found = log.events("metrics.listening")
+    if not found:
+        raise ProcessError(f"no metrics.listening in {log!r}")
+    host, _, port = str(found[-1]["endpoint"]).rpartition(":")
+    return host, int(port)
+
+
+async def _fetch(host: str, port: int) -> str:
+    """Get the page of metrics.
+
+    Raises:
+        ProcessError: the member does not give it.
+    """
+    try:
+        async with asyncio.timeout(_ASK_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                return (await reader.read()).decode()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        raise ProcessError(f"no metrics from {host}:{port}: {error!r}") from error
+
+
+def _count_syncs(page: str) -> int:
+    """Add up the syncs of all kinds."""
+    return sum(int(float(line.split()[-1])) for line in page.splitlines() if line.startswith(_SYNC_METRIC))
+
+
+def _written_bytes(directory: Path) -> int | None:
+    try:
+        lines = (directory / "io").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("write_bytes:")), None)
+
+
+def _difference(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before

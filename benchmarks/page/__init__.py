@@ -1,0 +1,5 @@
+"""What the benchmarks' JSON looks like as figures: a page for a browser, and the plots of docs/performance.md.
+
+`files` reads what scenarios write; `figures` draws it, in the style of `archive.report`; `captions` says what there is
+to see; `sections` lays both out; `building` makes the page. Needs `quorate[spark]`, for matplotlib and jinja2.
+"""

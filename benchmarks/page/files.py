@@ -1,0 +1,76 @@
+"""Reads the JSON files of scenarios, and refuses whatever else it is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from service_api.errors import ConfigurationError
+
+from ..report import Report
+
+NEEDED: Final = {
+    "archive": ("environment",),
+    "catchup": ("environment",),
+    "codec": (),
+    "compare": ("peers", "parameters", "environment", "not_measurable"),
+    "echo": ("throughput_msgs_per_s", "cpu_seconds_per_100k", "parameters", "environment"),
+    "failover": ("environment",),
+    "profile": ("processes", "bound", "system_calls_per_1000_messages", "environment"),
+    "query": ("environment",),
+    "replay": ("environment",),
+    "request": ("requests_per_s", "cpu_seconds_per_100k", "environment"),
+    "scan": ("points", "failures", "parameters", "environment"),
+    "snapshot": ("environment",),
+    "spark": ("environment",),
+    "stream": ("environment",),
+    "table": ("rows", "rounds", "reports", "parameters", "environment"),
+    "time-travel": ("environment",),
+}
+"""Every scenario that writes JSON, and what its page cannot do without."""
+
+
+@dataclass(slots=True, frozen=True)
+class Source:
+    """One file and what is in it."""
+
+    name: str
+    report: Report
+
+    @property
+    def scenario(self) -> str:
+        """Who wrote it."""
+        return str(self.report["scenario"])
+
+
+def read_sources(paths: Iterable[Path]) -> list[Source]:
+    """Read files, in their order.
+
+    Raises:
+        ConfigurationError: one cannot be read, or is not what a scenario writes: says which and why.
+    """
+    return [Source(path.name, _read(path)) for path in paths]
+
+
+def _read(path: Path) -> Report:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not JSON, as `python -m benchmarks SCENARIO --json` writes it") from error
+    scenario = found.get("scenario") if isinstance(found, dict) else None
+    if scenario not in NEEDED:
+        raise ConfigurationError(
+            f"{path} is not what a benchmark wrote: scenario={scenario!r} expected one of {', '.join(NEEDED)}"
+        )
+    missing = [name for name in NEEDED[scenario] if name not in found]
+    if missing:
+        raise ConfigurationError(
+            f"{path} says scenario={scenario!r} and has no {', '.join(missing)}: an older version?"
+        )
+    report: Report = found
+    return report

@@ -1,0 +1,152 @@
+"""Reports as scenarios write them, small and always the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ENVIRONMENT = {
+    "git_commit": "abc",
+    "python": "CPython 3.11.7",
+    "uvloop": "0.22",
+    "cores": 2,
+    "cpu_model": "a processor",
+    "kernel": "Linux 6",
+    "file_system": "ext4",
+}
+CPU = {"member-0": 0.1, "member-1": 0.25, "member-2": 0.1, "client-0": 0.2}
+
+
+def load(**values: object) -> dict[str, Any]:
+    return {
+        "throughput_msgs_per_s": 200_000,
+        "p50_us": 1.0,
+        "p90_us": 1.5,
+        "p99_us": 2.0,
+        "p999_us": 3.0,
+        "max_us": 4.0,
+        "messages": 1000,
+        "leader": "member-1",
+        "cpu_seconds_per_100k": CPU,
+        "latency_percentiles_us": {"0": 0.5, "50": 1.0, "75": 1.4, "99.9": 3.0, "100": 4.0},
+        **values,
+    }
+
+
+def echo(**values: object) -> dict[str, Any]:
+    return {"scenario": "echo", **load(), "parameters": {"payload": 32}, "environment": ENVIRONMENT, **values}
+
+
+def point(dimension: str, value: int, **values: object) -> dict[str, Any]:
+    return {
+        "dimension": dimension,
+        "value": value,
+        **load(throughput_msgs_per_s=1000 * value + 1),
+        "members": 3,
+        "written_bytes_per_message": 128.0,
+        "messages_per_sync": 64.0,
+        **values,
+    }
+
+
+def scan() -> dict[str, Any]:
+    return {
+        "scenario": "scan",
+        "points": [
+            *(point("payload", value) for value in (32, 65_536)),
+            *(point("inflight", value) for value in (1, 64, 1024)),
+            *(point("members", value) for value in (1, 3)),
+            *(point("sessions", value) for value in (1, 1000)),
+            *(point("log", value, start_s=1.0 + value, members=1) for value in (0, 64)),
+        ],
+        "failures": [{"dimension": "sessions", "value": 10_000, "reason": "not enough open files"}],
+        "parameters": {"seconds": 2.0},
+        "environment": ENVIRONMENT,
+    }
+
+
+def table(value: float = 217_123.4, *, reached: bool = False) -> dict[str, Any]:
+    rate = {"what": "a row", "figure": "msgs_per_s", "unit": "msg/s", "value": value, "target": ">= 250,000 msg/s"}
+    slow = {"what": "a row", "figure": "p999_us", "unit": "us", "value": 1500.0, "target": "<= 9 us"}
+    disk = {"fdatasync_4k_p50_us": 90.0, "fdatasync_4k_p99_us": 200.0, "stream_mb_per_s": 700}
+    return {
+        "scenario": "table",
+        "rows": [{**rate, "reached": reached}, {**slow, "reached": True}],
+        "rounds": {"disk": [disk]},
+        "reports": {"a row": [echo(throughput_msgs_per_s=value)]},
+        "parameters": {"rounds": 3},
+        "environment": ENVIRONMENT,
+    }
+
+
+def compare() -> dict[str, Any]:
+    def depths(rate: int, ratio: float) -> dict[str, Any]:
+        found = {"messages_per_s": rate, "p50_us": 48_000.0, "p99_us": None, "quorate_is_times_faster": ratio}
+        return {"1024": found}
+
+    return {
+        "scenario": "compare",
+        "peers": {
+            "Quorate, file sync level 1": {
+                "version": "quorate 0.1",
+                "durability": "on disk (fdatasync) on a majority",
+                "client": "its own",
+                "depths": depths(216_300, 1.0),
+            },
+            "etcd": {"version": "3.4", "durability": "on disk", "client": "h2load", "depths": depths(21_000, 10.3)},
+            "absent": {"missing": "why"},
+        },
+        "not_measurable": {"raftos": "because"},
+        "parameters": {"rounds": 5, "payload": 32, "depths": [1024]},
+        "environment": ENVIRONMENT,
+    }
+
+
+def profile() -> dict[str, Any]:
+    def process(name: str) -> dict[str, Any]:
+        return {
+            "process": name,
+            "user_us": 1.5,
+            "system_us": 0.5,
+            "cpu_us": 2.0,
+            "samples": {"perf": 900, "py_spy": 400},
+            "stages": [
+                {"stage": "append: stamp and place", "detail": "", "us": 1.2, "error_us": 0.1, "share": 0.6},
+                {"stage": "kernel", "detail": "fdatasync", "us": 0.7, "error_us": 0.05, "share": 0.35},
+                {"stage": "not attributed", "detail": "", "us": 0.095, "error_us": 0.01, "share": 0.0475},
+                {"stage": "event loop (uvloop)", "detail": "", "us": 0.005, "error_us": 0.001, "share": 0.0025},
+            ],
+            "functions": [{"function": "core/log_publisher.py:_stamp", "stage": "append: stamp and place", "us": 1.1}],
+        }
+
+    calls = {"all": 30.5, "write": 6.5, "writev": 0.0}
+    return {
+        "scenario": "profile",
+        "throughput_msgs_per_s": 200_000,
+        "with_profiler_msgs_per_s": {"perf": 190_000, "py_spy": 160_000},
+        "processes": {"leader": process("member-1"), "follower": process("member-0"), "client": process("client-0")},
+        "bound": {
+            "cores": 2,
+            "cpu_us_per_message": 6.5,
+            "msgs_per_s_at_100_percent": 307_692,
+            "share_of_bound": 0.65,
+        },
+        "system_calls_per_1000_messages": {"leader": calls, "follower": {}, "client": {}, "all processes": calls},
+        "sampling_hz": {"perf": 997, "py_spy": 250},
+        "environment": ENVIRONMENT,
+    }
+
+
+def replay() -> dict[str, Any]:
+    return {"scenario": "replay", "messages_per_s": 900_000, "runs": [{"cpu_s": 1.0}], "environment": ENVIRONMENT}
+
+
+def everything() -> dict[str, dict[str, Any]]:
+    """A report of each kind, by the name of its file."""
+    return {
+        "table.json": table(),
+        "echo.json": echo(),
+        "scan.json": scan(),
+        "compare.json": compare(),
+        "profile.json": profile(),
+        "replay.json": replay(),
+    }
