@@ -227,7 +227,7 @@ class _Planner:
     def partitions(self) -> Iterator[FramePartition]:
         """Yield the partitions of all recordings in order; the first one is small."""
         ends = {descriptor.recording_id: self._find_end(descriptor) for descriptor in self.descriptors}
-        total = sum(ends[d.recording_id] - d.start_position for d in self.descriptors)
+        total = sum(self._count_wanted_bytes(d, ends[d.recording_id]) for d in self.descriptors)
         split_bytes = choose_split_bytes(self.options, total)
         is_first = True
         for descriptor in self.descriptors:
@@ -242,6 +242,12 @@ class _Planner:
                     for begin, end in _split_off_first(piece) if is_first else [piece]:
                         is_first = False
                         yield FramePartition(self.settings, self.location, descriptor, begin, end, rules, bound)
+
+    def _count_wanted_bytes(self, descriptor: RecordingDescriptor, end: int) -> int:
+        """Count what of a recording is asked for by its position: a short range is cut into short partitions."""
+        positions = self._wanted_positions(self.options.stop_position)
+        start, stop = max(descriptor.start_position, positions.low), min(end, positions.high + 1)
+        return sum(last - first for first, last in self._without_excepted(descriptor, [(start, stop)]))
 
     def _find_end(self, descriptor: RecordingDescriptor) -> int:
         if descriptor.stop_position is not None:
