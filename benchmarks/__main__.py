@@ -373,7 +373,7 @@ def profile(
     members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
     payload: PayloadOption = 32,
     inflight: Annotated[int, typer.Option(help="Messages in flight.")] = 1024,
-    seconds: Annotated[float, typer.Option(help="Each of the three runs.")] = ProfileParameters().seconds,
+    seconds: Annotated[float, typer.Option(help="Each of the four runs.")] = ProfileParameters().seconds,
     file_sync_level: SyncOption = 1,
     setting: SettingOption = None,
     directory: DirectoryOption = None,

@@ -7,7 +7,8 @@ output, "go" on standard input before each phase. The end of standard input ends
     -> {"event": "ready"}       connected, garbage collector tuned        <- go
     -> {"event": "warmed"}      the warm-up's replies are all there       <- go
     -> {"event": "progress", "replies": n}   a few times a second
-    -> {"event": "result", ...}  see `_result`
+    -> {"event": "measured"}    the replies are all there; nothing was counted yet  <- go
+    -> {"event": "result", ...}  see `_result`                                      <- go
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ async def run(parameters: ClientParameters) -> None:
             progress = tasks.create_task(_report_progress(load))
             phase = await run_phase(message_count)
             progress.cancel()
-        result = _result(phase, before, os.times())
+        after = os.times()
+        _emit("measured")
+        await _next_go(commands)
+        result = _result(phase, before, after)
         ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
         _emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
         await _next_go(commands)

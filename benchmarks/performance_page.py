@@ -37,11 +37,12 @@ time, by the kernel's count.
 """
 
 _METHOD: Final = """\
-The echo load at 1,024 in flight runs three times on one cluster: alone, which gives the processor time; beside `perf`,
+The echo load at 1,024 in flight runs four times on one cluster: alone, which gives the processor time; beside `perf`,
 which samples what is on a processor, and so divides that time between the kernel's system calls, the event loop, the
-garbage collector and Python; and beside `py-spy`, which samples the Python stack of the thread that holds the
-interpreter's lock, and so divides Python's part by stage. Which function is of which stage says one table,
-`benchmarks/stages.py`. Of the runs with a profiler only shares are taken.
+garbage collector and Python; beside `py-spy`, which samples the Python stack of the thread that holds the interpreter's
+lock, and so divides Python's part by stage; and with its system calls counted. Which function is of which stage says
+one table, `benchmarks/stages.py`. Of the runs with a profiler only shares are taken. What is known to be askew: system
+calls that hold that lock weigh in Python's part, too, so that stages which send get a little more than is theirs.
 """
 
 

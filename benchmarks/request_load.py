@@ -29,7 +29,7 @@ class RequestLoad:
     @property
     def received_count(self) -> int:
         """Replies of the current phase."""
-        return len(self._phase.latencies_ns)
+        return len(self._phase.replied_at_ns)
 
     async def run(self, cluster: ClusterClient, message_count: int) -> Phase:
         """Make requests until all are answered.
@@ -52,11 +52,17 @@ class RequestLoad:
         return phase
 
     async def _ask(self, cluster: ClusterClient, numbers: Iterator[int], phase: Phase) -> None:
-        latencies_ns, filler, now_ns = phase.latencies_ns, self._filler, time.monotonic_ns
+        sent_at_ns, replied_at_ns, filler, now_ns = (
+            phase.sent_at_ns,
+            phase.replied_at_ns,
+            self._filler,
+            time.monotonic_ns,
+        )
         for number in numbers:
             payload = SEQUENCE.pack(number) + filler
             begun_ns = now_ns()
             reply = await cluster.request(payload)
-            latencies_ns.append(now_ns() - begun_ns)
+            replied_at_ns.append(now_ns())
+            sent_at_ns.append(begun_ns)
             if reply != payload:
                 raise LoadError(f"another reply than that to request {number}: length={len(reply)}")

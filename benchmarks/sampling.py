@@ -7,6 +7,7 @@ holds the interpreter's lock. Both look from outside: nothing in the processes i
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import signal
 import subprocess
@@ -129,7 +130,7 @@ class ProfilerMeter(Meter):
 
 
 class PerfMeter(ProfilerMeter):
-    """Samples what every process has on a processor, and counts its system calls."""
+    """Samples what every process has on a processor."""
 
     def __init__(self, tools: Tools, cluster: ClusterProcesses, clients: ProcessGroup, directory: Path) -> None:
         super().__init__(cluster, clients, directory)
@@ -141,20 +142,11 @@ class PerfMeter(ProfilerMeter):
         all_pids = ",".join(map(str, self._pids))
         record = (self._tools.perf, "record", "-q", "-g", "-e", "cpu-clock", "-F", str(PERF_RATE_HZ))
         self._spawn("perf-record", (*record, "-p", all_pids, "-o", str(self._samples_path)))
-        events = ",".join((_ALL_CALLS, *(f"syscalls:sys_enter_{name}" for name in COUNTED_CALLS)))
-        for pid, name in self._pids.items():
-            self._spawn(
-                f"perf-stat-{name}",
-                (self._tools.perf, "stat", "-x", ",", "-e", events, "-p", str(pid), "-o", str(self._counts_path(name))),
-            )
         return []
 
     @property
     def _samples_path(self) -> Path:
         return self._directory / "perf.data"
-
-    def _counts_path(self, name: str) -> Path:
-        return self._directory / f"calls-{name}.csv"
 
     def samples(self) -> Iterator[tuple[str, list[Frame]]]:
         """Give the process and the frames, innermost first, of every sample.
@@ -170,9 +162,29 @@ class PerfMeter(ProfilerMeter):
             if pid in self._pids:
                 yield self._pids[pid], frames
 
+
+class CallMeter(ProfilerMeter):
+    """Counts the system calls of every process; each takes longer meanwhile, so nothing else is learnt from the run."""
+
+    def __init__(self, tools: Tools, cluster: ClusterProcesses, clients: ProcessGroup, directory: Path) -> None:
+        super().__init__(cluster, clients, directory)
+        self._tools = tools
+        self._names: list[str] = []
+
+    def _start(self) -> list[ManagedProcess]:
+        events = ",".join((_ALL_CALLS, *(f"syscalls:sys_enter_{name}" for name in COUNTED_CALLS)))
+        stat = (self._tools.perf, "stat", "-x", ",", "-e", events)
+        for name, process in self.processes().items():
+            self._names.append(name)
+            self._spawn(f"perf-stat-{name}", (*stat, "-p", str(process.pid), "-o", str(self._path(name))))
+        return []
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"calls-{name}.csv"
+
     def system_calls(self) -> dict[str, dict[str, int]]:
         """Counts by process and call, "all" among them; empty where the kernel does not let them be counted."""
-        return {name: parse_perf_stat(self._counts_path(name).read_text()) for name in self._pids.values()}
+        return {name: parse_perf_stat(self._path(name).read_text()) for name in self._names}
 
 
 class PythonMeter(ProfilerMeter):
@@ -187,7 +199,18 @@ class PythonMeter(ProfilerMeter):
 
     def _start(self) -> list[ManagedProcess]:
         processes = self.processes()
-        options = ("--gil", "--format", "raw", "--nolineno", "--full-filenames", "--rate", str(PYTHON_RATE_HZ))
+        # Stopping a process to look at it would find it at its system calls more often than it is there: in a virtual
+        # machine the stop comes microseconds late, and a call on the way is where it takes effect.
+        options = (
+            "--nonblocking",
+            "--gil",
+            "--format",
+            "raw",
+            "--nolineno",
+            "--full-filenames",
+            "--rate",
+            str(PYTHON_RATE_HZ),
+        )
         return [
             self._spawn(
                 f"py-spy-{name}",
@@ -198,6 +221,11 @@ class PythonMeter(ProfilerMeter):
 
     def _path(self, name: str) -> Path:
         return self._directory / f"stacks-{name}.txt"
+
+    def error_count(self, name: str) -> int:
+        """How many stacks could not be read, because they changed meanwhile."""
+        found = re.findall(r"Errors: (\d+)", (self._directory / f"py-spy-{name}.log").read_text(errors="replace"))
+        return int(found[-1]) if found else 0
 
     def stacks(self, name: str) -> Counter[tuple[Frame, ...]]:
         """How often each stack of a process was seen, outermost frame first."""

@@ -16,6 +16,7 @@ from service_api.errors import ClusterError
 
 from .client_process import ClientParameters
 from .coordination import Event
+from .disk import settle_disk
 from .long_log import lengthen_log
 from .member_status import wait_for_status, wait_until_serving
 from .meter import METRICS_SETTING, Meter
@@ -237,6 +238,7 @@ class ScanBench:
         return self._log_directory
 
     def _fresh_directory(self) -> Path:
+        settle_disk()
         self._directory_count += 1
         path = self._data_dir / f"cluster-{self._directory_count}"
         path.mkdir()

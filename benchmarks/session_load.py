@@ -14,10 +14,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from client import ClusterClient
-from service_api.errors import ClusterError
 from service_api.wire.session import EventCode
 
-from .load import SEQUENCE, LoadError, Phase
+from .load import SEQUENCE, Phase, WaitingLoad
 
 CONNECTING_LIMIT: Final = 64
 """Sessions that are opened, or closed, at a time."""
@@ -54,10 +53,11 @@ class _Session:
             self._load.fail(f"session event: code={code.name} detail={detail!r}")
 
 
-class SessionLoad:
+class SessionLoad(WaitingLoad):
     """Makes the traffic of all sessions of the process."""
 
     def __init__(self, *, payload_length: int, inflight: int) -> None:
+        super().__init__()
         self._filler = bytes(payload_length - SEQUENCE.size)
         self._inflight = inflight
         self._sessions: list[_Session] = []
@@ -69,8 +69,6 @@ class SessionLoad:
         """Of the current phase."""
         self._is_direct = False
         """Whether replies send the next message themselves; False while a coroutine does."""
-        self._wake = asyncio.Event()
-        self._error: ClusterError | None = None
 
     @property
     def received_count(self) -> int:
@@ -135,7 +133,8 @@ class SessionLoad:
 
     def on_reply(self, now_ns: int, latency_ns: int) -> None:
         """Count a reply and send the next message."""
-        self._phase.latencies_ns.append(latency_ns)
+        self._phase.replied_at_ns.append(now_ns)
+        self._phase.sent_at_ns.append(now_ns - latency_ns)
         self._received += 1
         limit = self._phase.message_limit
         if self._is_direct and self._sent < limit:
@@ -144,11 +143,6 @@ class SessionLoad:
                 self._wake.set()
         elif self._received == limit:
             self._wake.set()
-
-    def fail(self, reason: str) -> None:
-        """Give up at the next wait."""
-        self._error = self._error or LoadError(reason)
-        self._wake.set()
 
     async def _send(self, phase: Phase) -> None:
         while self._sent < phase.message_limit:
@@ -186,14 +180,3 @@ class SessionLoad:
         self._next += 1
         if self._next == len(self._sessions):
             self._next = 0
-
-    async def _wait_for(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._wake.clear()
-            self._check()
-            await self._wake.wait()
-        self._check()
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error

@@ -4,7 +4,9 @@ A process took T microseconds of processor time for a message, by the kernel's o
 part p was in the kernel, the event loop or the collector: that is p * T. What is left of them was Python's; of the m
 Python samples that were in a known function or an unknown one (those in nothing but the loop say nothing new) a part q
 was in one stage: that is the rest's share times q * T. The error is that of counting, 1.96 standard deviations of the
-binomial distribution, of both counts: it says nothing of what sampling as such gets wrong.
+binomial distribution, of both counts: it says nothing of what sampling as such gets wrong. One such thing is known: a
+system call that is made with the interpreter's lock held is the kernel's in the first count, and in the second it is of
+the function that made it, so that stages which send get a little more of Python's part than is theirs.
 """
 
 from __future__ import annotations

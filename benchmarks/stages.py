@@ -128,7 +128,8 @@ def python_stage_of(stack: Sequence[Frame]) -> tuple[Stage | None, str]:
     for frame in reversed(stack):
         for rule in RULES:
             if rule.holds_for(frame):
-                return rule.stage, f"{'/'.join(frame.file.rsplit('/', 3)[1:])}:{frame.function}"
+                begin = frame.file.rfind(f"/{rule.path.partition('/')[0]}/") + 1
+                return rule.stage, f"{frame.file[begin:]}:{frame.function}"
     if not stack:
         return Stage.UNATTRIBUTED, ""
     leaf = stack[-1]

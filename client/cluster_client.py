@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from random import Random
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,6 +47,7 @@ class ClusterClient:
         self._conductor = conductor
         self._protocol = conductor.protocol
         self._loop = conductor.loop
+        self._thread_id = get_ident()
 
     @classmethod
     def connect(
@@ -152,13 +154,16 @@ class ClusterClient:
             SessionClosedError: the session has ended; says why.
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
-        if asyncio._get_running_loop() is not self._loop:  # not by a call: offers are many
+        conductor = self._conductor
+        # Offers are many, and asking for the running loop is a system call before Python 3.12: once a turn is enough.
+        if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
         if type(payload) is memoryview:
             payload = payload.cast("B")
         if not self._protocol.offer(payload):
             return False
-        self._conductor.schedule_flush()
+        if not conductor.is_flush_scheduled:
+            conductor.schedule_flush()
         return True
 
     async def offer(self, payload: bytes | bytearray | memoryview) -> None:
@@ -261,9 +266,10 @@ class ClusterClient:
             SessionClosedError: the session had ended before.
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
-        if asyncio._get_running_loop() is not self._loop:
+        conductor = self._conductor
+        if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
-        request = self._conductor.begin_request(payload if type(payload) is bytes else bytes(payload), timeout_s)
+        request = conductor.begin_request(payload if type(payload) is bytes else bytes(payload), timeout_s)
         try:
             return await request.future
         except asyncio.CancelledError:

@@ -37,6 +37,13 @@ Without it a connection that lost packets for a while waits for TCP's next try, 
 long. Members do the same among themselves.
 """
 
+_PIECE_BYTES: Final = 32 << 10
+"""What is handled of received bytes before what was offered meanwhile goes out.
+
+A member then works on the first messages while this process makes the next ones; else the two would take turns, and
+everything in flight would go round as one batch.
+"""
+
 _NEVER_NS: Final = 1 << 63
 _FOR_EVER_S: Final = 1e9
 
@@ -159,7 +166,8 @@ class ClientConductor:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = -1
         self._waiters: dict[asyncio.Future[None], None] = {}
-        self._is_flush_scheduled = False
+        self.is_flush_scheduled = False
+        """Whether this turn of the loop ends with a flush."""
         self.is_reading = True
         """False while the egress queue is full."""
 
@@ -176,8 +184,8 @@ class ClientConductor:
 
     def schedule_flush(self) -> None:
         """Write at the end of this turn of the loop."""
-        if not self._is_flush_scheduled:
-            self._is_flush_scheduled = True
+        if not self.is_flush_scheduled:
+            self.is_flush_scheduled = True
             self.loop.call_soon(self.flush)
 
     def begin_request(self, payload: bytes, timeout_s: float | None) -> PendingRequest:
@@ -194,8 +202,8 @@ class ClientConductor:
         protocol.requests.submit(request)
         if deadline_ns < self._timer_ns:
             self._set_timer()
-        if not self._is_flush_scheduled:
-            self._is_flush_scheduled = True
+        if not self.is_flush_scheduled:
+            self.is_flush_scheduled = True
             self.loop.call_soon(self.flush)
         return request
 
@@ -304,9 +312,18 @@ class ClientConductor:
 
     def on_received(self, connection: MemberConnection, data: memoryview) -> int:
         """Let the protocol handle what came; give how much of it is done with."""
+        done, end = 0, _PIECE_BYTES
+        while end < len(data):
+            done = self._receive_piece(connection, data[:end], done)
+            if self.is_flush_scheduled:
+                self.flush()
+            end += _PIECE_BYTES
+        return self._receive_piece(connection, data, done)
+
+    def _receive_piece(self, connection: MemberConnection, data: memoryview, done: int) -> int:
+        """Let the protocol handle the whole frames of `data[done:]`; give where they end."""
         connection_id = connection.connection_id
         protocol = self.protocol
-        done = 0
         while True:
             try:
                 done += protocol.receive_data(connection_id, data[done:], self._now_ns())
@@ -340,7 +357,7 @@ class ClientConductor:
 
     def flush(self) -> None:
         """Write what waits, connection by connection, where the socket has room."""
-        self._is_flush_scheduled = False
+        self.is_flush_scheduled = False
         for connection in list(self._connections.values()):
             if connection.is_writable:
                 data = self.protocol.data_to_send(connection.connection_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from service_api.errors import RemoteProtocolError
@@ -27,6 +28,18 @@ from .ingress_publisher import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET
 _EGRESS_HEADERS: Final = struct.Struct("<iI8xi12xQqqq")
 # The same, then request_sequence and code
 _REPLY_HEADERS: Final = struct.Struct("<iI8xi12xQqqqqq")
+_TIMESTAMP_OFFSET: Final = PAYLOAD_OFFSET - 8
+
+
+@lru_cache(maxsize=256)
+def _alike_frames(length: int) -> struct.Struct:
+    """Lay out an application message in a frame of this aligned length.
+
+    frame_length and kind in one number, stream_id, SBE header to session id, timestamp.
+    """
+    return struct.Struct(f"<Q8xi12x{_TIMESTAMP_OFFSET - HEADER_LENGTH}sq{length - PAYLOAD_OFFSET}x")
+
+
 _WHOLE_DATA_FRAME: Final = int.from_bytes(struct.pack("<BBH", 0, UNFRAGMENTED, TYPE_DATA), "little")
 _SESSION_MESSAGE: Final = int.from_bytes(struct.pack("<HHHH", *SESSION_MESSAGE), "little")
 
@@ -125,13 +138,24 @@ class EgressAdapter:
                     leadership_term_id = session.leadership_term_id
                     is_assembling = self._assembler.is_assembling
                     continue
-                start = offset + PAYLOAD_OFFSET
-                stop = offset + length
-                next_offset = offset + ((length + 31) & -32)
-                if next_offset > end:
+                start = offset
+                aligned = (length + 31) & -32
+                if start + aligned > end:
                     break
-                offset = next_offset
-                on_message(timestamp, term, data[start:stop])
+                offset += aligned
+                on_message(timestamp, term, data[start + PAYLOAD_OFFSET : start + length])
+                whole = (end - offset) // aligned * aligned
+                if not whole:
+                    continue
+                # What follows is alike as a rule: frames that say the same of everything but time and payload.
+                head, alike = length | kind << 32, data[start + HEADER_LENGTH : start + _TIMESTAMP_OFFSET].tobytes()
+                for run_head, run_stream, message, timestamp in _alike_frames(aligned).iter_unpack(
+                    data[offset : offset + whole]
+                ):
+                    if run_head != head or message != alike or run_stream != EGRESS_STREAM_ID:
+                        break
+                    start, offset = offset, offset + aligned
+                    on_message(timestamp, term, data[start + PAYLOAD_OFFSET : start + length])
         finally:
             self.consumed_bytes = offset
 

@@ -17,7 +17,7 @@ from .peer import MEMBERS, Measured, Missing, find_program, free_ports, run_clie
 _KEY: Final = b"quorate-benchmark"
 _TIMEOUT_S: Final = 120.0
 _STREAMS_LIMIT: Final = 256
-"""Requests in flight on one connection of h2load."""
+"""Requests in flight on one connection of h2load: with 64 or 16, and so more connections, etcd does 5 to 15 % less."""
 
 
 class Etcd:

@@ -67,7 +67,9 @@ class ZooKeeperDialect:
     """`setData` on one znode of any version, which the leader syncs to disk on a majority before it answers."""
 
     PATH: Final = b"/quorate-benchmark"
-    _ANSWER: Final = struct.Struct(">iiqi")
+    _HEADER: Final = struct.Struct(">iiqi")
+    _ANSWER: Final = struct.Struct(">iiqi68x")
+    """With the state of the znode, of which nothing is read."""
 
     def __init__(self, payload: int) -> None:
         body = struct.pack(">i", len(self.PATH)) + self.PATH + struct.pack(">i", payload) + b"x" * payload
@@ -102,18 +104,18 @@ class ZooKeeperDialect:
         return b"".join([length + pack(number & 0x7FFF_FFFF) + body for number in range(first + 1, first + count + 1)])
 
     def take_answers(self, data: bytearray) -> int:
-        """Answers come in order; all are of one length."""
-        count = offset = 0
-        while len(data) - offset >= 20:
-            length, xid, _, error = self._ANSWER.unpack_from(data, offset)
-            if len(data) - offset < 4 + length:
+        """Answers come in order; all but refusals are of one length."""
+        size = self._ANSWER.size
+        count = 0
+        for length, _, _, error in self._ANSWER.iter_unpack(data[: len(data) // size * size]):
+            if error or length != size - 4:
                 break
-            if xid > 0:
-                if error:
-                    raise ClusterError(f"zookeeper refused a setData: error={error}")
-                count += 1
-            offset += 4 + length
-        del data[:offset]
+            count += 1
+        del data[: count * size]
+        if len(data) >= self._HEADER.size:
+            length, _, _, error = self._HEADER.unpack_from(data)
+            if error or length != size - 4:
+                raise ClusterError(f"zookeeper refused a setData: error={error} length={length}")
         return count
 
 
@@ -143,26 +145,14 @@ class JetStreamDialect:
         return self._request * count
 
     def take_answers(self, data: bytearray) -> int:
-        """Count the acknowledgements."""
-        count = offset = 0
-        while True:
-            end = data.find(b"\r\n", offset)
-            if end < 0:
-                break
-            if data.startswith(b"MSG", offset):
-                length = int(data[data.rfind(b" ", offset, end) + 1 : end])
-                if len(data) < end + 4 + length:
-                    break
-                if b'"error"' in data[end + 2 : end + 2 + length]:
-                    raise ClusterError(f"jetstream refused: {bytes(data[end + 2 : end + 2 + length]).decode()}")
-                count += 1
-                offset = end + 4 + length
-            elif data.startswith(b"-ERR", offset):
-                raise ClusterError(f"nats said: {bytes(data[offset:end]).decode()}")
-            else:
-                offset = end + 2
-        del data[:offset]
-        return count
+        """Count the acknowledgements: each is a line that begins with MSG, and a line of JSON."""
+        whole = data.rfind(b"}\r\n") + 3
+        taken = data[:whole] if whole > 2 else b""
+        for refusal in (b'"error"', b"-ERR"):
+            if refusal in data:
+                raise ClusterError(f"jetstream refused: {data.decode(errors='replace')[:500]}")
+        del data[: len(taken)]
+        return taken.count(b"MSG ")
 
 
 _DIALECTS: Final[dict[str, Callable[[int], Dialect]]] = {"zookeeper": ZooKeeperDialect, "jetstream": JetStreamDialect}

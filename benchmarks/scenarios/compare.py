@@ -19,6 +19,7 @@ from rich.table import Table
 from service_api.errors import ConfigurationError
 
 from ..data_directory import data_directory
+from ..disk import settle_disk
 from ..environment import describe
 from ..peers.etcd import Etcd, EtcdTransactions
 from ..peers.jetstream import JetStream
@@ -123,6 +124,7 @@ def _is_wanted(name: str, parts: Sequence[str]) -> bool:
 
 def _measure(name: str, parameters: CompareParameters, directory: Path) -> dict[int, Measured]:
     """Start a system anew, load it at every depth, and stop it."""
+    settle_disk()
     (peer,) = (peer for peer in make_peers() if peer.name == name)
     measured = {}
     with ProcessGroup() as group:

@@ -179,8 +179,10 @@ async def _run_phases(clients: list[ClientProcess], meter: Meter, progress: Prog
     counts = [0] * len(clients)
     await meter.begin()
     all_go(clients)
-    results = await all_events(clients, "result", on_progress)
+    await all_events(clients, "measured", on_progress)
     await meter.end()
+    all_go(clients)
+    results = await all_events(clients, "result")
     all_go(clients)
     for client, result in zip(clients, results, strict=True):
         meter.used[client.process.name] = Usage(result["user_seconds"], result["system_seconds"], None)

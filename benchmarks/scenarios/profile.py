@@ -1,21 +1,21 @@
 """Where each microsecond of the peak goes: the leader's, a follower's and the client's processor time by stage.
 
-The echo load at peak runs three times on one cluster. First alone: that gives the rate and the processor time of each
+The echo load at peak runs four times on one cluster. First alone: that gives the rate and the processor time of each
 process, user and system, undisturbed. Then beside `perf`, which divides that time between the kernel's system calls,
-the event loop, the garbage collector and Python, and counts the calls. Then beside `py-spy`, which divides Python's
-part by stage. Profilers take time themselves, so only shares are taken from their runs; how much slower those were is
-told. See `stages` for the table, and `shares` for the arithmetic and its error.
+the event loop, the garbage collector and Python. Then beside `py-spy`, which divides Python's part by stage. Then
+its system calls are counted. Profilers take time themselves, so only shares are taken from their runs; how much slower
+those were is told. See `stages` for the table, and `shares` for the arithmetic and its error.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +30,7 @@ from ..member_status import wait_until_serving
 from ..meter import Meter
 from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, progress_line
-from ..sampling import PERF_RATE_HZ, PYTHON_RATE_HZ, PerfMeter, PythonMeter, Tools, find_tools
+from ..sampling import PERF_RATE_HZ, PYTHON_RATE_HZ, CallMeter, PerfMeter, PythonMeter, Tools, find_tools
 from ..shares import divide
 from ..stages import Stage, native_part_of, python_stage_of
 from .echo import SERVICE, load_figures, run_clients
@@ -41,8 +41,10 @@ CORES: Final = 2
 _START_LIMIT_S: Final = 60.0
 _PHASE_LIMIT_S: Final = 240.0
 _WARMUP: Final = 50_000
-_PHASES: Final = ("alone", "perf", "py_spy")
+_PHASES: Final = ("alone", "with perf", "with py-spy", "with system calls counted")
 CLIENT: Final = "client-0"
+
+_Meter = TypeVar("_Meter", bound=Meter)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class ProfileParameters:
     payload: int = 32
     inflight: int = 1024
     seconds: float = 6.0
-    """Each of the three runs, about."""
+    """Each of the four runs, about."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings for `quorate node`, by name."""
@@ -100,7 +102,7 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
 
 
 class _Profile:
-    """The three runs on one cluster."""
+    """The four runs on one cluster."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class _Profile:
         self._progress = progress
 
     def run(self) -> dict[str, Any]:  # JSON
-        """Measure alone, then with one profiler and with the other."""
+        """Measure alone, with one profiler, with the other, and with system calls counted."""
         alone, _ = self._phase(0, lambda group: Meter(self._cluster))
         leader = alone["leader"]
         followers = [member.name for member in self._cluster.members.values() if member.name != leader]
@@ -127,8 +129,7 @@ class _Profile:
             2,
             lambda group: PythonMeter(self._tools, self._cluster, group, self._data_dir, tuple(roles.values())),
         )
-        assert isinstance(perf, PerfMeter)
-        assert isinstance(python, PythonMeter)
+        counted, calls = self._phase(3, lambda group: CallMeter(self._tools, self._cluster, group, self._data_dir))
         native: dict[str, Counter[tuple[Stage | None, str]]] = {name: Counter() for name in roles.values()}
         for name, frames in perf.samples():
             if name in native:
@@ -141,6 +142,7 @@ class _Profile:
             usage = alone["usage"][name]
             processes[role] = {
                 "process": name,
+                "unread_stacks": python.error_count(name),
                 "user_us": round(usage["user_s"] * 1e6 / alone["messages"], 3),
                 "system_us": round(usage["system_s"] * 1e6 / alone["messages"], 3),
                 **divide(alone["cpu_seconds_per_100k"][name] * 10, native[name], functions),
@@ -151,15 +153,15 @@ class _Profile:
             "with_profiler_msgs_per_s": rates,
             "processes": processes,
             "bound": _bound(alone),
-            "system_calls_per_1000_messages": _calls_per_1000(perf.system_calls(), with_perf["messages"], roles),
+            "system_calls_per_1000_messages": _calls_per_1000(calls.system_calls(), counted["messages"], roles),
             "sampling_hz": {"perf": PERF_RATE_HZ, "py_spy": PYTHON_RATE_HZ},
             "alone": alone,
         }
 
-    def _phase(self, number: int, make_meter: Any) -> tuple[Report, Meter]:
+    def _phase(self, number: int, make_meter: Callable[[ProcessGroup], _Meter]) -> tuple[Report, _Meter]:
         """Run the load once, with a meter made for the group of its client."""
         self._progress.update(number)
-        self._progress.describe(f"the load, {_PHASES[number].replace('_', '-')}")
+        self._progress.describe(f"the load, {_PHASES[number]}")
         parameters = ClientParameters(
             endpoints=self._cluster.ingress_endpoints,
             payload_length=self._parameters.payload,
@@ -171,7 +173,7 @@ class _Profile:
             measure_s=self._parameters.seconds,
         )
         with ProcessGroup() as group:
-            meter: Meter = make_meter(group)
+            meter = make_meter(group)
             results, _ = asyncio.run(
                 run_clients(
                     [parameters],

@@ -16,6 +16,7 @@ from ..data_directory import data_directory
 from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..load import SEQUENCE
+from ..meter import METRICS_SETTING, Meter, usage_report
 from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 from .echo import run_clients
@@ -60,7 +61,8 @@ def run(parameters: RequestParameters, *, directory: Path | None = None, keep: b
     Raises:
         ClusterError: it could not be measured, or a request did not run exactly once.
     """
-    settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
+    level = {"file_sync_level": str(parameters.file_sync_level)}
+    settings = {**level, **METRICS_SETTING, **parameters.node_settings}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "request", keep=keep))
         clients = stack.enter_context(ProcessGroup())
@@ -80,13 +82,15 @@ async def _measure(
     data_dir: Path,
 ) -> Report:
     environment = await asyncio.to_thread(describe, data_dir)
-    (result,), cpu_seconds = await run_clients(
+    meter = Meter(cluster)
+    (result,), _ = await run_clients(
         [_client_parameters(parameters, cluster.ingress_endpoints)],
         cluster,
         group,
         progress,
         data_dir=data_dir,
         time_limit_s=parameters.time_limit_s,
+        meter=meter,
     )
     latencies = Histogram.from_json(result["latencies"])
     duration_s = (result["ended_ns"] - result["started_ns"]) / 1e9
@@ -102,9 +106,8 @@ async def _measure(
         "file_sync_level": parameters.file_sync_level,
         "ran_twice": result["ran_twice_count"],
         "duration_s": round(duration_s, 3),
-        "cpu_seconds_per_100k": {
-            name: round(seconds * 100_000 / latencies.count, 3) for name, seconds in cpu_seconds.items()
-        },
+        "leader": f"member-{result['leader_member_id']}",
+        **usage_report(meter.used, latencies.count),
         "parameters": asdict(parameters),
         "environment": {**environment, **await asyncio.to_thread(node_settings, names, given)},
     }

@@ -22,7 +22,7 @@ from rich.table import Table
 from service_api.errors import ConfigurationError
 
 from ..data_directory import data_directory
-from ..disk import measure_disk
+from ..disk import measure_disk, settle_disk
 from ..environment import describe
 from ..report import ProgressLine, Report, progress_line
 from . import catchup, compare, echo, replay, request
@@ -300,7 +300,8 @@ def _compare(measured: _Run) -> None:
 
 
 def _fresh(measured: _Run) -> Path:
-    """An empty directory for one measurement."""
+    """An empty directory for one measurement, on a disk that has nothing else to do."""
+    settle_disk()
     path = measured.data_dir / f"run-{sum(1 for _ in measured.data_dir.iterdir())}"
     path.mkdir()
     return path

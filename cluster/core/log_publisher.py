@@ -11,6 +11,8 @@ Rejected: building each entry from its parts. It costs three copies and 2.4 us a
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from functools import lru_cache
 from typing import Final
 from zlib import crc32
@@ -29,6 +31,7 @@ from service_api.wire.frame import (
     framed_length,
     term_of,
 )
+from service_api.wire.frame_run import LONGEST_RUN_BYTES, term_offsets
 from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 
 from ..messages.log import ClusterActionRequest, NewLeadershipTermEvent
@@ -45,6 +48,16 @@ _STAMP: Final = struct.Struct("<iIiiq24sq")
 """From byte 8 of a frame: term_offset, session_id (checksum), stream_id, term_id, reserved; prefix, timestamp."""
 
 _TIMESTAMP: Final = struct.Struct("<q")
+_STREAM_AND_TERM: Final = struct.Struct("<ii")
+_HEAD, _STREAM, _RESERVED, _PREFIX, _TIME = 0, 2, 3, (4, 5, 6), 7
+"""Which 64-bit numbers of a frame these are."""
+
+_TERM_OFFSET, _SESSION_ID = 2, 3
+"""Which 32-bit ones."""
+
+_LEAST_ALIKE: Final = 16
+"""Fewer frames are stamped as fast one by one."""
+
 _MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
 _REQUEST_START: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
 _REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
@@ -54,6 +67,12 @@ _REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
 def _ingress_frames(length: int) -> struct.Struct:
     """Lay out an ingress frame of this aligned length: frame_length, kind, prefix, payload with its padding."""
     return struct.Struct(f"<iI24x24s8x{length - _MESSAGE_START}s")
+
+
+@lru_cache(maxsize=256)
+def _bodies(length: int) -> struct.Struct:
+    """Lay out a frame of this aligned length: payload with its padding."""
+    return struct.Struct(f"<{_MESSAGE_START}x{length - _MESSAGE_START}s")
 
 
 def max_message_length(term_length_bytes: int) -> int:
@@ -154,10 +173,15 @@ class LogPublisher:
     ) -> int:
         """Stamp the frames of one length that begin at `offset`, up to a limit. Gives the bytes stamped.
 
-        Frames of one length are read by `iter_unpack`, which does in C what a loop does in Python: 0.28 us a frame with
-        its checksum, against 0.53 us one by one and 0.9 us for the same without sharing the checksum of what is equal.
+        All at once where they are alike: 0.25 us a frame with its checksum. Otherwise `iter_unpack` does in C what a
+        loop does in Python: 0.44 us a frame.
         """
         length = (frame_length + 31) & -32
+        count = min(frame_limit, LONGEST_RUN_BYTES // length)
+        if count >= _LEAST_ALIKE and self._stamp_alike(
+            view[offset : offset + count * length], frame_length, term_id, term_offset, prefix, timestamp
+        ):
+            return count * length
         frames = _ingress_frames(length)
         zeros = bytes(length - frame_length)
         pack_into, checksum = _STAMP.pack_into, crc32
@@ -175,6 +199,44 @@ class LogPublisher:
             term_offset += length
             at += length
         return at - begin
+
+    def _stamp_alike(
+        self, run: memoryview, frame_length: int, term_id: int, term_offset: int, prefix: bytes, timestamp: int
+    ) -> bool:
+        """Stamp a run of frames of one length, field by field; False, and nothing stamped, if one is not as the first.
+
+        A field of all frames is a slice of words with a step: see `service_api.wire.frame_run`.
+        """
+        length = (frame_length + 31) & -32
+        count, row = len(run) // length, length >> 3
+        if run[-length : 8 - length or None] != run[:8] or sys.byteorder != "little":
+            return False
+        numbers, words = run.cast("q"), run.cast("I")
+        expected = bytes(run[:8]), prefix[:8], prefix[8:16], prefix[16:]
+        columns = zip((_HEAD, *_PREFIX), expected, strict=True)
+        if any(numbers[column::row].tobytes() != value * count for column, value in columns):
+            return False
+        bodies = [body for (body,) in _bodies(length).iter_unpack(run)]
+        zeros = bytes(length - frame_length)
+        if zeros and not all(body.endswith(zeros) for body in bodies):
+            return False
+        stamp, checksum = _TIMESTAMP.pack(timestamp), crc32
+        head = checksum(prefix + stamp)
+        ids = (
+            [checksum(body, head) for body in bodies]
+            if self._checksums
+            else [self.log_session_id & 0xFFFF_FFFF] * count
+        )
+        offsets = term_offsets(term_offset, length, count)
+        words[_TERM_OFFSET :: 2 * row] = memoryview(offsets).cast("I")
+        words[_SESSION_ID :: 2 * row] = memoryview(array("I", ids))
+        for column, value in (
+            (_STREAM, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id)),
+            (_RESERVED, bytes(8)),
+            (_TIME, stamp),
+        ):
+            numbers[column::row] = memoryview(value * count).cast("q")
+        return True
 
     def append_message(self, message: bytes) -> int:
         """Append one message of any allowed length as adjacent frames. Returns its end position.

@@ -39,8 +39,12 @@ from .member_links import MemberLinks
 from .queries import QueryDesk
 from .snapshot_shipping import SnapshotFetcher
 
-_DELIVERY_BYTES: Final = 512 << 10
-"""What is delivered in one go before the loop may look at its sockets again."""
+_DELIVERY_BYTES: Final = 64 << 10
+"""What is delivered in one go before its egress is sent and the loop looks at its sockets again.
+
+Small enough that a client works on the first replies while the rest is delivered, and large enough that what a pass
+of the loop costs is little beside it.
+"""
 
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""

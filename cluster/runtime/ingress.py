@@ -123,8 +123,9 @@ class Ingress:
         self.connections[connection_id] = connection
         if self._is_paused:
             connection.pause()
-            # Once more later: uvloop begins to read after `connection_made`, whatever was asked for in it.
-            asyncio.get_running_loop().call_soon(connection.update_reading)
+            # Once more later: uvloop, and asyncio until Python 3.11.3, begin to read after `connection_made`, whatever
+            # was asked for in it.
+            asyncio.get_running_loop().call_soon(connection.begin_paused)
         return connection_id
 
     def unbind_all(self) -> None:
@@ -307,6 +308,12 @@ class IngressConnection(asyncio.BufferedProtocol):
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+    def begin_paused(self) -> None:
+        """Do what `pause` asked for while the transport was made; one that has been told so does not listen twice."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.update_reading()
 
     def abort_if_gone(self) -> None:
         """Drop the connection if it is not read, the client has left, and nothing that it sent can be lost by it."""

@@ -49,6 +49,9 @@ class ContainerClientSession:
         "_closing",
         "_constant",
         "_container",
+        "_headers",
+        "_headers_length",
+        "_headers_time",
         "_max_payload_length",
         "_out",
         "_outlet",
@@ -73,6 +76,9 @@ class ContainerClientSession:
         self._outlet: EgressOutlet | None = None
         self._out: bytearray | None = None
         self._constant = b""
+        # The headers of the last message: messages that came together have the same time, and often one length.
+        self._headers = b""
+        self._headers_length = self._headers_time = -1
         self._reply_constant = b""
 
     def __repr__(self) -> str:
@@ -87,6 +93,7 @@ class ContainerClientSession:
         """Leader: send egress to this connection from now on."""
         self._outlet = outlet
         self._out = bytearray()
+        self._headers_length = -1
         frame = FRAME_HEADER.pack(0, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, EGRESS_STREAM_ID, 0, 0)
         header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, leadership_term_id, self.id, 0)
         self._constant = frame[4:] + header[:24]
@@ -116,8 +123,11 @@ class ContainerClientSession:
             return True
         if not out:
             container.dirty_sessions.append(self)  # refuses it where offers are not legal
-        length += _OVERHEAD
-        out += _EGRESS.pack(length, self._constant, container.time)
+        time = container.time
+        if length != self._headers_length or time != self._headers_time:
+            self._headers_length, self._headers_time = length, time
+            self._headers = _EGRESS.pack(length + _OVERHEAD, self._constant, time)
+        out += self._headers
         out += payload
         if length & 31:
             out += _PADDING[length & 31]

@@ -74,9 +74,8 @@ def count_right_frames(
     first = bytes(run[:_HEADER_LENGTH])
     count = count_agreeing(numbers[0::row].tobytes(), first[:8] * count, 8)
     count = count_agreeing(numbers[2 : 2 + count * row : row].tobytes(), first[16:24] * count, 8)
-    lanes = (1 << 32 * count) - 1
-    places = length * (_COUNT & lanes) + term_offset * (_ONES & lanes)
-    count = count_agreeing(words[2 : 2 + 2 * count * row : 2 * row].tobytes(), places.to_bytes(4 * count, "little"), 4)
+    places = term_offsets(term_offset, length, count)
+    count = count_agreeing(words[2 : 2 + 2 * count * row : 2 * row].tobytes(), places, 4)
     if count < LEAST_FRAMES:
         return 0
     if checksummed:
@@ -84,6 +83,12 @@ def count_right_frames(
         if not _are_right(bytearray(run[: count * length]), 2 * row, checksums, first):
             return 0
     return count
+
+
+def term_offsets(first: int, length: int, count: int) -> bytes:
+    """Lay out `first`, `first + length`, ... as int32, little endian; `MOST_FRAMES` at most, each below 2^31."""
+    lanes = (1 << 32 * count) - 1
+    return (length * (_COUNT & lanes) + first * (_ONES & lanes)).to_bytes(4 * count, "little")
 
 
 def count_agreeing(column: bytes, expected: bytes, width: int) -> int:

@@ -423,6 +423,24 @@ async def test_segments_roll_inside_what_was_held() -> None:
     assert (await launch(rig.disk)).descriptor(0).stop_position == rig.recording.append_position
 
 
+async def test_long_chunks_that_were_held_are_written_as_they_are_and_short_ones_together() -> None:
+    config = small_config(term_length_bytes=1 << 20, segment_length_bytes=1 << 20, inline_sync_limit_bytes=0)
+    rig = await Rig.make(config=config, stream=StreamBuilder(term_length=1 << 20))
+    writes: list[int] = []
+    rig.disk.on_operation = lambda name, path, length: writes.append(length) if name == "pwrite" else None
+    for lengths in ([100] * 5, [120_000] * 3, [100] * 5):
+        rig.append()
+        rig.recording.flush()
+        writes.clear()
+        for length in lengths:
+            rig.append(length)
+        while rig.worker.pending:
+            rig.worker.complete()
+        assert len(writes) == (3 if lengths[0] > 100 else 1)
+
+    assert read_all(rig.archive) == rig.written()
+
+
 async def test_write_of_a_batch_that_fails_fails_the_recording_once() -> None:
     rig = await Rig.make()
     first = rig.append()

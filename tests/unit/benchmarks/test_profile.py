@@ -81,7 +81,7 @@ def test_a_stack_is_of_the_stage_of_its_innermost_known_function(innermost: str,
 def test_a_function_of_a_library_is_of_the_stage_that_called_it() -> None:
     stack = frames("EchoService.on_session_message (/x/benchmarks/echo_service.py)", "lower (/l/json/decoder.py)")
 
-    assert python_stage_of(stack) == (Stage.SERVICE, "x/benchmarks/echo_service.py:on_session_message")
+    assert python_stage_of(stack) == (Stage.SERVICE, "benchmarks/echo_service.py:on_session_message")
 
 
 @pytest.mark.parametrize(
