@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from archive.frame_batches import ReadProblem
 from archive.spark import batch_reader
 from archive.spark.columns import frame_struct
 from archive.spark.options import parse_options
@@ -34,11 +35,14 @@ def collected_again() -> Iterator[None]:
 def read_all(directory: Path) -> int:
     schema = to_arrow_schema(frame_struct(), timezone="UTC")
     plan = plan_read(parse_options({"path": str(directory)}), tuple(schema.names))
-    return sum(
+    problems: list[ReadProblem] = []
+    count = sum(
         batch.num_rows
         for partition in plan.partitions
-        for batch in batch_reader.read_partition(partition, schema, pytest.fail)
+        for batch in batch_reader.read_partition(partition, schema, problems.append)
     )
+    assert problems == []
+    return count
 
 
 def test_a_worker_leaves_its_modules_out_of_the_collections_after_tasks(
