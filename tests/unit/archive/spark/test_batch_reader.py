@@ -36,7 +36,7 @@ def read_all(directory: Path) -> int:
     schema = to_arrow_schema(frame_struct(), timezone="UTC")
     plan = plan_read(parse_options({"path": str(directory)}), tuple(schema.names))
     problems: list[ReadProblem] = []
-    count = sum(
+    count: int = sum(
         batch.num_rows
         for partition in plan.partitions
         for batch in batch_reader.read_partition(partition, schema, problems.append)
