@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from archive.report import words
 from service_api.errors import ConfigurationError
 
 from .page import captions
@@ -120,7 +121,7 @@ def _environment(report: Report) -> str:
         "The disk alone: fdatasync of 4 KiB into a file that is written already "
         f"{probes['fdatasync_4k_p50_us']:,.0f} µs (p50), {probes['fdatasync_4k_p99_us']:,.0f} µs (p99); "
         f"a stream synced every 4 MiB {probes['stream_mb_per_s']:,.0f} MB/s. "
-        f"{report['parameters']['rounds']} rounds, medians.\n"
+        f"{words.count(report['parameters']['rounds'], 'round')}, medians.\n"
     )
 
 
@@ -169,8 +170,8 @@ def _comparison(report: Report, plots: _Plots) -> str:
     parameters = report["parameters"]
     plot = comparison_plot(report, depths[-1])
     lines = [
-        f"{parameters['payload']} bytes, {parameters['rounds']} rounds, every system started anew in each, "
-        f"interleaved; medians at commit {report['environment']['git_commit']}. "
+        f"{parameters['payload']} bytes, {words.count(parameters['rounds'], 'round')}, every system started anew in "
+        f"each, interleaved; medians at commit {report['environment']['git_commit']}. "
         "In brackets: how many times faster Quorate at level 1 is. Compare like with like: the second column says what "
         "an acknowledged message is.\n",
         *([] if plot is None else [plots.add([plot])]),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
+from archive.report import words
 from archive.report.page import PageTable, Section
 
 from ..report import Report
@@ -57,8 +58,8 @@ def all_sections(sources: Sequence[Source]) -> list[Section]:
 
 def targets(report: Report) -> Section:
     """Every row of the targets."""
-    words = {True: "yes", False: "no", None: ""}
-    rows = [(row["what"], measured_words(row), row["target"], words[row["reached"]]) for row in report["rows"]]
+    reached = {True: "yes", False: "no", None: ""}
+    rows = [(row["what"], measured_words(row), row["target"], reached[row["reached"]]) for row in report["rows"]]
     return Section(
         anchor="targets",
         title="Targets",
@@ -68,7 +69,7 @@ def targets(report: Report) -> Section:
             headings=("what", "measured", "target", "reached"),
             rows=rows,
             numbers=frozenset({"measured", "target"}),
-            note=f"Medians of {report['parameters']['rounds']} rounds. {disk_words(report)}",
+            note=f"Medians of {words.count(report['parameters']['rounds'], 'round')}. {disk_words(report)}",
         ),
         snippet="python -m benchmarks table --json table.json",
         snippet_name=_COMMAND,
@@ -246,7 +247,11 @@ def comparison(report: Report) -> list[Section]:
                     rows=rows,
                     numbers=frozenset(headings[2:]),
                     note=" ".join(
-                        [f"{report['parameters']['rounds']} interleaved rounds, medians.", *clients, *absent]
+                        [
+                            f"{words.count(report['parameters']['rounds'], 'interleaved round')}, medians.",
+                            *clients,
+                            *absent,
+                        ]
                     ),
                 ),
                 snippet="make peers\npython -m benchmarks compare --rounds 5 --json compare.json",
