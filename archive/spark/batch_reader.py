@@ -7,10 +7,13 @@ position may end in a torn write: wrong bytes that no right frame follows are it
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from ..frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
 from ..reader import StopReason
@@ -30,6 +33,8 @@ def read_partition(partition: FramePartition, schema: Any, on_problem: OnProblem
     Raises:
         OSError: the disk or the store refused.
     """
+    if TaskContext.get() is not None:
+        _spare_modules()
     shaper = BatchShaper(partition.settings, partition.descriptor.recording_id, schema)
     start, stop = partition.resolve()
     yield from _read_blocks(partition, start, stop, shaper, on_problem)
@@ -44,6 +49,17 @@ def find_problems(partition: FramePartition, on_problem: OnProblem) -> None:
     start, stop = partition.resolve()
     for _ in _read_blocks(partition, start, stop, None, on_problem):
         pass
+
+
+@functools.cache
+def _spare_modules() -> None:
+    """Leave what a worker has now, which is modules, out of garbage collections, once for all its tasks.
+
+    Spark collects all garbage of a worker after each task. That looked at 53,000 objects of modules for 15 ms, 6 % of
+    the time of a query for the header's columns.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class BatchShaper:

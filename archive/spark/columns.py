@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Short
 
 from service_api.errors import ConfigurationError
 
-from ..frame_batches import FRAME_COLUMNS, choose_columns
+from ..frame_batches import FRAME_COLUMNS, MESSAGE_COLUMNS, choose_columns
 
 FRAME_TYPES: Final[Mapping[str, DataType]] = {
     "recording_id": LongType(),
@@ -36,12 +36,15 @@ FRAME_TYPES: Final[Mapping[str, DataType]] = {
 def frame_struct(columns: Sequence[str] | None = None) -> StructType:
     """Make the schema of these columns, or of all, in the order given.
 
+    Only those of messages can be NULL: Spark asks of every value of such a column whether it is there, which costs
+    more than to copy it.
+
     Raises:
         ConfigurationError: there is no such column, or one is named twice.
     """
     struct = StructType()
     for name in choose_columns(columns):
-        struct.add(name, FRAME_TYPES[name])
+        struct.add(name, FRAME_TYPES[name], nullable=name in MESSAGE_COLUMNS)
     return struct
 
 

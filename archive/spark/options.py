@@ -219,7 +219,7 @@ OPTIONS: Final[Mapping[str, OptionRule]] = {
     ),
     "columns": OptionRule("columns", _parse_columns, "all"),
     "mode": OptionRule("mode", one_of(**{mode.value: mode for mode in ReadMode}), "PERMISSIVE"),
-    "splitBytes": OptionRule("split_bytes", parse_size, "32m, more for long logs"),
+    "splitBytes": OptionRule("split_bytes", parse_size, "32m to 128m by cores, more for long logs"),
     "where": OptionRule("where", lambda name, text: parse_where(text), ""),
     "pushdown": OptionRule("pushdown", _YES_OR_NO, "false"),
     "exceptPositions": OptionRule("excepted", _parse_ranges, "none"),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
-from archive.spark.session import JVM_LOG, end_jvm
+from archive.spark.session import end_jvm
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop a session that `create_session` started, and its JVM, and remove the log of that."""
-    log = Path(session.conf.get(JVM_LOG) or "")
+    """Stop a session that `create_session` started, and its JVM; the log of that goes when the tests end."""
     session.stop()
     end_jvm()
-    log.unlink()

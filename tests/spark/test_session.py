@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from archive.spark import create_session
-from archive.spark.session import JVM_LOG
+from archive.spark.session import JVM_LOG, _open_log
 from service_api.errors import ConfigurationError
 
 
@@ -57,9 +57,9 @@ PROGRAM = """
 from archive.spark import create_session
 from archive.spark.session import JVM_LOG, end_jvm
 
-for memory in ("512m", "600m"):
+for memory, log in (("512m", {}), ("600m", {JVM_LOG: "kept.log"})):
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    spark = create_session(master="local[1]", config={"spark.driver.memory": memory, **quick})
+    spark = create_session(master="local[1]", config={"spark.driver.memory": memory, **quick, **log})
     heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
     print(memory, heap, spark.conf.get(JVM_LOG))
     spark.stop()
@@ -68,16 +68,30 @@ end_jvm()
 
 
 @pytest.mark.slow
-def test_a_session_after_a_stop_has_a_jvm_of_its_own(tmp_path: Path) -> None:
+def test_a_session_after_a_stop_has_a_jvm_of_its_own_and_only_a_log_with_a_name_is_left(tmp_path: Path) -> None:
     """Spark would keep the old one, and its memory."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(root)}
 
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=170
-    )
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
 
     assert (result.returncode, result.stderr) == (0, "")
     first, second = (line.split() for line in result.stdout.splitlines())
     assert (first[0], second[0]) == ("512m", "600m")
     assert int(first[1]) <= 512 < int(second[1]) <= 600
-    assert Path(first[2]) != Path(second[2])
+    assert Path(first[2]).parent == tmp_path
+    assert second[2] == "kept.log"
+    assert [path.name for path in tmp_path.glob("*.log")] == ["kept.log"]
+    assert "WARN" in (tmp_path / "kept.log").read_text()
+
+
+def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False).set(JVM_LOG, str(tmp_path / "none" / "jvm.log"))
+
+    with pytest.raises(ConfigurationError, match=r"jvmLog='.*/none/jvm.log' expected a file that can be written"):
+        _open_log(conf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,42 @@ def test_the_first_partition_is_small(log: Path) -> None:
 def test_without_split_bytes_there_are_ten_thousand_partitions_at_most() -> None:
     options = parse_options({"path": "x"})
 
-    assert choose_split_bytes(options, 1 << 30) == 32 << 20
     assert choose_split_bytes(options, 100 << 40) == -(-(100 << 40) // 10_000)
+
+
+@pytest.mark.parametrize(
+    ("total_mib", "core_count", "split_mib"),
+    [(1024, 2, 128), (1024, 8, 64), (1024, 64, 32), (512, 2, 128), (511, 2, 64), (128, 2, 32), (1, 2, 32)],
+)
+def test_without_split_bytes_each_core_has_two_partitions_if_they_are_not_too_short(
+    total_mib: int, core_count: int, split_mib: int
+) -> None:
+    options = parse_options({"path": "x"})
+
+    assert choose_split_bytes(options, total_mib << 20, core_count) == split_mib << 20
+
+
+def test_what_is_asked_for_of_a_long_log_says_how_long_partitions_are(tmp_path: Path) -> None:
+    """A short range in long partitions would be found by reading much else."""
+    mib = 1 << 20
+    short = write_log(tmp_path, [Entry(b"x")])
+    log = replace(short, stop_position=1 << 40, term_buffer_length=64 * mib, segment_file_length=128 * mib)
+    write_catalog(tmp_path, [log])
+    middle = 1 << 39
+
+    def places(**options: str) -> list[tuple[int, int]]:
+        return [(p.start_place, p.stop_place) for p in plan(tmp_path, **options).partitions]
+
+    assert places()[1:3] == [(FIRST_PARTITION_BYTES, 128 * mib), (128 * mib, 256 * mib)]
+    first = (middle, middle + FIRST_PARTITION_BYTES)
+    assert places(where=f"position BETWEEN {middle} AND {middle + 100}") == [first, (first[1], middle + 32 * mib)]
+    assert places(exceptPositions=f"0:0-{middle},0:{middle + 128 * mib}-{1 << 40}")[1] == (first[1], middle + 32 * mib)
+
+
+def test_split_bytes_are_taken_as_told() -> None:
+    options = parse_options({"path": "x", "splitBytes": "1m"})
+
+    assert choose_split_bytes(options, 100 << 40) == 1 << 20
 
 
 def frames_at(position: int, count: int) -> bytes:
