@@ -32,6 +32,11 @@ _unpack_sequence: Final = SEQUENCE.unpack_from
 _NANOS_PER_SECOND: Final = 1_000_000_000
 
 
+def message_packer(payload_length: int) -> Callable[[int], bytes]:
+    """Give what makes the message of a sequence number."""
+    return struct.Struct(f"<q{payload_length - SEQUENCE.size}x").pack
+
+
 class LoadError(ClusterError):
     """The cluster did not answer as an echo does."""
 
@@ -87,7 +92,7 @@ class EchoLoad(WaitingLoad):
 
     def __init__(self, *, payload_length: int, inflight: int, rate_per_s: float | None) -> None:
         super().__init__()
-        self._pack_message = struct.Struct(f"<q{payload_length - SEQUENCE.size}x").pack
+        self._pack_message = message_packer(payload_length)
         self._inflight = inflight
         self._rate_per_s = rate_per_s
         self._try_offer: Callable[[bytes], bool] = lambda payload: False

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from client import ClusterClient
 
-from .load import SEQUENCE, LoadError, Phase
+from .load import LoadError, Phase, message_packer
 from .request_service import COUNTS
 
 
@@ -20,7 +20,7 @@ class RequestLoad:
     """Makes the traffic: a closed loop of a fixed number of callers."""
 
     def __init__(self, *, payload_length: int, inflight: int) -> None:
-        self._filler = bytes(payload_length - SEQUENCE.size)
+        self._pack_message = message_packer(payload_length)
         self._inflight = inflight
         self._phase = Phase(0, 0)
         self._next = 0
@@ -52,14 +52,9 @@ class RequestLoad:
         return phase
 
     async def _ask(self, cluster: ClusterClient, numbers: Iterator[int], phase: Phase) -> None:
-        sent_at_ns, replied_at_ns, filler, now_ns = (
-            phase.sent_at_ns,
-            phase.replied_at_ns,
-            self._filler,
-            time.monotonic_ns,
-        )
+        sent_at_ns, replied_at_ns, now_ns = phase.sent_at_ns, phase.replied_at_ns, time.monotonic_ns
         for number in numbers:
-            payload = SEQUENCE.pack(number) + filler
+            payload = self._pack_message(number)
             begun_ns = now_ns()
             reply = await cluster.request(payload)
             replied_at_ns.append(now_ns())

@@ -16,7 +16,7 @@ from typing import Final
 from client import ClusterClient
 from service_api.wire.session import EventCode
 
-from .load import SEQUENCE, Phase, WaitingLoad
+from .load import SEQUENCE, Phase, WaitingLoad, message_packer
 
 CONNECTING_LIMIT: Final = 64
 """Sessions that are opened, or closed, at a time."""
@@ -41,7 +41,7 @@ class _Session:
         if sequence != self.received:
             self._load.fail(f"reply out of order: sequence={sequence} expected={self.received}")
         self.received += 1
-        self._load.on_reply(now_ns, now_ns - self.sent_at_ns.popleft())
+        self._load.on_reply(now_ns, self.sent_at_ns.popleft())
 
     def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Give up: replies may be lost."""
@@ -58,7 +58,7 @@ class SessionLoad(WaitingLoad):
 
     def __init__(self, *, payload_length: int, inflight: int) -> None:
         super().__init__()
-        self._filler = bytes(payload_length - SEQUENCE.size)
+        self._pack_message = message_packer(payload_length)
         self._inflight = inflight
         self._sessions: list[_Session] = []
         self._opened_count = 0
@@ -131,10 +131,10 @@ class SessionLoad(WaitingLoad):
             phase.ended_ns = time.monotonic_ns()
         return phase
 
-    def on_reply(self, now_ns: int, latency_ns: int) -> None:
+    def on_reply(self, now_ns: int, sent_at_ns: int) -> None:
         """Count a reply and send the next message."""
         self._phase.replied_at_ns.append(now_ns)
-        self._phase.sent_at_ns.append(now_ns - latency_ns)
+        self._phase.sent_at_ns.append(sent_at_ns)
         self._received += 1
         limit = self._phase.message_limit
         if self._is_direct and self._sent < limit:
@@ -159,7 +159,7 @@ class SessionLoad(WaitingLoad):
         sessions = self._sessions
         session = sessions[self._next]
         cluster = session.cluster
-        if cluster is None or not cluster.try_offer(SEQUENCE.pack(session.sent) + self._filler):
+        if cluster is None or not cluster.try_offer(self._pack_message(session.sent)):
             return False
         self._on_sent(session, now_ns)
         return True
@@ -167,7 +167,7 @@ class SessionLoad(WaitingLoad):
     async def _send_waiting(self) -> None:
         session = self._sessions[self._next]
         assert session.cluster is not None
-        payload = SEQUENCE.pack(session.sent) + self._filler
+        payload = self._pack_message(session.sent)
         now_ns = time.monotonic_ns()
         await session.cluster.offer(payload)
         self._on_sent(session, now_ns)
