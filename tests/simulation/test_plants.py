@@ -6,11 +6,9 @@ The hardest plants are hunted from a seed on that is known to be near one that f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
-import structlog
 
 from tests.simulation.hunt import hunt
 from tests.simulation.plant import CHECKLIST, Plant, planted
@@ -38,12 +36,6 @@ Any change of the product may move that seed; so there is room behind it.
 SEED_ROOM: Final = 40
 
 CONTROL_SEEDS: Final = range(6)
-
-
-@pytest.fixture(autouse=True)
-def _kept_log() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 def plant_named(name: str) -> Plant:

@@ -18,7 +18,6 @@ from tests.unit.cluster.simulation.world import SECOND
 
 @pytest.fixture
 def cluster() -> Iterator[SimulatedCluster]:
-    kept = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     made = SimulatedCluster(
         1,
@@ -33,7 +32,6 @@ def cluster() -> Iterator[SimulatedCluster]:
         yield made
     finally:
         made.close()
-        structlog.configure(**kept)
 
 
 def ask(cluster: SimulatedCluster, *requests: bytes) -> list[bytes]:

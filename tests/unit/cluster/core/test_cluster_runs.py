@@ -6,7 +6,6 @@ The same seeds are the control run of `planted_bugs`: what passes here fails the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -25,11 +24,9 @@ SEED_COUNTS = {1: 5, 2: 6, 4: 5, 5: 10, 7: 3}
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet() -> None:
     """A service that fails is logged; here it is counted."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    yield
-    structlog.reset_defaults()
 
 
 def run_whole_life(seed: int, *, member_count: int = 3) -> Cluster:

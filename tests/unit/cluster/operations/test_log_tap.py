@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import structlog
 
@@ -12,14 +10,12 @@ from cluster.runtime.log_tap import LogTap, trouble_of_exception
 
 
 @pytest.fixture
-def tap() -> Iterator[LogTap]:
-    kept = structlog.get_config()
+def tap() -> LogTap:
     tap = LogTap()
     structlog.configure(
         processors=[tap, structlog.processors.JSONRenderer()], logger_factory=structlog.ReturnLoggerFactory()
     )
-    yield tap
-    structlog.configure(**kept)
+    return tap
 
 
 def attached(tap: LogTap) -> list[Trouble]:
