@@ -296,7 +296,7 @@ class Recording:
                 writes = self._plan_writes() if self._held.chunks else []
                 if self._failure is not None:
                     break
-                position = self._written_position
+                position = self.append_position - self._held.length_bytes
                 if self._context.files.sync_level and not (
                     inline_allowed and not writes and self._sync_inline(position)
                 ):
@@ -304,7 +304,7 @@ class Recording:
                         self._submit_batch(position, writes)
                     return
                 self._advance(position)
-                if not self._wants_batch():
+                if not (commit.again or self._held.chunks) or not self._wants_batch():
                     break
                 inline_allowed = False
         except BaseException:
@@ -392,13 +392,14 @@ class Recording:
 
     def _advance(self, position: int) -> None:
         """Publish a new recorded position."""
-        invariant(
-            self.recorded_position <= position <= self.append_position,
-            "recorded position moves forward within what was appended",
-            recorded=self.recorded_position,
-            position=position,
-            appended=self.append_position,
-        )
+        if not self.recorded_position <= position <= self.append_position:
+            invariant(
+                False,
+                "recorded position moves forward within what was appended",
+                recorded=self.recorded_position,
+                position=position,
+                appended=self.append_position,
+            )
         self.recorded_position = position
         if self.on_recorded is not None:
             self.on_recorded(position)

@@ -99,6 +99,7 @@ class ConsensusModule:
             ev.LogStopped: self._on_log_stopped,
             ev.LogTruncated: self._on_log_truncated,
             ev.Recorded: self._on_recorded,
+            ev.LogCommitted: self._on_log_committed,
             ev.ReplayDone: self._on_replay_done,
             ev.ReplicationDone: self._on_replication_done,
             ev.BehindOldestSegment: self._on_behind_oldest_segment,
@@ -141,9 +142,11 @@ class ConsensusModule:
 
     def step(self, event: object, *, now_ns: int, timestamp: int) -> None:
         """Take in one message or event. Unknown types are a bug of the caller and raise KeyError."""
-        self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
-        self._dispatch(event)
-        self._settle()
+        ctx = self.ctx
+        ctx.now_ns, ctx.timestamp = now_ns, timestamp
+        self._handlers[type(event)](event)
+        if self.election is not None:
+            self._settle()
 
     def _dispatch(self, event: object) -> None:
         self._handlers[type(event)](event)
@@ -349,7 +352,7 @@ class ConsensusModule:
 
     def _on_read_position_request(self, message: ReadPositionRequest) -> None:
         if self.leader is not None:
-            self.leader.reads.on_request(message)
+            self.leader.on_read_position_request(message)
 
     def _on_read_position(self, message: ReadPosition) -> None:
         if self.follower is not None:
@@ -386,6 +389,14 @@ class ConsensusModule:
             self.follower.on_recorded(event.position)
         elif self.election is not None:
             self.election.on_recorded(event)
+
+    def _on_log_committed(self, event: ev.LogCommitted) -> None:
+        if event.leadership_term_id != self.ctx.leadership_term_id:
+            return
+        if self.follower is not None:
+            self.follower.on_log_committed(event.log_position)
+        elif self.election is not None:
+            self.election.on_log_committed(event.log_position)
 
     def _on_replay_done(self, event: ev.ReplayDone) -> None:
         if self.election is not None:

@@ -92,6 +92,8 @@ class ConsensusContext:
     """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
     vote_given: tuple[TermId, MemberId] | None = None
     """The last vote of this process, and in which term: to be repeated, never changed. A restart forgets for whom."""
+    commit_unsaid_since_ns: int | None = None
+    """Leader: since when the followers could have been told of a higher commit position; None while they know it."""
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
     log_session_id: int = 0
@@ -137,6 +139,13 @@ class ConsensusContext:
         """Ask for a message to every other member."""
         for member in self.others:
             self.effects.append(SendToMember(member.member_id, message))
+
+    def take_unsaid_commit(self) -> int | None:
+        """Leader: take the commit position to tell the followers of, together with the log; None if they know it."""
+        if self.commit_unsaid_since_ns is None:
+            return None
+        self.commit_unsaid_since_ns = None
+        return self.commit_position
 
     def become(self, role: Role) -> None:
         """Change this member's role, if it is another one."""

@@ -155,6 +155,11 @@ class Election(BallotPhase, FollowerColumn):
         ):
             self._on_leader_alive(message.log_position)
 
+    def on_log_committed(self, position: int) -> None:
+        """Follower: the leader says the same with the log that this member has joined."""
+        if self._leader is not None:
+            self._on_leader_alive(position)
+
     # --- events
 
     def on_link_changed(self, event: LinkChanged) -> None:

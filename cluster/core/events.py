@@ -44,6 +44,14 @@ class Recorded:
 
 
 @dataclass(slots=True)
+class LogCommitted:
+    """The leader says with its log how far that is committed, in a leadership term."""
+
+    leadership_term_id: int
+    log_position: int
+
+
+@dataclass(slots=True)
 class ReplayDone:
     """Everything up to `position` was delivered; `timestamp` is the newest log time met so far."""
 

@@ -53,6 +53,10 @@ class FollowerTerm:
         """The leader is alive and has committed this far."""
         self._on_leader_alive(message.log_position)
 
+    def on_log_committed(self, position: int) -> None:
+        """The leader says the same with its log."""
+        self._on_leader_alive(position)
+
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """The leader repeats what this follower knows already."""
         self._on_leader_alive(message.commit_position)

@@ -12,6 +12,7 @@ from service_api.wire.session import AdminRequest, AdminRequestType, AdminRespon
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
 from ..messages.log import NewLeadershipTermEvent, TimerEvent
+from ..messages.reads import ReadPositionRequest
 from . import dialogue
 from . import effects as fx
 from .actions import ActionControl
@@ -43,6 +44,12 @@ _TIMER_LIMIT = 20
 _SESSION_CHECK_INTERVAL_NS = 100_000_000
 _TIMER_RESOLUTION_NS = 1_000_000
 
+_COMMIT_DELAY_NS = 4_000_000
+"""How long a new commit position may wait for log that it can go with to the followers.
+
+No client waits for it: their replies are from the leader, and a follower that asks where to read is told at once.
+"""
+
 
 class LeaderTerm:
     """One leadership term of this member, from the first entry on. Dropped when the next election begins."""
@@ -63,6 +70,8 @@ class LeaderTerm:
         self._last_activity_ns = last_activity_ns
         self._actions = actions
         self.reads = LeaderReads(ctx)
+        self._me, self._others = ctx.me, ctx.others
+        ctx.commit_unsaid_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
         self.publisher = LogPublisher(
@@ -100,6 +109,10 @@ class LeaderTerm:
                 self._sessions.excuse(late_ns)
             if not self._actions.is_holding:
                 self._sessions.poll(self.publisher, self._last_activity_ns)
+        unsaid_since_ns = ctx.commit_unsaid_since_ns
+        if unsaid_since_ns is not None and ctx.now_ns - unsaid_since_ns >= _COMMIT_DELAY_NS:
+            self._publish_commit_position()
+            return None
         if ctx.now_ns < self._next_heartbeat_ns:
             return None
         self._publish_commit_position()
@@ -113,14 +126,17 @@ class LeaderTerm:
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
         ctx = self._ctx
-        if self._service_messages.is_due and not self._actions.is_holding:
+        is_holding = self._actions.is_holding
+        if not is_holding and self._service_messages.is_due:
             return ctx.now_ns
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
+        if ctx.commit_unsaid_since_ns is not None:
+            deadline_ns = min(deadline_ns, ctx.commit_unsaid_since_ns + _COMMIT_DELAY_NS)
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)
         timer = self._timers.next_deadline()
-        if timer is None or self._actions.is_holding:
+        if timer is None or is_holding:
             return deadline_ns
         tick_ns = 1_000_000 // TICKS_PER_MS[ctx.time_unit]
         # The timer's clock is cluster time: look again in steps, so that a jump of that clock is noticed.
@@ -150,12 +166,13 @@ class LeaderTerm:
         member.append_leadership_term_id = message.leadership_term_id
         member.append_position = message.log_position
         member.is_catching_up = bool(message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP)
-        self._stop_catchup_if_joined(member)
-        self._advance_commit()
+        if member.is_catching_up:
+            self._stop_catchup_if_joined(member)
+        if message.log_position > ctx.commit_position:  # otherwise it can be no news to a majority
+            self._advance_commit()
 
     def _advance_commit(self) -> None:
-        ctx = self._ctx
-        me = ctx.me
+        ctx, me = self._ctx, self._me
         me.append_leadership_term_id = ctx.leadership_term_id
         me.append_position = ctx.append_position
         me.time_of_last_append_ns = ctx.now_ns
@@ -170,14 +187,31 @@ class LeaderTerm:
         )
         if position > ctx.commit_position:
             ctx.commit_position = position
-            self._publish_commit_position()
+            self._say_commit_position()
             ctx.emit(fx.CommitAdvanced(position))
             self._actions.on_commit(position)
 
+    def _say_commit_position(self) -> None:
+        """Leave it to the log that follows to tell the followers, or tell them now if one of them does not get that."""
+        ctx = self._ctx
+        for member in self._others:
+            if member.is_reachable and (member.is_catching_up or member.live_join_position is None):
+                self._publish_commit_position()
+                return
+        if ctx.commit_unsaid_since_ns is None:
+            ctx.commit_unsaid_since_ns = ctx.now_ns
+
     def _publish_commit_position(self) -> None:
         ctx = self._ctx
+        ctx.commit_unsaid_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         dialogue.broadcast_commit_position(ctx)
+
+    def on_read_position_request(self, message: ReadPositionRequest) -> None:
+        """A follower asks how far it has to read: it has to know then that this is committed."""
+        if self._ctx.commit_unsaid_since_ns is not None:
+            self._publish_commit_position()
+        self.reads.on_request(message)
 
     # --- members that come back
 

@@ -3,6 +3,8 @@
 Frames say where they belong, so two streams of the same log merge by one rule: what begins where this log ends is
 taken, what lies below is a duplicate and dropped, what lies above is a gap and an error. Every frame is checked
 before it is taken: its place, its length, its checksum; what this member acknowledges is what the leader wrote.
+
+Between the frames the leader says how far the log is committed, in frames that are of the link and not of the log.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ from zlib import crc32
 
 from service_api import RemoteProtocolError
 from service_api.types import LOG_STREAM_ID
-from service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, align, position_of, term_of
+from service_api.wire.frame import HEADER_LENGTH, TYPE_COMMIT, TYPE_DATA, TYPE_PADDING, align, position_of, term_of
 from service_api.wire.frame_run import LONGEST_RUN_BYTES, count_right_frames
 
 from .log_buffer import LogBuffer
 
 _FRAME: Final = struct.Struct("<iIiIii")
 """frame_length; version, flags and type in one number; term_offset, session_id (checksum), stream_id, term_id."""
+
+_COMMIT: Final = struct.Struct("<iH18xq")
+"""frame_length; version and flags in one number; reserved_value, which is the position in a commit frame."""
 
 _ALIKE_FRAMES: Final = 16
 """After so many frames of one length, those that follow are looked at as a run."""
@@ -35,13 +40,14 @@ def _data_frames(length: int) -> struct.Struct:
 class LogReceiver:
     """Appends received frames to a `LogBuffer`. Only a follower holds one."""
 
-    __slots__ = ("_checksums", "_initial_term_id", "_log_buffer", "_term_length_bytes")
+    __slots__ = ("_checksums", "_committed", "_initial_term_id", "_log_buffer", "_term_length_bytes")
 
     def __init__(self, log_buffer: LogBuffer, *, initial_term_id: int, term_length_bytes: int, checksums: bool) -> None:
         self._log_buffer = log_buffer
         self._initial_term_id = initial_term_id
         self._term_length_bytes = term_length_bytes
         self._checksums = checksums
+        self._committed: tuple[int, int] | None = None
 
     def accept(self, buffer: bytearray, start: int, end: int) -> int:
         """Take the whole frames at the start of `buffer[start:end]`; gives the offset of the first incomplete one.
@@ -64,6 +70,11 @@ class LogReceiver:
                 )
             if offset + length > end:
                 break
+            if kind >> 16 == TYPE_COMMIT:
+                self._append(view, run_start, offset)
+                self._on_commit_frame(buffer, offset, frame_term_id)
+                offset = run_start = offset + HEADER_LENGTH
+                continue
             if frame_term_offset != term_offset or frame_term_id != term_id:
                 self._append(view, run_start, offset)
                 self._check_duplicate(frame_term_id, frame_term_offset)
@@ -98,6 +109,19 @@ class LogReceiver:
         self._append(view, run_start, offset)
         view.release()
         return offset
+
+    def take_committed(self) -> tuple[int, int] | None:
+        """Take what the newest commit frame since the last call said: a leadership term id, and a position."""
+        committed, self._committed = self._committed, None
+        return committed
+
+    def _on_commit_frame(self, buffer: bytearray, offset: int, leadership_term_id: int) -> None:
+        frame_length, kind, position = _COMMIT.unpack_from(buffer, offset)
+        if frame_length != HEADER_LENGTH or kind:
+            raise RemoteProtocolError(
+                f"commit frame_length={frame_length} version and flags={kind:#06x} expected={HEADER_LENGTH} and 0"
+            )
+        self._committed = leadership_term_id, position
 
     def _verify(
         self, view: memoryview, offset: int, length: int, frame_limit: int, term_id: int, term_offset: int

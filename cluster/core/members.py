@@ -86,17 +86,16 @@ def quorum_position(
     Members that are silent for longer than the heartbeat timeout, or have reported in another term only, hold nothing:
     not even position 0, or the leader of an empty log would go ahead with nobody in its term.
     """
-    positions = sorted(
-        (
-            member.append_position
-            if member.append_leadership_term_id == leadership_term_id
-            and is_active(member, now_ns, heartbeat_timeout_ns)
-            else NULL_POSITION
-            for member in members
-        ),
-        reverse=True,
-    )
-    return positions[quorum_threshold(len(members)) - 1]
+    positions = [
+        member.append_position
+        if member.append_leadership_term_id == leadership_term_id
+        and (last_ns := member.time_of_last_append_ns) is not None
+        and now_ns - last_ns <= heartbeat_timeout_ns
+        else NULL_POSITION
+        for member in members
+    ]
+    positions.sort()
+    return positions[-quorum_threshold(len(positions))]
 
 
 def is_active(member: ClusterMember, now_ns: int, heartbeat_timeout_ns: int) -> bool:

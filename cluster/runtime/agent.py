@@ -30,6 +30,7 @@ from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
 from ..core.control_toggle import ControlToggle
 from ..core.log_publisher import LogPublisher
+from ..messages.consensus import AppendPosition, CommitPosition
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .activities import ActivityScope
@@ -44,6 +45,13 @@ _DELIVERY_BYTES: Final = 64 << 10
 
 Small enough that a client works on the first replies while the rest is delivered, and large enough that what a pass
 of the loop costs is little beside it.
+"""
+
+_DELAYING: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
+"""Most of what comes: in a term it puts off what is due next, unless something is committed and delivered.
+
+The timer then fires too early at worst, which is nothing new to it, and setting it anew is a tenth of what a message
+costs.
 """
 
 _INBOX_LIMIT: Final = 65536
@@ -179,11 +187,12 @@ class ConsensusModuleAgent:
         """Hand a message or an event to the core: now, or after what is being done."""
         if self._is_closed or (self._is_held and not self._is_kept(event)):
             return
+        if not (self._is_in_turn or self._is_held or self._settling is not None):
+            self._turn(event)
+            return
         self._inbox.append(event)
         if len(self._inbox) > _INBOX_LIMIT:
             self.terminate(NodeTerminatedError(f"inbox is full: events={len(self._inbox)} settling={self._settling}"))
-        elif not self._is_in_turn and self._settling is None and not self._is_held:
-            self._turn()
 
     def _is_kept(self, event: object) -> bool:
         """Whether an event that comes while the agent is held waits in the inbox; a client's proof waits beside it."""
@@ -259,8 +268,9 @@ class ConsensusModuleAgent:
 
     def stamp(self) -> int:
         """Now, for log entries."""
-        self._ctx.timestamp = self._clock.epoch_time()
-        return self._ctx.stamp()
+        ctx = self._ctx
+        ctx.timestamp = self._clock.epoch_time()
+        return ctx.stamp()
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         """Take a query; it is answered on its connection."""
@@ -287,29 +297,43 @@ class ConsensusModuleAgent:
 
     # --- turns
 
-    def _turn(self, rest: Sequence[fx.Effect] = ()) -> None:
-        """Take in everything that waits and perform what comes of it, unless an effect has to settle first.
+    def _turn(self, event: object | None = None, rest: Sequence[fx.Effect] = ()) -> None:
+        """Take in everything that waits, `event` last, and perform what comes of it; unless an effect has to settle.
 
         `rest` are the effects of an earlier turn that waited for one to settle: they come before anything else.
         """
         self._is_in_turn = True
-        module, inbox, clock = self.module, self._inbox, self._clock
+        module, ctx, inbox, clock = self.module, self._ctx, self._inbox, self._clock
+        is_timer_right = type(event) in _DELAYING and self._timer is not None and module.election is None
         try:
-            is_done = self._perform(rest)
-            while is_done and (is_done := self._perform(module.take_effects())) and inbox:
-                module.step(inbox.popleft(), now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
+            is_done = not rest or self._perform(rest)
+            if ctx.effects or inbox or not is_done:
+                is_timer_right = False
+                if event is not None:
+                    inbox.append(event)
+                    event = None
+                is_done = is_done and self._perform(module.take_effects())
+            while is_done and (event is not None or inbox):
+                module.step(
+                    inbox.popleft() if event is None else event,
+                    now_ns=clock.monotonic_ns(),
+                    timestamp=clock.epoch_time(),
+                )
+                event = None
+                is_done = not ctx.effects or self._perform(module.take_effects())
         except Exception as error:
             # The core and the effects do not fail in ordinary operation: what is left is a bug or a broken disk.
             self._fail(error)
             return
         finally:
             self._is_in_turn = False
-        if self._settling is None:
-            if self._ctx.log_buffer.has_pending:
-                self.schedule_flush()
-            self._schedule_poll()
+        log_buffer = ctx.log_buffer
+        if log_buffer.flushed_position != log_buffer.append_position and self._settling is None:
+            self.schedule_flush()
         if self._is_delivery_due:
             self._deliver()
+        elif self._settling is None and not (is_timer_right and module.election is None):
+            self._schedule_poll()
 
     def _perform(self, effects: Sequence[fx.Effect]) -> bool:
         """Perform effects in order. False when one has to settle: the rest follows when it has."""
@@ -330,7 +354,7 @@ class ConsensusModuleAgent:
             self.terminate(error)
             return
         self._settling = None
-        self._turn(rest)
+        self._turn(rest=rest)
 
     def _schedule_poll(self) -> None:
         deadline_ns = self.module.next_deadline_ns()
@@ -374,7 +398,10 @@ class ConsensusModuleAgent:
 
     def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
         self._adapter.advance_limit(effect.position)
-        self._deliver_soon()
+        if self._is_in_turn:
+            self._is_delivery_due = True
+        else:
+            self._deliver_soon()
 
     def _resume_delivery(self, effect: fx.ResumeDelivery) -> None:
         self._adapter.resume()
@@ -442,12 +469,13 @@ class ConsensusModuleAgent:
         if target is not None and adapter.position >= target:
             self._replay_target = None
             self.post(ev.ReplayDone(adapter.position, self._service.time))
-        elif ctx.effects and self._settling is None:
-            self._turn()
-        elif self.module.leader is not None and self._settling is None:
-            self._schedule_poll()  # the service may have set a timer
+        elif self._settling is None:
+            if ctx.effects:
+                self._turn()
+            else:
+                self._schedule_poll()  # the service may have set a timer
         self._queries.serve()
-        if not self.is_window_full():
+        if self._ingress.is_paused and not self.is_window_full():
             self._ingress.resume()
 
     # --- effects

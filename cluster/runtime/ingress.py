@@ -99,13 +99,14 @@ class Ingress:
         self.connections: dict[int, IngressConnection] = {}
         self._next_connection_id = 1
         self._server: asyncio.Server | None = None
-        self._is_paused = False
+        self.is_paused = False
+        """Whether no connection is read."""
         self._paused_until_ns = 0
         self._looked_id = 0
         """The last connection that was looked at for whether its client has left."""
 
     def __repr__(self) -> str:
-        return f"<Ingress connections={len(self.connections)} paused={self._is_paused}>"
+        return f"<Ingress connections={len(self.connections)} paused={self.is_paused}>"
 
     async def start(self, endpoint: Endpoint) -> None:
         """Listen.
@@ -121,7 +122,7 @@ class Ingress:
         connection_id = self._next_connection_id
         self._next_connection_id += 1
         self.connections[connection_id] = connection
-        if self._is_paused:
+        if self.is_paused:
             connection.pause()
             # Once more later: uvloop, and asyncio until Python 3.11.3, begin to read after `connection_made`, whatever
             # was asked for in it.
@@ -135,14 +136,14 @@ class Ingress:
 
     def pause(self) -> None:
         """Stop reading every connection: the ingress window is full, or the leader holds."""
-        self._is_paused = True
+        self.is_paused = True
         for connection in self.connections.values():
             connection.pause()
 
     def resume(self) -> None:
         """Read again, if reading was paused."""
-        if self._is_paused:
-            self._is_paused = False
+        if self.is_paused:
+            self.is_paused = False
             self._paused_until_ns = self.owner.monotonic_ns()
             for connection in self.connections.values():
                 connection.resume()
@@ -155,7 +156,7 @@ class Ingress:
         connection = self.connections.get(connection_id)
         if connection is None:
             return None
-        if self._is_paused:
+        if self.is_paused:
             return self.owner.monotonic_ns()
         return max(connection.last_activity_ns, self._paused_until_ns)
 

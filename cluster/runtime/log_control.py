@@ -80,10 +80,16 @@ class LogControl:
         self._cutting = asyncio.Lock()
         """Held while the log is cut back, when for a moment no recording is active."""
         self._live = LogSubscription(
-            on_frames=self._on_frames, on_image=self._on_live_image, on_closed=self._on_live_closed
+            on_frames=self._on_frames,
+            on_commit=self._on_commit,
+            on_image=self._on_live_image,
+            on_closed=self._on_live_closed,
         )
         self._catchup = LogSubscription(
-            on_frames=self._on_frames, on_image=self._on_catchup_image, on_closed=self._on_catchup_closed
+            on_frames=self._on_frames,
+            on_commit=self._on_commit,
+            on_image=self._on_catchup_image,
+            on_closed=self._on_catchup_closed,
         )
         self._watch(recording)
 
@@ -119,7 +125,7 @@ class LogControl:
         if not chunks:
             return
         if self._publication is not None:
-            self._publication.send(chunks)
+            self._publication.send(chunks, self._ctx.take_unsaid_commit())
         recording = self._recording
         for chunk in chunks:
             recording.append(chunk)
@@ -185,6 +191,7 @@ class LogControl:
         self._publication = LogPublication(
             lambda position: self._setup(position, effect.log_session_id),
             self._ctx.log_buffer,
+            leadership_term_id=effect.leadership_term_id,
             on_live_joined=lambda member_id, position: self._post(ev.LiveJoined(member_id, position)),
         )
         self._publication.open({member_id: peer.log for member_id, peer in self._peers.items()}, self._tasks)
@@ -355,6 +362,9 @@ class LogControl:
             self.flush()
         except (ClusterError, OSError) as error:
             self._on_failed(error)
+
+    def _on_commit(self, leadership_term_id: int, position: int) -> None:
+        self._post(ev.LogCommitted(leadership_term_id, position))
 
     def _receiver(self) -> LogReceiver:
         config = self._ctx.config

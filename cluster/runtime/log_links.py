@@ -16,7 +16,7 @@ import structlog
 
 from service_api import RemoteProtocolError
 from service_api.types import LOG_STREAM_ID, MemberId
-from service_api.wire.frame import TYPE_STATUS, SetupFrame, StatusFrame
+from service_api.wire.frame import TYPE_STATUS, SetupFrame, StatusFrame, encode_commit_frame
 from service_api.wire.stream import FrameParser
 
 from ..core.log_buffer import LogBuffer
@@ -43,9 +43,11 @@ class LogPublication:
         setup: Callable[[int], SetupFrame],
         log_buffer: LogBuffer,
         *,
+        leadership_term_id: int,
         on_live_joined: Callable[[MemberId, int], None],
     ) -> None:
         self._setup = setup
+        self._leadership_term_id = leadership_term_id
         self._log_buffer = log_buffer
         self._on_live_joined = on_live_joined
         self._links: dict[MemberId, _LogLink] = {}
@@ -61,8 +63,14 @@ class LogPublication:
                 tasks.create_task(dial_forever(endpoint, self._factory(member_id)), name=f"log-link-{member_id}")
             )
 
-    def send(self, chunks: list[bytes]) -> None:
-        """Send newly appended chunks to every follower that has joined."""
+    def send(self, chunks: list[bytes], commit_position: int | None) -> None:
+        """Send newly appended chunks to every follower that has joined, and how far the log is committed if it is news.
+
+        The two in one write, and one wake-up of the follower: in a message of its own the position would cost both
+        sides as much again as the log.
+        """
+        if commit_position is not None:
+            chunks = [encode_commit_frame(self._leadership_term_id, commit_position), *chunks]
         for link in [*self._links.values()]:
             link.send(chunks)
 
@@ -146,7 +154,7 @@ class _LogLink(asyncio.Protocol):
                 f"expected={log_buffer.base_position}..{log_buffer.append_position}: catch up first"
             )
         chunks = list(log_buffer.chunks_from(position))
-        pending = log_buffer.pending_bytes
+        pending = log_buffer.append_position - log_buffer.flushed_position
         publication._links[self._member_id] = self
         # Chunks that are still pending will be sent with the next flush, to every link at once.
         joined = b"".join(chunks)
@@ -170,10 +178,12 @@ class LogImage(asyncio.BufferedProtocol):
         on_setup: Callable[[LogImage], None],
         on_closed: Callable[[LogImage, str], None],
         on_frames: Callable[[], None],
+        on_commit: Callable[[int, int], None],
     ) -> None:
         self._on_setup = on_setup
         self._on_closed = on_closed
         self._on_frames = on_frames
+        self._on_commit = on_commit
         self._buffer = bytearray(_SETUP_BYTES)
         self._filled = 0
         self._receiver: LogReceiver | None = None
@@ -259,6 +269,9 @@ class LogImage(asyncio.BufferedProtocol):
         self._filled = rest
         if consumed:
             self._on_frames()
+            committed = receiver.take_committed()
+            if committed is not None and self._receiver is receiver:
+                self._on_commit(*committed)  # once what came with it is recorded: that is what the leader waits for
 
 
 class LogSubscription:
@@ -268,10 +281,12 @@ class LogSubscription:
         self,
         *,
         on_frames: Callable[[], None],
+        on_commit: Callable[[int, int], None],
         on_image: Callable[[int], None],
         on_closed: Callable[[int, str], None],
     ) -> None:
         self._on_frames = on_frames
+        self._on_commit = on_commit
         self._on_image = on_image
         self._on_closed = on_closed
         self._images: dict[int, LogImage] = {}
@@ -328,7 +343,7 @@ class LogSubscription:
             image.abort("closed")
 
     def _make_image(self) -> LogImage:
-        return LogImage(self._on_setup, self._on_image_closed, self._on_frames)
+        return LogImage(self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
 
     def _on_setup(self, image: LogImage) -> None:
         assert image.setup is not None

@@ -22,7 +22,7 @@ import structlog
 
 from service_api import RemoteProtocolError
 from service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
-from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
+from service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
 from service_api.wire.message import Message, decode_message, registry_of
 from service_api.wire.stream import FrameParser
 
@@ -243,7 +243,7 @@ class _Inbound(asyncio.Protocol):
                     if self._is_heard is None:
                         self._on_settings(frame.payload)
                         continue
-                    message = decode_message(frame.payload, registry=_ACCEPTED)
+                    message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
                     self._links._on_message(message)
         except RemoteProtocolError as error:

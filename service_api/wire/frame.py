@@ -9,7 +9,7 @@ wrap-around).
     0      4    frame_length    header + payload, not aligned; 0 means nothing was written from here on
     4      1    version         always 0
     5      1    flags           0x80 first, 0x40 last frame of a message
-    6      2    type            0 padding, 1 data, 3 status, 5 setup
+    6      2    type            0 padding, 1 data, 3 status, 5 setup, 81 commit
     8      4    term_offset
     12     4    session_id      of a recorded data frame: its checksum, where checksums are on
     16     4    stream_id
@@ -17,7 +17,9 @@ wrap-around).
     24     8    reserved_value
 
 Invariant: a message is never split over two terms; where it does not fit, a padding frame fills the term.
-Setup and status frames borrow the layouts of Aeron's transport and exist on links only, never in a recording.
+Setup and status frames borrow the layouts of Aeron's transport and exist on links only, never in a recording. So does
+the commit frame, which is ours: on the log link a leader says with it, between two data frames, how far the log is
+committed. It is a header alone, with the leadership term in `term_id` and the position in `reserved_value`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from ..errors import LocalProtocolError, RemoteProtocolError
+from ..types import LOG_STREAM_ID
 
 ReadableBuffer = bytes | bytearray | memoryview
 """What every decoder reads from: anything `struct` can unpack, sliced without surprises."""
@@ -43,6 +46,8 @@ TYPE_PADDING: Final = 0
 TYPE_DATA: Final = 1
 TYPE_STATUS: Final = 3
 TYPE_SETUP: Final = 5
+TYPE_COMMIT: Final = 81
+"""Ours: a number that Aeron gives to no frame."""
 
 MAX_MESSAGE_LENGTH: Final = 16 << 20
 """The longest message, assembled, in bytes. Source: Aeron `FrameDescriptor.MAX_MESSAGE_LENGTH`."""
@@ -75,6 +80,11 @@ class FrameHeader(NamedTuple):
 def align(length: int) -> int:
     """Round `length` up to a multiple of 32."""
     return (length + 31) & -32
+
+
+def encode_commit_frame(leadership_term_id: int, position: int) -> bytes:
+    """Build the frame that says how far the log is committed."""
+    return FRAME_HEADER.pack(HEADER_LENGTH, 0, 0, TYPE_COMMIT, 0, 0, LOG_STREAM_ID, leadership_term_id, position)
 
 
 def wrap_int32(value: int) -> int:
@@ -188,8 +198,10 @@ def position_of(term_id: int, term_offset: int, *, initial_term_id: int, term_le
 
 def term_of(position: int, *, initial_term_id: int, term_length_bytes: int) -> tuple[int, int]:
     """Compute the (term_id, term_offset) of a stream position: the inverse of `position_of`."""
-    term_count, term_offset = divmod(position, term_length_bytes)
-    return wrap_int32(initial_term_id + term_count), term_offset
+    term_id = initial_term_id + position // term_length_bytes
+    if term_id >= _INT32_SIGN:
+        term_id = wrap_int32(term_id)
+    return term_id, position % term_length_bytes
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -52,6 +52,9 @@ class Frame(NamedTuple):
         return self.raw[HEADER_LENGTH:]
 
 
+_new_frame: Final = tuple.__new__
+
+
 class FrameParser:
     """Cuts a byte stream into frames.
 
@@ -98,6 +101,8 @@ class FrameParser:
         if self._error is not None:
             raise self._error
         buffer = self._buffer
+        if not buffer and limit and (frame := self._only_frame(data)) is not None:
+            return [frame]
         buffer += data
         frames: list[Frame] = []
         position = 0
@@ -113,11 +118,31 @@ class FrameParser:
             end = position + align(frame_length)
             if end > len(buffer):
                 break
-            frames.append(Frame._make((*header, bytes(buffer[position : position + frame_length]))))
+            frames.append(_new_frame(Frame, (*header, bytes(buffer[position : position + frame_length]))))
             position = end
         if position:
             del buffer[:position]
         return frames
+
+    def _only_frame(self, data: ReadableBuffer) -> Frame | None:
+        """Read the frame that `data` is, without copying it in and out; None if it is anything else.
+
+        Consensus messages come like that, one by one.
+        """
+        length = len(data)
+        if length < HEADER_LENGTH:
+            return None
+        header = FRAME_HEADER.unpack_from(data)
+        frame_length, version, _, frame_type, *_ = header
+        if (
+            not length - HEADER_LENGTH < frame_length <= min(length, self._max_frame_length)
+            or length & (HEADER_LENGTH - 1)
+            or frame_length < HEADER_LENGTH
+            or version
+            or frame_type not in _KNOWN_TYPES
+        ):
+            return None
+        return _new_frame(Frame, (*header, bytes(data[:frame_length])))
 
     def _fail(self, reason: str) -> None:
         self._buffer.clear()

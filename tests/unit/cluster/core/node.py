@@ -22,7 +22,7 @@ from cluster.service.agent import ClusteredServiceAgent
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import ClusterError, RemoteProtocolError, Role
 from service_api.types import NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
-from service_api.wire.frame import HEADER_LENGTH
+from service_api.wire.frame import HEADER_LENGTH, encode_commit_frame
 from tests.unit.cluster.core.checks import expect
 from tests.unit.cluster.core.service import HistoryService, Requests
 
@@ -138,6 +138,9 @@ class Stream:
             return
         del self._buffer[:consumed]
         self.target.flush()
+        committed = self._receiver.take_committed()
+        if committed is not None:
+            self.target.post(ev.LogCommitted(*committed))
 
 
 class Node:
@@ -334,6 +337,10 @@ class Node:
     def flush(self) -> None:
         """Send what was appended to the followers, and have it synced soon."""
         chunks = self.ctx.log_buffer.take_pending()
+        commit_position = self.ctx.take_unsaid_commit() if chunks and self.live_out else None
+        if commit_position is not None:
+            for stream in [*self.live_out.values()]:
+                stream.send(encode_commit_frame(self.ctx.leadership_term_id, commit_position))
         for chunk in chunks:
             for stream in [*self.live_out.values()]:
                 stream.send(chunk)

@@ -6,9 +6,11 @@ import pytest
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
+from cluster.messages.consensus import CommitPosition
 from cluster.messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from service_api import InvariantViolation
 from service_api.types import MemberId, TermId
+from service_api.wire.message import Message
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, messages, of
 
@@ -284,6 +286,20 @@ def test_leader_answers_a_follower_with_a_round_that_began_after_it_asked() -> N
     assert messages(first, ReadPosition) == []
     (answer,) = messages(second, ReadPosition, to=2)
     assert (answer.asked_ns, answer.log_position, answer.leader_member_id) == (12345, 640, 0)
+
+
+def test_follower_that_asks_where_to_read_is_told_first_that_it_is_committed() -> None:
+    """It would wait for the next log otherwise, or for the next heartbeat."""
+    solo = leader()
+    solo.record()
+    for member_id in (1, 2):
+        solo.feed(ev.LinkChanged(MemberId(member_id), True), ev.LiveJoined(MemberId(member_id), 640))
+    solo.feed(solo.append_position(1, 736))
+
+    asked = solo.feed(request(solo, 2, 12345))
+
+    assert [type(message) for message in messages(asked, Message, to=2)] == [CommitPosition, LeadershipProbe]
+    assert [message.log_position for message in messages(asked, CommitPosition, to=2)] == [736]
 
 
 def test_leader_answers_no_question_of_another_term() -> None:

@@ -21,6 +21,8 @@ from service_api.wire.frame import (
     TYPE_PADDING,
     UNFRAGMENTED,
     FrameHeader,
+    align,
+    encode_commit_frame,
     frame_crc,
     read_header,
 )
@@ -133,9 +135,9 @@ def test_every_chunk_is_taken_once() -> None:
     buffer.append(bytes(32))
     buffer.append(bytes(64))
 
-    assert (buffer.pending_bytes, buffer.flushed_position) == (96, 0)
+    assert (buffer.append_position, buffer.flushed_position) == (96, 0)
     assert buffer.take_pending() == [bytes(32), bytes(64)]
-    assert (buffer.take_pending(), buffer.pending_bytes, buffer.flushed_position) == ([], 0, 96)
+    assert (buffer.take_pending(), buffer.append_position, buffer.flushed_position) == ([], 96, 96)
 
 
 @pytest.mark.parametrize("position", [0, 32, 192])
@@ -449,6 +451,40 @@ def test_every_corrupt_byte_that_the_format_can_tell_is_refused() -> None:
             missed.add(index)
 
     assert missed == uncovered
+
+
+def with_commits(data: bytes, positions: list[int]) -> bytes:
+    """A log as a leader sends it: in front of each frame, while there are any, how far it is committed."""
+    sent, waiting = bytearray(), list(positions)
+    for offset, header in frames(data):
+        if waiting:
+            sent += encode_commit_frame(3, waiting.pop(0))
+        sent += data[offset : offset + align(header.frame_length)]
+    return bytes(sent)
+
+
+@pytest.mark.parametrize("cut", [1, 31, 32, 33, 100, 1 << 20])
+def test_what_the_leader_says_of_the_commit_between_frames_is_taken_and_no_part_of_the_log(cut: int) -> None:
+    """Also at the start of the log, where a commit frame's place could be that of the first frame."""
+    data = like_frames([32, 200])
+    buffer = buffer_at()
+    gate = LogReceiver(buffer, initial_term_id=0, term_length_bytes=1 << 16, checksums=True)
+
+    feed(gate, with_commits(data, [0, 96, 96, 1 << 40, 192]), [cut])
+
+    assert content(buffer) == data
+    assert gate.take_committed() == (3, 192)
+    assert gate.take_committed() is None
+
+
+@pytest.mark.parametrize(("offset", "value"), [(0, 64), (4, 1), (5, 0x80)])
+def test_commit_frame_that_is_none_is_refused(offset: int, value: int) -> None:
+    """Of another length, of another version, with flags."""
+    frame = bytearray(encode_commit_frame(3, 96) + bytes(32))
+    frame[offset] = value
+
+    with pytest.raises(RemoteProtocolError, match="frame"):
+        receiver(buffer_at()).accept(frame, 0, len(frame))
 
 
 def like_frames(payload_lengths: list[int]) -> bytes:

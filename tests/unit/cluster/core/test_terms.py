@@ -6,6 +6,8 @@ import pytest
 
 from cluster.core import effects as fx
 from cluster.core import events as ev
+from cluster.core.reason import Reason
+from cluster.core.reason import ReasonKind as K
 from cluster.messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     AppendPosition,
@@ -101,6 +103,61 @@ def test_commit_is_what_a_majority_has_recorded_in_the_term() -> None:
     assert messages(effects, CommitPosition, to=1) == [
         CommitPosition(leadership_term_id=TermId(1), log_position=736, leader_member_id=MemberId(0))
     ]
+
+
+def live_leader() -> Solo:
+    """A leader whose followers get the log, and what is said with it."""
+    solo = leader()
+    for member_id in (1, 2):
+        solo.feed(ev.LinkChanged(MemberId(member_id), True), ev.LiveJoined(MemberId(member_id), 640))
+    return solo
+
+
+def test_followers_of_the_live_log_are_told_of_the_commit_with_the_log_that_follows() -> None:
+    """Once: a message of its own would wake each of them once more for every message of a client."""
+    solo = live_leader()
+
+    effects = solo.feed(solo.append_position(1, 736))
+
+    assert effects == [fx.CommitAdvanced(736)]
+    assert (solo.ctx.take_unsaid_commit(), solo.ctx.take_unsaid_commit()) == (736, None)
+    assert messages(solo.wait(10 * MS), CommitPosition) == []
+
+
+def test_commit_waits_a_few_milliseconds_for_log_to_go_with() -> None:
+    solo = live_leader()
+    solo.wait(HEARTBEAT_INTERVAL - 10 * MS)
+    solo.feed(solo.append_position(1, 736))
+
+    assert messages(solo.wait(4 * MS - 1), CommitPosition) == []
+    assert [message.log_position for message in messages(solo.wait(1), CommitPosition)] == [736, 736]
+    assert solo.ctx.take_unsaid_commit() is None
+
+
+@pytest.mark.parametrize("case", ["never joined", "in catch-up", "gone"])
+def test_follower_that_does_not_get_the_live_log_is_told_in_a_message(case: str) -> None:
+    """It may wait for the commit to end its election. Of one that is gone there is nobody to tell."""
+    solo = leader()
+    solo.feed(ev.LinkChanged(MemberId(1), True), ev.LiveJoined(MemberId(1), 640))
+    solo.feed(ev.LinkChanged(MemberId(2), case != "gone"))
+    if case == "in catch-up":
+        solo.feed(solo.append_position(2, 640, flags=APPEND_POSITION_FLAG_CATCHUP))
+
+    effects = solo.feed(solo.append_position(1, 736))
+
+    assert bool(messages(effects, CommitPosition, to=2)) == (case != "gone")
+
+
+def test_next_term_says_nothing_of_what_the_last_one_left_unsaid() -> None:
+    solo = live_leader()
+    solo.feed(solo.append_position(1, 736))
+    assert solo.ctx.commit_unsaid_since_ns is not None
+
+    solo.module._begin_election(Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=1, member_count=3))
+    solo.feed(ev.LogStopped(736))
+    solo.lead()
+
+    assert solo.ctx.take_unsaid_commit() is None
 
 
 def test_commit_never_passes_what_the_leader_has_recorded_itself() -> None:
@@ -283,6 +340,27 @@ def test_follower_delivers_what_is_committed_and_recorded() -> None:
     assert of(solo.feed(solo.commit(1, 736)), fx.CommitAdvanced) == [fx.CommitAdvanced(640)]
     assert of(solo.feed(ev.Recorded(704)), fx.CommitAdvanced) == [fx.CommitAdvanced(704)]
     assert of(solo.feed(ev.Recorded(800)), fx.CommitAdvanced) == [fx.CommitAdvanced(736)]
+
+
+def test_follower_takes_what_is_said_with_the_log_as_it_takes_the_message() -> None:
+    solo = follower()
+    solo.feed(ev.Recorded(800))
+
+    solo.now_ns += HEARTBEAT_TIMEOUT - MS
+    effects = solo.feed(ev.LogCommitted(1, 736))
+
+    assert of(effects, fx.CommitAdvanced) == [fx.CommitAdvanced(736)]
+    assert solo.ctx.time_of_last_leader_ns == solo.now_ns
+
+
+@pytest.mark.parametrize("term_id", [0, 2])
+def test_what_is_said_with_the_log_of_another_term_changes_nothing(term_id: int) -> None:
+    """It may have waited in the inbox while an election began: of this log it says nothing then."""
+    solo = follower()
+    solo.feed(ev.Recorded(800))
+
+    assert solo.feed(ev.LogCommitted(term_id, 736)) == []
+    assert solo.ctx.notified_commit_position <= 640
 
 
 def test_notified_commit_position_of_a_follower_never_goes_back() -> None:

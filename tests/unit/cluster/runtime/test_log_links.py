@@ -12,7 +12,7 @@ from cluster.core.log_receiver import LogReceiver
 from cluster.runtime.dialling import Endpoint
 from cluster.runtime.log_links import LogImage, LogPublication, LogSubscription
 from service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
-from service_api.wire.frame import SetupFrame, StatusFrame
+from service_api.wire.frame import SetupFrame, StatusFrame, encode_commit_frame
 from service_api.wire.stream import FrameParser
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 
@@ -56,6 +56,7 @@ class Leader:
         self.publication = LogPublication(
             lambda position: setup(position=position),
             log_buffer,
+            leadership_term_id=5,
             on_live_joined=lambda member_id, position: self.joined.append((member_id, position)),
         )
 
@@ -71,9 +72,9 @@ class Leader:
         protocol.data_received(StatusFrame.at_position(position, setup=setup()).encode())
         return transport
 
-    def flush(self) -> bytes:
+    def flush(self, commit_position: int | None = None) -> bytes:
         chunks = self.log_buffer.take_pending()
-        self.publication.send(chunks)
+        self.publication.send(chunks, commit_position)
         return b"".join(chunks)
 
 
@@ -104,6 +105,17 @@ async def test_follower_that_joins_at_the_end_gets_only_what_comes() -> None:
     append(leader.log_buffer, 1)
     assert transport.take_written() == b""
     assert leader.flush() == transport.take_written() != b""
+
+
+async def test_commit_position_goes_in_front_of_the_log() -> None:
+    """In one write: a second one would wake the follower once more."""
+    leader = Leader(log_of(3))
+    transport = leader.join(ONE, leader.log_buffer.append_position)
+    append(leader.log_buffer, 2)
+
+    flushed = leader.flush(commit_position=128)
+
+    assert transport.take_written() == encode_commit_frame(5, 128) + flushed
 
 
 async def test_link_that_has_not_joined_gets_nothing() -> None:
@@ -173,8 +185,10 @@ class Follower:
         self.images: list[int] = []
         self.closed: list[tuple[int, str]] = []
         self.frame_count = 0
+        self.commits: list[tuple[int, int]] = []
         self.subscription = LogSubscription(
             on_frames=self._on_frames,
+            on_commit=lambda leadership_term_id, position: self.commits.append((leadership_term_id, position)),
             on_image=self.images.append,
             on_closed=lambda session_id, reason: self.closed.append((session_id, reason)),
         )
@@ -227,6 +241,28 @@ async def test_frames_that_came_before_an_image_was_opened_are_taken_then(follow
     receive(image, log[1000:])
 
     assert b"".join(follower.log_buffer.chunks_from(0)) == log
+
+
+async def test_image_tells_of_the_commit_once_what_came_with_it_is_recorded(follower: Follower) -> None:
+    image, _ = follower.connect()
+    follower.open(join_position=0)
+    log = sent(20)
+
+    receive(image, encode_commit_frame(5, 64) + log[:640] + encode_commit_frame(5, 128) + log[640:])
+
+    assert b"".join(follower.log_buffer.chunks_from(0)) == log
+    assert (follower.frame_count, follower.commits) == (1, [(5, 128)])
+
+
+async def test_commit_is_not_told_of_once_the_image_is_dropped(follower: Follower) -> None:
+    """What was received may end the term, and with it the link."""
+    image, _ = follower.connect()
+    follower.open(join_position=0)
+    image._on_frames = follower.subscription.disconnect
+
+    receive(image, encode_commit_frame(5, 64) + sent(20))
+
+    assert follower.commits == []
 
 
 async def test_image_that_waits_is_read_until_its_buffer_is_full(follower: Follower) -> None:
