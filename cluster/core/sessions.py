@@ -96,7 +96,12 @@ class SessionManager:
             self._ctx.emit(fx.SendToClient(connection_id, limits))
             detail = self._ctx.config.ingress_endpoints
             answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
-            self._open_ingress(connection_id, session_id)
+            if self._holds_another(connection_id, session_id):
+                session = self.sessions[session_id]
+                enter(session, SessionState.CLOSING)
+                session.close_reason = CloseReason.CLIENT_ACTION
+            else:
+                self._open_ingress(connection_id, session_id)
         for waiting_id in self.claims.take_awaiting(session_id):
             self.on_follower_keep_alive(waiting_id, session_id)
 
@@ -267,7 +272,8 @@ class SessionManager:
         if session is None or leadership_term_id != self._ctx.leadership_term_id:
             self.on_stray(connection_id, session_id, leadership_term_id)
         elif not self._is_held_by(connection_id, session):
-            self._refuse(connection_id, session)
+            if session.state is SessionState.OPEN:
+                self._refuse(connection_id, session)
         elif not session.is_close_appended:
             self.close(session, CloseReason.CLIENT_ACTION, publisher, "CLIENT_ACTION")
 
@@ -357,7 +363,10 @@ class SessionManager:
             if session.is_close_appended:
                 continue
             if session.state is SessionState.CLOSING:
-                self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
+                if session.close_reason is CloseReason.SERVICE_ACTION:
+                    self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
+                else:
+                    self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another")
                 continue
             connection_id = self._connections.get(session.cluster_session_id)
             active_ns = None if connection_id is None else last_activity_ns(connection_id)
@@ -398,6 +407,14 @@ class SessionManager:
             time_of_last_activity_ns=self._ctx.now_ns,
         )
         enter(session, SessionState.OPEN)
+
+    def _holds_another(self, connection_id: int, session_id: ClusterSessionId) -> bool:
+        """Whether a connection holds an open session already: then its client asked twice, and took the first answer.
+
+        Were the connection given to the second, what the client has sent in the first would be lost.
+        """
+        held = self.session_on(connection_id)
+        return held is not None and held.cluster_session_id != session_id
 
     def _is_held_by(self, connection_id: int, session: ClusterSession) -> bool:
         """Whether this connection has opened the session here, or has shown its secret."""

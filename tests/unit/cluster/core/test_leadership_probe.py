@@ -298,7 +298,7 @@ def test_follower_that_asks_where_to_read_is_told_first_that_it_is_committed() -
 
     asked = solo.feed(request(solo, 2, 12345))
 
-    assert [type(message) for message in messages(asked, Message, to=2)] == [CommitPosition, LeadershipProbe]
+    assert [message.WIRE_NAME for message in messages(asked, Message, to=2)] == ["CommitPosition", "LeadershipProbe"]
     assert [message.log_position for message in messages(asked, CommitPosition, to=2)] == [736]
 
 

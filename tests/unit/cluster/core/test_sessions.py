@@ -136,6 +136,38 @@ def test_client_that_left_before_its_open_was_delivered_is_not_bound() -> None:
     assert [*solo.module.sessions.sessions] == [1]
 
 
+def test_client_that_asks_twice_on_one_connection_keeps_it_for_the_first_session() -> None:
+    """It takes the first answer, and what it sends in that session must not be lost to the second.
+
+    Seed 15000243 at d95223a: the leader stood still meanwhile, and was suspended between the two.
+    """
+    solo = Solo().lead()
+    solo.feed(connect(7, correlation_id=70), connect(7, correlation_id=71))
+
+    first, second = appended(solo)
+    effects = deliver(solo, first) + deliver(solo, second)
+
+    assert of(effects, fx.BindIngress) == [fx.BindIngress(7, session_id_of(1), TermId(0))]
+    assert [answer.cluster_session_id for _, answer in answers(effects) if isinstance(answer, SessionEvent)] == [1, 2]
+    assert solo.module.sessions.connection_of(session_id_of(1)) == 7
+    assert solo.feed(ev.ClientClose(7, TermId(0), session_id_of(2))) == []
+    solo.wait(100 * MS)
+    (close,) = appended(solo)
+    assert isinstance(close, SessionCloseEvent)
+    assert (close.cluster_session_id, close.close_reason) == (2, CloseReason.CLIENT_ACTION)
+
+
+def test_connection_whose_session_is_closing_takes_another() -> None:
+    solo = Solo().lead()
+    opened(solo, 7)
+    solo.feed(ev.ClientClose(7, TermId(0), session_id_of(1)), connect(7, correlation_id=71))
+
+    _, second = appended(solo)
+    effects = deliver(solo, second)
+
+    assert of(effects, fx.BindIngress) == [fx.BindIngress(7, session_id_of(2), TermId(0))]
+
+
 def test_session_ids_rise_by_one() -> None:
     """Source: aeron.md §3.5, nextSessionId."""
     solo = Solo().lead()

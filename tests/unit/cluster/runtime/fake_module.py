@@ -90,6 +90,7 @@ class FakeParts:
         self.connections: dict[int, object] = {}
         self.position = 0
         self.limit_position = 0
+        self.is_paused = True
         self.time = 0
         self.on_deliver: Callable[[], object] = lambda: None
         self.on_join: Callable[[], object] = lambda: None
