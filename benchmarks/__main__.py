@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -325,10 +326,10 @@ def compare(
         depths=_parse_numbers("depths", depths),
         peers=tuple(filter(None, peers.split(","))),
     )
-    report = compare_scenario.run(parameters, directory=directory, keep=keep)
+    on_round = None if json is None else partial(write_json, path=json)
+    report = compare_scenario.run(parameters, directory=directory, keep=keep, on_round=on_round)
     compare_scenario.print_comparison(report)
-    if json is not None:
-        write_json(report, json)
+    compare_scenario.check_ourselves(report)
 
 
 @app.command()

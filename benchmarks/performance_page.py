@@ -16,7 +16,7 @@ from .page.figures import PARTS, cost_parts
 from .page.plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
 from .page.sections import calls_words
 from .report import Report
-from .scenarios.table import measured_words
+from .scenarios.table import measured_words, with_comparison
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = _PROJECT_DIR / "benchmarks" / "results"
@@ -73,6 +73,9 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     table = _load(results / "table.json")
     if table is None:
         raise ConfigurationError(f"no results: expected {results / 'table.json'}, which `make bench` writes")
+    stored = _load(results / "compare.json")
+    if stored is not None:
+        table = with_comparison(table, stored)
     plots = _Plots()
     parts = [_INTRODUCTION, _environment(table), "## Targets\n", _targets(table), _costs(table)]
     latencies = latency_plot(table)
@@ -81,7 +84,7 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     scanned = _load(results / "scan.json")
     if scanned is not None:
         parts += ["## How cost grows\n", _scan(scanned, plots)]
-    compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
+    compared = stored or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
         parts += ["## Beside others\n", _comparison(compared, plots)]
     profiled = _load(results / "profile.json")
@@ -168,15 +171,15 @@ def _scan(report: Report, plots: _Plots) -> str:
 def _comparison(report: Report, plots: _Plots) -> str:
     depths = [str(depth) for depth in report["parameters"]["depths"]]
     parameters = report["parameters"]
-    plot = comparison_plot(report, depths[-1])
+    drawn = [comparison_plot(report, depth) for depth in reversed(depths)]
     lines = [
-        f"{parameters['payload']} bytes, {words.count(parameters['rounds'], 'round')}, every system started anew in "
-        f"each, interleaved; medians at commit {report['environment']['git_commit']}. "
-        "In brackets: how many times faster Quorate at level 1 is. Compare like with like: the second column says what "
-        "an acknowledged message is.\n",
-        *([] if plot is None else [plots.add([plot])]),
+        f"{parameters['payload']} bytes, {captions.comparison_rounds(report)}, every system started anew in each; "
+        f"medians at commit {report['environment']['git_commit']}, and where there are several rounds the slowest and "
+        "the fastest; *x*: how many times faster Quorate at level 1 is. The third column says who makes the load, and "
+        f"its processor time for a message at {int(depths[-1]):,} in flight.\n",
+        plots.add(plot for plot in drawn if plot is not None),
         "| system | an acknowledged message is | client | "
-        + " | ".join(f"{depth} in flight" for depth in depths)
+        + " | ".join(f"{int(depth):,} in flight" for depth in depths)
         + " |",
         "|---|---|---|" + "---|" * len(depths),
     ]
@@ -184,18 +187,28 @@ def _comparison(report: Report, plots: _Plots) -> str:
         if "missing" in peer:
             lines.append(f"| {name} | not installed | |" + " |" * len(depths))
             continue
-        cells = [_cell(peer["depths"][depth]) for depth in depths]
+        cells = [_cell(peer["depths"].get(depth)) for depth in depths]
         version = peer["version"].splitlines()[0]
-        lines.append(f"| {name} ({version}) | {peer['durability']} | {peer['client']} | " + " | ".join(cells) + " |")
+        client_us = peer["depths"].get(depths[-1], {}).get("client_cpu_us")
+        client = peer["client"] + ("" if client_us is None else f"; {client_us:.2f} µs")
+        lines.append(f"| {name} ({version}) | {peer['durability']} | {client} | " + " | ".join(cells) + " |")
+    lines += [f"\n{failure}" for failure in captions.comparison_failures(report)]
     lines += [f"\n{name} is not among them: {reason}." for name, reason in report["not_measurable"].items()]
     return "\n".join(lines) + "\n"
 
 
-def _cell(figures: dict[str, Any]) -> str:
-    p50 = figures["p50_us"]
-    latency = "" if p50 is None else f", p50 {p50:,.0f} µs"
-    ratio = figures.get("quorate_is_times_faster")
-    return f"{figures['messages_per_s']:,}/s{latency}" + ("" if ratio is None else f" ({ratio:g}x)")
+def _cell(figures: dict[str, Any] | None) -> str:
+    if figures is None:
+        return "failed"
+    said = [f"{figures['messages_per_s']:,}/s"]
+    rates = [rate for rate in figures["rounds"] if rate is not None]
+    if len(rates) > 1:
+        said.append(f"{min(rates):,} to {max(rates):,}/s")
+    if figures["p50_us"] is not None:
+        said.append(f"p50 {figures['p50_us']:,.0f} µs")
+    if "quorate_is_times_faster" in figures:
+        said.append(f"{figures['quorate_is_times_faster']:g}x")
+    return ", ".join(said)
 
 
 def _profile(report: Report, plots: _Plots) -> str:

@@ -70,9 +70,11 @@ def percentile_curve(histogram: Histogram) -> dict[str, float]:
 
 
 def write_json(report: Report, path: Path) -> None:
-    """Write a report to a file."""
+    """Write a report to a file, which is whole or as it was at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n")
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(json.dumps(report, indent=2) + "\n")
+    beside.replace(path)
 
 
 def print_table(title: str, rows: dict[str, object]) -> None:

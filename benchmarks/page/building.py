@@ -69,8 +69,11 @@ def _facts(sources: Sequence[Source]) -> list[Fact]:
             facts.append(Fact("messages a second", f"{report['throughput_msgs_per_s']:,}"))
             facts.append(Fact("p99 latency", f"{report['p99_us']:,.0f} µs"))
         elif source.scenario == "compare":
-            count = sum(1 for peer in report["peers"].values() if "missing" not in peer)
-            facts.append(Fact("systems compared", str(count)))
+            present = [peer for peer in report["peers"].values() if "missing" not in peer]
+            failed = sum(1 for peer in present if peer.get("failures"))
+            facts.append(Fact("systems compared", str(len(present))))
+            if failed:
+                facts.append(Fact("of these failed in some round", str(failed), True))
     return facts or [Fact("files", str(len(sources)))]
 
 

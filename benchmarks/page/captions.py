@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from archive.report import words
+
 from ..report import Report
+from ..scenarios.compare import failure_words, rounds_done
 from ..scenarios.scan import Dimension
 from ..stages import Stage
 from .figures import cost_parts
@@ -78,15 +81,28 @@ def comparison(peers: Mapping[str, Any], depth: str) -> str:
         if _DURABLE.search(peer["durability"]) and not name.startswith("Quorate")
     }
     said = (
-        "Each system's name has below it what an acknowledged message is: like is to be compared with like. In "
-        "brackets: how many times faster Quorate at level 1 is, in the same rounds."
+        f"{int(depth):,} in flight, with what an acknowledged message is below each name: like is to be compared with "
+        "like. In brackets: how many times faster Quorate at level 1 is."
     )
     if alike:
         best = max(alike, key=lambda name: alike[name])
-        said += (
-            f" Of the others that are on a majority's disks, too, the fastest is {best} with {alike[best]:,} a second."
-        )
+        said += f" Of the others on a majority's disks the fastest is {best} with {alike[best]:,} a second."
     return said
+
+
+def comparison_rounds(compared: Report) -> str:
+    """Say of how many rounds the medians are."""
+    done, asked = rounds_done(compared), compared["parameters"]["rounds"]
+    return words.count(done, "interleaved round") + ("" if done == asked else f" of {asked} that were asked for")
+
+
+def comparison_failures(compared: Report) -> list[str]:
+    """Say who failed, in which rounds, and why: the medians are of the rounds that worked."""
+    return [
+        f"{name} failed in {failure_words(failure)}."
+        for name, peer in compared["peers"].items()
+        for failure in peer.get("failures", ())
+    ]
 
 
 def stages(role: str, process: Report) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from service_api.errors import ConfigurationError
 
 from ..report import Report
+from ..scenarios.table import with_comparison
 
 NEEDED: Final = {
     "archive": ("environment",),
@@ -47,12 +48,19 @@ class Source:
 
 
 def read_sources(paths: Iterable[Path]) -> list[Source]:
-    """Read files, in their order.
+    """Read files, in their order; tables take their ratios to others from the comparison that is among them.
 
     Raises:
         ConfigurationError: one cannot be read, or is not what a scenario writes: says which and why.
     """
-    return [Source(path.name, _read(path)) for path in paths]
+    sources = [Source(path.name, _read(path)) for path in paths]
+    compared = next((source.report for source in sources if source.scenario == "compare"), None)
+    if compared is None:
+        return sources
+    return [
+        replace(source, report=with_comparison(source.report, compared)) if source.scenario == "table" else source
+        for source in sources
+    ]
 
 
 def _read(path: Path) -> Report:

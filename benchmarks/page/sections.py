@@ -248,7 +248,8 @@ def comparison(report: Report) -> list[Section]:
                     numbers=frozenset(headings[2:]),
                     note=" ".join(
                         [
-                            f"{words.count(report['parameters']['rounds'], 'interleaved round')}, medians.",
+                            f"{captions.comparison_rounds(report)}, medians.",
+                            *captions.comparison_failures(report),
                             *clients,
                             *absent,
                         ]

@@ -29,6 +29,8 @@ from ..histogram import Histogram
 from .peer import Measured
 
 TIME_LIMIT_S: Final = 120.0
+IDLE_S: Final = 0.1
+"""When nothing was answered for so long, the connection is shown to be alive."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -55,6 +57,9 @@ class Dialect(Protocol):
     def requests(self, first: int, count: int) -> bytes:
         """Encode `count` requests, numbered from `first`."""
 
+    def keep_alive(self) -> bytes:
+        """What is sent when nothing was answered for a while; its answer is none of those that are counted."""
+
     def take_answers(self, data: bytearray) -> int:
         """Take whole answers from the beginning of `data` and count them.
 
@@ -70,6 +75,8 @@ class ZooKeeperDialect:
     _HEADER: Final = struct.Struct(">iiqi")
     _ANSWER: Final = struct.Struct(">iiqi68x")
     """With the state of the znode, of which nothing is read."""
+    _PING_ID: Final = -2
+    _PING: Final = 11
 
     def __init__(self, payload: int) -> None:
         body = struct.pack(">i", len(self.PATH)) + self.PATH + struct.pack(">i", payload) + b"x" * payload
@@ -103,20 +110,31 @@ class ZooKeeperDialect:
         length, body, pack = self._length, self._body, struct.Struct(">i").pack
         return b"".join([length + pack(number & 0x7FFF_FFFF) + body for number in range(first + 1, first + count + 1)])
 
+    def keep_alive(self) -> bytes:
+        """A ping, which its own client sends, too."""
+        return _text(struct.pack(">ii", self._PING_ID, self._PING))
+
     def take_answers(self, data: bytearray) -> int:
-        """Answers come in order; all but refusals are of one length."""
+        """Answers come in order; all but refusals and those to pings are of one length."""
         size = self._ANSWER.size
         count = 0
-        for length, _, _, error in self._ANSWER.iter_unpack(data[: len(data) // size * size]):
-            if error or length != size - 4:
-                break
-            count += 1
-        del data[: count * size]
-        if len(data) >= self._HEADER.size:
-            length, _, _, error = self._HEADER.unpack_from(data)
-            if error or length != size - 4:
+        while True:
+            taken = 0
+            for length, _, _, error in self._ANSWER.iter_unpack(data[: len(data) // size * size]):
+                if error or length != size - 4:
+                    break
+                taken += 1
+            del data[: taken * size]
+            count += taken
+            if len(data) < self._HEADER.size:
+                return count
+            length, number, _, error = self._HEADER.unpack_from(data)
+            if number == self._PING_ID:
+                del data[: 4 + length]
+            elif error or length != size - 4:
                 raise ClusterError(f"zookeeper refused a setData: error={error} length={length}")
-        return count
+            else:
+                return count
 
 
 class JetStreamDialect:
@@ -143,6 +161,10 @@ class JetStreamDialect:
     def requests(self, first: int, count: int) -> bytes:
         """The same publication again and again."""
         return self._request * count
+
+    def keep_alive(self) -> bytes:
+        """Nothing: the server pings, and waits four minutes for an answer, longer than any load."""
+        return b""
 
     def take_answers(self, data: bytearray) -> int:
         """Count the acknowledgements: each is a line that begins with MSG, and a line of JSON."""
@@ -171,6 +193,7 @@ class _Pipeline(asyncio.Protocol):
         self._sent = self._answered = 0
         self._sent_ns: deque[tuple[int, int]] = deque()
         """For each batch that was sent: when, and how many of its answers are still to come."""
+        self._answered_at_last_look = 0
         self.latencies_ns = array("q")
         self.started_ns = self.ended_ns = 0
 
@@ -180,7 +203,8 @@ class _Pipeline(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._done.done():
-            self._done.set_exception(exc or ClusterError("the peer closed the connection"))
+            state = f"answered={self._answered} sent={self._sent} of={self._parameters.messages}"
+            self._done.set_exception(exc or ClusterError(f"the peer closed the connection: {state}"))
 
     def data_received(self, data: bytes) -> None:
         self._data += data
@@ -197,6 +221,7 @@ class _Pipeline(asyncio.Protocol):
             self._is_greeted = True
             self.started_ns = time.perf_counter_ns()
             self._send(min(self._parameters.inflight, self._parameters.messages))
+            asyncio.get_running_loop().call_later(IDLE_S, self._look)
         count = self._dialect.take_answers(self._data)
         if not count:
             return
@@ -207,6 +232,16 @@ class _Pipeline(asyncio.Protocol):
         if self._answered >= self._parameters.messages and not self._done.done():
             self.ended_ns = now_ns
             self._done.set_result(None)
+
+    def _look(self) -> None:
+        """Keep the connection alive when nothing was answered since the last look."""
+        if self._done.done():
+            return
+        assert self._transport is not None
+        if self._answered == self._answered_at_last_look:
+            self._transport.write(self._dialect.keep_alive())
+        self._answered_at_last_look = self._answered
+        asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
     def _send(self, count: int) -> None:
         if count:

@@ -2,13 +2,14 @@
 
 In each round every system is started anew in an empty directory, warmed up, loaded at each depth and stopped, so that a
 noisy minute of the machine is nobody's alone. Medians over the rounds, and how many times faster we are. Beside every
-figure stands what an acknowledgement promises: like is to be compared with like.
+figure stands what an acknowledgement promises: like is to be compared with like. Who fails at a depth in a round is
+started anew for the rest of it; the failure is told with the figures, and the medians are of the rounds that worked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from service_api.errors import ConfigurationError
+from service_api.errors import ClusterError, ConfigurationError
 
 from ..data_directory import data_directory
 from ..disk import settle_disk
@@ -29,9 +30,10 @@ from ..peers.quorate import Quorate
 from ..peers.redis import Redis
 from ..peers.zookeeper import ZooKeeper
 from ..processes import ProcessGroup
-from ..report import Report, progress_line
+from ..report import Report, first_leaf, progress_line
 
 OURS: Final = "Quorate, file sync level 1"
+_US: Final = "Quorate"
 
 NOT_MEASURABLE: Final = {
     "raftos": "raftos 0.2.6 needs Python 3.9 or older: it passes loop= to asyncio.Queue, which 3.10 removed, and pins "
@@ -79,90 +81,166 @@ def make_peers() -> list[Peer]:
     ]
 
 
-def run(parameters: CompareParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+@dataclass(slots=True)
+class _Found:
+    """What has been measured of one system so far."""
+
+    rounds: dict[int, list[Measured | None]] = field(default_factory=dict)
+    """By depth, one for each round; None where it failed."""
+    failures: list[Report] = field(default_factory=list)
+
+    def note(self, number: int, depth: int | None, error: Exception) -> None:
+        """Keep what went wrong in a round: at a depth, or before the first."""
+        leaf = first_leaf(error)
+        kind = "" if isinstance(leaf, ClusterError) else f"{type(leaf).__name__}: "
+        reason = kind + (str(leaf).splitlines() or [""])[0]
+        self.failures.append({"round": number + 1, "depth": depth, "reason": reason})
+
+
+def run(
+    parameters: CompareParameters,
+    *,
+    directory: Path | None = None,
+    keep: bool = False,
+    on_round: Callable[[Report], None] | None = None,
+) -> Report:
     """Run the comparison; every process it starts has ended when it returns or raises.
 
+    What fails is noted in the report and the rest goes on: see `check_ourselves`. `on_round` is given the report of all
+    rounds so far, after each.
+
     Raises:
-        ClusterError: a system that is installed could not be measured.
+        ConfigurationError: nobody of those who are asked for is installed.
     """
     wanted = [peer for peer in make_peers() if _is_wanted(peer.name, parameters.peers)]
-    found = {peer.name: peer.find() for peer in wanted}
-    present = [peer.name for peer in wanted if not isinstance(found[peer.name], Missing)]
+    versions = {peer.name: peer.find() for peer in wanted}
+    present = [peer.name for peer in wanted if not isinstance(versions[peer.name], Missing)]
     if not present:
         raise ConfigurationError(f"peers={parameters.peers} expected some of {[peer.name for peer in make_peers()]}")
-    results: dict[str, dict[int, list[Measured]]] = {name: {} for name in present}
+    found = {peer.name: _Found() for peer in wanted}
     with (
         data_directory(directory, "compare", keep=keep) as data_dir,
         progress_line(parameters.rounds * len(present)) as progress,
     ):
         environment = describe(data_dir)
-        done = 0
         for number in range(parameters.rounds):
             for index, name in enumerate(present):
-                progress.describe(f"round {number + 1}/{parameters.rounds}: {name}")
-                peer_dir = data_dir / f"round-{number}-{index}"
-                peer_dir.mkdir()
-                for depth, measured in _measure(name, parameters, peer_dir).items():
-                    results[name].setdefault(depth, []).append(measured)
-                done += 1
-                progress.update(done)
-    return {
-        "scenario": "compare",
-        "peers": {
-            peer.name: _summary(peer, found[peer.name], results.get(peer.name, {}), results.get(OURS, {}))
-            for peer in wanted
-        },
-        "not_measurable": NOT_MEASURABLE,
-        "parameters": asdict(parameters),
-        "environment": environment,
-    }
+                progress.describe(f"round {number + 1}/{parameters.rounds}: {name}{_failed_words(found)}")
+                _measure(name, parameters, data_dir / f"round-{number}-{index}", number, found[name])
+                progress.update(number * len(present) + index + 1)
+            ours = found.get(OURS, _Found()).rounds
+            report = {
+                "scenario": "compare",
+                "peers": {peer.name: _summary(peer, versions[peer.name], found[peer.name], ours) for peer in wanted},
+                "not_measurable": NOT_MEASURABLE,
+                "parameters": asdict(parameters),
+                "environment": environment,
+            }
+            if on_round is not None:
+                on_round(report)
+    return report
+
+
+def check_ourselves(report: Report) -> None:
+    """Raise if we failed: then the comparison is nothing to be shown.
+
+    Raises:
+        ClusterError: says who of us, in which round, and why.
+    """
+    for name, peer in report["peers"].items():
+        if name.startswith(_US) and peer.get("failures"):
+            raise ClusterError(f"{name} failed: {'; '.join(failure_words(failure) for failure in peer['failures'])}")
+
+
+def rounds_done(report: Report) -> int:
+    """How many rounds were run: fewer than were asked for where the run was interrupted."""
+    figures = [one for peer in report["peers"].values() for one in peer.get("depths", {}).values()]
+    return max((len(one["rounds"]) for one in figures), default=0)
+
+
+def failure_words(failure: Report) -> str:
+    """Say where in the run something went wrong, and what."""
+    where = "at start" if failure["depth"] is None else f"{failure['depth']:,} in flight"
+    return f"round {failure['round']}, {where}: {failure['reason']}"
+
+
+def _failed_words(found: Mapping[str, _Found]) -> str:
+    failed = [name for name, one in found.items() if one.failures]
+    return f" (failed so far: {', '.join(failed)})" if failed else ""
 
 
 def _is_wanted(name: str, parts: Sequence[str]) -> bool:
     return not parts or any(part.lower() in name.lower() for part in parts)
 
 
-def _measure(name: str, parameters: CompareParameters, directory: Path) -> dict[int, Measured]:
-    """Start a system anew, load it at every depth, and stop it."""
-    settle_disk()
-    (peer,) = (peer for peer in make_peers() if peer.name == name)
-    measured = {}
-    with ProcessGroup() as group:
-        peer.start(directory, group)
-        if peer.warmup_messages:
-            peer.load(inflight=max(parameters.depths), messages=peer.warmup_messages, payload=parameters.payload)
-        for depth in parameters.depths:
-            messages = _messages(name, depth)
-            warmup = max(depth, int(messages * _WARMUP_SHARE))
-            peer.load(inflight=depth, messages=warmup, payload=parameters.payload)
-            measured[depth] = peer.load(inflight=depth, messages=messages, payload=parameters.payload)
-    return measured
+def _measure(name: str, parameters: CompareParameters, directory: Path, number: int, found: _Found) -> None:
+    """Start a system anew, load it at every depth, and stop it; after a failure anew for the depths that are left."""
+    measured: dict[int, Measured] = {}
+    depths = list(parameters.depths)
+    while depths:
+        (peer,) = (peer for peer in make_peers() if peer.name == name)
+        start_dir = directory / f"{len(depths)}-depths"
+        start_dir.mkdir(parents=True)
+        settle_disk()
+        loading: int | None = None
+        try:
+            with ProcessGroup() as group:
+                peer.start(start_dir, group)
+                if peer.warmup_messages:
+                    peer.load(
+                        inflight=max(parameters.depths), messages=peer.warmup_messages, payload=parameters.payload
+                    )
+                while depths:
+                    loading = depths.pop(0)
+                    measured[loading] = _load(peer, loading, parameters.payload)
+        except Exception as error:  # an adapter's own mistakes, too: they are not to cost what the others gave
+            found.note(number, loading, error)
+            if loading is None:
+                break
+    for depth in parameters.depths:
+        found.rounds.setdefault(depth, []).append(measured.get(depth))
+
+
+def _load(peer: Peer, depth: int, payload: int) -> Measured:
+    messages = _messages(peer.name, depth)
+    peer.load(inflight=depth, messages=max(depth, int(messages * _WARMUP_SHARE)), payload=payload)
+    return peer.load(inflight=depth, messages=messages, payload=payload)
 
 
 def _messages(name: str, depth: int) -> int:
     """How many messages are enough: ours are over too soon for a steady figure otherwise."""
-    return _MESSAGES[depth] * (4 if name.startswith("Quorate") else 1)
+    return _MESSAGES[depth] * (4 if name.startswith(_US) else 1)
 
 
 def _summary(
-    peer: Peer, found: str | Missing, results: dict[int, list[Measured]], ours: dict[int, list[Measured]]
+    peer: Peer, version: str | Missing, found: _Found, ours: Mapping[int, list[Measured | None]]
 ) -> dict[str, Any]:
-    if isinstance(found, Missing):
-        return {"missing": found.reason}
+    if isinstance(version, Missing):
+        return {"missing": version.reason}
     depths = {}
-    for depth, rounds in results.items():
-        rate = median(measured.messages_per_s for measured in rounds)
+    for depth, rounds in found.rounds.items():
+        worked = [measured for measured in rounds if measured is not None]
+        if not worked:
+            continue
+        rate = _rate(worked)
         depths[str(depth)] = {
             "messages_per_s": round(rate),
-            "p50_us": _median([measured.p50_us for measured in rounds]),
-            "p99_us": _median([measured.p99_us for measured in rounds]),
-            "client_cpu_us": _median([measured.client_cpu_us for measured in rounds]),
-            "rounds": [round(measured.messages_per_s) for measured in rounds],
+            "p50_us": _median([measured.p50_us for measured in worked]),
+            "p99_us": _median([measured.p99_us for measured in worked]),
+            "client_cpu_us": _median([measured.client_cpu_us for measured in worked]),
+            "rounds": [None if measured is None else round(measured.messages_per_s) for measured in rounds],
         }
-        if depth in ours:
-            ratio = median(measured.messages_per_s for measured in ours[depth]) / rate
-            depths[str(depth)]["quorate_is_times_faster"] = round(ratio, 2)
-    return {"version": found, "durability": peer.durability, "client": peer.client, "depths": depths}
+        our_rate = _rate(ours.get(depth, []))
+        if our_rate:
+            depths[str(depth)]["quorate_is_times_faster"] = round(our_rate / rate, 2)
+    said = {"version": version, "durability": peer.durability, "client": peer.client, "depths": depths}
+    return {**said, "failures": found.failures} if found.failures else said
+
+
+def _rate(rounds: Sequence[Measured | None]) -> float:
+    """The median over the rounds that worked; 0 where none did."""
+    rates = [measured.messages_per_s for measured in rounds if measured is not None]
+    return median(rates) if rates else 0.0
 
 
 def print_comparison(report: Report) -> None:
@@ -174,12 +252,18 @@ def print_comparison(report: Report) -> None:
             table.add_row(name, f"({peer['missing']})")
             continue
         cells = []
-        for figures in (peer["depths"][depth] for depth in depths):
+        for figures in (peer["depths"].get(depth) for depth in depths):
+            if figures is None:
+                cells.append("failed")
+                continue
             ratio = figures.get("quorate_is_times_faster")
             cells.append(f"{figures['messages_per_s']:,}/s" + ("" if ratio is None else f"  ({ratio:g}x)"))
         table.add_row(name, peer["durability"], *cells)
     console = Console()
     console.print(table)
+    for name, peer in report["peers"].items():
+        for failure in peer.get("failures", ()):
+            console.print(f"{name} failed in {failure_words(failure)}", highlight=False, markup=False)
     for name, reason in report["not_measurable"].items():
         console.print(f"{name} cannot be measured: {reason}")
 

@@ -157,6 +157,24 @@ def measured_words(row: Report) -> str:
     return f"{kind[:3]}{'.' if kind[3:] else ''}{kind[3:]} {said}" if is_percentile else said
 
 
+def with_comparison(report: Report, compared: Report) -> Report:
+    """Take the ratios to others from a comparison of more rounds; each such row says of how many, and of which commit.
+
+    Rows that the comparison does not have stay as they are.
+    """
+    rounds = compare.rounds_done(compared)
+    said = f"{rounds} round{'' if rounds == 1 else 's'} at commit {compared['environment']['git_commit']}"
+    ratios = _ratios(compared)
+    goals = {(goal.row, goal.figure): goal for goal in GOALS}
+    rows = []
+    for row in report["rows"]:
+        goal, ratio = goals.get((row["what"], row["figure"])), ratios.get(row["what"])
+        if goal is not None and ratio is not None:
+            row = {**_row(goal, ratio), "what": f"{goal.row} ({said})"}
+        rows.append(row)
+    return {**report, "rows": rows}
+
+
 def print_targets(report: Report) -> None:
     """Print a line for each target."""
     table = Table("what", "measured", "target", "reached")
@@ -292,11 +310,18 @@ def _help(measured: _Run) -> None:
 def _compare(measured: _Run) -> None:
     parameters = compare.CompareParameters(rounds=measured.parameters.compare_rounds, depths=(1024,))
     report = compare.run(parameters, directory=_fresh(measured))
-    for name, peer in report["peers"].items():
-        ratio = peer.get("depths", {}).get("1024", {}).get("quorate_is_times_faster")
-        if ratio is not None:
-            measured.add(f"times {name}, 1,024 in flight, level 1", {"ratio": ratio})
+    for row, ratio in _ratios(report).items():
+        measured.add(row, {"ratio": ratio})
     measured.reports["compare"] = [report]
+
+
+def _ratios(compared: Report) -> dict[str, float]:
+    """How many times faster than each we are at 1,024 in flight, by what the row is called."""
+    ratios = {
+        f"times {name}, 1,024 in flight, level 1": peer.get("depths", {}).get("1024", {}).get("quorate_is_times_faster")
+        for name, peer in compared["peers"].items()
+    }
+    return {row: ratio for row, ratio in ratios.items() if ratio is not None}
 
 
 def _fresh(measured: _Run) -> Path:

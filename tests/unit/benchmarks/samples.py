@@ -80,8 +80,8 @@ def table(value: float = 217_123.4, *, reached: bool = False) -> dict[str, Any]:
 
 def compare() -> dict[str, Any]:
     def depths(rate: int, ratio: float) -> dict[str, Any]:
-        found = {"messages_per_s": rate, "p50_us": 48_000.0, "p99_us": None, "quorate_is_times_faster": ratio}
-        return {"1024": found}
+        found = {"messages_per_s": rate, "p50_us": 48_000.0, "p99_us": None, "client_cpu_us": 3.456}
+        return {"1024": {**found, "rounds": [rate - 1000, None, rate + 2000], "quorate_is_times_faster": ratio}}
 
     return {
         "scenario": "compare",
@@ -92,7 +92,20 @@ def compare() -> dict[str, Any]:
                 "client": "its own",
                 "depths": depths(216_300, 1.0),
             },
-            "etcd": {"version": "3.4", "durability": "on disk", "client": "h2load", "depths": depths(21_000, 10.3)},
+            "etcd": {
+                "version": "3.4",
+                "durability": "on disk",
+                "client": "h2load",
+                "depths": depths(21_000, 10.3),
+                "failures": [{"round": 2, "depth": 1024, "reason": "h2load said no"}],
+            },
+            "broken": {
+                "version": "1",
+                "durability": "none",
+                "client": "none",
+                "depths": {},
+                "failures": [{"round": number, "depth": None, "reason": "no leader"} for number in (1, 2, 3)],
+            },
             "absent": {"missing": "why"},
         },
         "not_measurable": {"raftos": "because"},

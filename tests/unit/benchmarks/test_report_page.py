@@ -53,6 +53,7 @@ def test_a_page_of_every_kind_of_file_has_every_section(tmp_path: Path) -> None:
     assert tuple(re.findall(r'<section id="([\w-]+)"', html)) == SECTIONS
     assert "10,000 could not be measured: not enough open files" in html
     assert "raftos: because" in html
+    assert "broken failed in round 1, at start: no leader." in html
     assert "on disk (fdatasync) on a majority" in html
     assert "How to measure it" in html
 

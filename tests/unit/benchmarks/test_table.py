@@ -7,6 +7,7 @@ import pytest
 from benchmarks.scenarios import table
 from benchmarks.scenarios.table import GOALS, Goal, TableParameters
 from service_api import ConfigurationError
+from tests.unit.benchmarks import samples
 
 
 @pytest.mark.slow
@@ -36,3 +37,20 @@ def test_a_target_is_a_floor_or_a_ceiling() -> None:
 def test_values_that_make_no_run_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="rounds=0"):
         TableParameters(rounds=0)
+
+
+def test_ratios_are_those_of_the_comparison_where_there_is_one_and_say_of_how_many_rounds() -> None:
+    row = {"what": "times etcd, 1,024 in flight, level 1", "figure": "ratio", "unit": "x", "target": ">= 10 x"}
+    other = {**row, "what": "times ZooKeeper, 1,024 in flight, level 1", "value": 15.0, "reached": True}
+    report = {**samples.table(), "rows": [*samples.table()["rows"], {**row, "value": 9.0, "reached": False}, other]}
+
+    found = table.with_comparison(report, samples.compare())
+
+    assert found["rows"][:2] == report["rows"][:2]
+    assert found["rows"][2] == {
+        **row,
+        "what": "times etcd, 1,024 in flight, level 1 (3 rounds at commit abc)",
+        "value": 10.3,
+        "reached": True,
+    }
+    assert found["rows"][3] == other
