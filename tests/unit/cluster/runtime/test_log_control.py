@@ -81,7 +81,9 @@ class Member:
 
 
 @asynccontextmanager
-async def member(peer: MemberLogEndpoints | None = None, *, start_position: int = 0, retained_bytes: int = 1 << 20) -> AsyncIterator[Member]:
+async def member(
+    peer: MemberLogEndpoints | None = None, *, start_position: int = 0, retained_bytes: int = 1 << 20
+) -> AsyncIterator[Member]:
     """One member's log, empty, with member 1 as its only peer. What was before `start_position` has been purged."""
     disk = MemoryFileSystem()
     archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
