@@ -2,7 +2,7 @@
 
 The event loop sleeps in whole milliseconds, too coarse for tens of thousands of messages a second, and
 spinning takes a core away from the members. A timerfd wakes the loop with microsecond precision and costs one
-read per tick.
+read, a few calls of Python and a write to the socket for each tick.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-TICK_MIN_S: Final = 100e-6
-"""Ten thousand wake-ups a second take a few percent of a core; finer is not worth it."""
+TICK_MIN_S: Final = 500e-6
+"""Finer takes from the members what is to be measured. At 146,000 messages a second on two cores shared with three
+members, five interleaved rounds, medians: with 100 us the client took 3.70 us of processor time a message and p99.9 was
+13.6 ms, with 250 us 3.11 and 11.9, with 500 us 2.74 and 10.3. Members took the same. Up to half a millisecond of lag is
+part of every latency instead: those are from the intended time.
+"""
 
 _CLOCK_MONOTONIC: Final = 1
 _TFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
