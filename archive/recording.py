@@ -44,6 +44,10 @@ UNSYNCED_LIMIT_BYTES: Final = 4 << 20
 SLOW_SYNC_NS: Final = 500_000
 """When syncs take longer than this on average, none is done on the event loop."""
 
+BULK_BATCH_BYTES: Final = 256 << 10
+"""Where this much is synced at once on average, zero-writing the next segment costs more than it saves: every byte
+would go to the disk twice, for syncs that are few."""
+
 _LONG_CHUNK_BYTES: Final = 64 << 10
 _NEVER: Final = 1 << 62
 _EWMA_SHIFT: Final = 3
@@ -65,6 +69,8 @@ class _GroupCommit:
     idle: asyncio.Future[None] | None = None
     """Resolved when the batch in flight is over; present only while somebody waits for that."""
     waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+    count: int = 0
+    """How many batches are done."""
 
 
 @dataclass(slots=True)
@@ -96,6 +102,9 @@ class _NextSegment:
 
     prepare_at_position: int
     """The append position from which the next segment is prepared; never, once that has begun."""
+    planned_position: int = 0
+    """The append position when that was planned, and how many batches were done then."""
+    planned_count: int = 0
     ready: Segment | None = None
     task: asyncio.Task[None] | None = None
 
@@ -401,6 +410,7 @@ class Recording:
                 appended=self.append_position,
             )
         self.recorded_position = position
+        self._commit.count += 1
         if self.on_recorded is not None:
             self.on_recorded(position)
         if self._commit.waiters:
@@ -558,15 +568,21 @@ class Recording:
         if self._context.preallocate:
             segment_length = self.descriptor.segment_file_length
             self._next.prepare_at_position = self._segments[-1].base_position + segment_length // 2
+            self._next.planned_position, self._next.planned_count = self.append_position, self._commit.count
 
     def _start_preparing(self) -> None:
         """Zero-write the next segment in the background, unless an earlier preparation has yet to notice it
-        is late.
+        is late, or what comes is a bulk of data.
         """
         self._next.prepare_at_position = _NEVER
-        if self._next.task is None and self._next.ready is None:
+        if self._next.task is None and self._next.ready is None and not self._is_bulk():
             base = self._segments[-1].base_position + self.descriptor.segment_file_length
             self._next.task = asyncio.get_running_loop().create_task(self._prepare(base))
+
+    def _is_bulk(self) -> bool:
+        """Whether the batches of late were long on average: a copy, as of a member that catches up, and no messages."""
+        batch_count = self._commit.count - self._next.planned_count + 1  # with the one under way
+        return self.append_position - self._next.planned_position > BULK_BATCH_BYTES * batch_count
 
     async def _prepare(self, base_position: int) -> None:
         """Make and zero-write the segment at `base_position` in steps, taking half of the disk's time at

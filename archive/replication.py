@@ -24,6 +24,8 @@ from .recording import Recording
 AHEAD_LIMIT_BYTES: Final = 8 << 20
 """How far the appended bytes may run ahead of the durable ones; then the remote archive is left waiting."""
 
+Append = Callable[[bytes], None]
+
 OnProgress = Callable[[int], None]
 """Told the append position after each chunk."""
 
@@ -35,6 +37,7 @@ async def replicate(
     src_recording_id: int,
     recording: Recording,
     stop_position: int,
+    append: Append | None = None,
     on_progress: OnProgress | None = None,
     credentials: bytes = b"",
     connect_timeout_s: float = 5.0,
@@ -43,7 +46,8 @@ async def replicate(
     """Pull [recording.append_position, stop_position) from the archive at `host:port`; return the durable
     end.
 
-    `on_progress` is told the append position after each chunk. Where the remote recording is still growing
+    `append` appends a chunk to `recording` and flushes it, for an owner who keeps what is appended; `on_progress` is
+    told the append position after each chunk. Where the remote recording is still growing
     towards `stop_position`, this waits for it, at most `progress_timeout_s` for each next byte.
 
     Raises:
@@ -75,7 +79,11 @@ async def replicate(
                 timeout_s=progress_timeout_s,
             )
             await copy(
-                lambda: stream.read(progress_timeout_s), recording, stop_position=stop_position, on_progress=on_progress
+                lambda: stream.read(progress_timeout_s),
+                recording,
+                stop_position=stop_position,
+                append=append,
+                on_progress=on_progress,
             )
         finally:
             connection.abort()
@@ -89,6 +97,7 @@ async def copy(
     recording: Recording,
     *,
     stop_position: int | None,
+    append: Append | None = None,
     on_progress: OnProgress | None = None,
 ) -> None:
     """Append chunk after chunk until the end, which is at `stop_position` if that is given.
@@ -114,8 +123,11 @@ async def copy(
                 f"replayed frames run past the end asked for: position={position} length={len(chunk)} "
                 f"end={stop_position}"
             )
-        recording.append(chunk)
-        recording.flush()
+        if append is None:
+            recording.append(chunk)
+            recording.flush()
+        else:
+            append(chunk)
         if on_progress is not None:
             on_progress(recording.append_position)
         await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)

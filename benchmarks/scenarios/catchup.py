@@ -20,6 +20,7 @@ from service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
 from ..data_directory import data_directory
+from ..disk import settle_disk
 from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..long_log import LongLog, lengthen_log
@@ -84,6 +85,7 @@ def run(parameters: CatchupParameters, *, directory: Path | None = None, keep: b
             asyncio.run(_wait_all(cluster, range(_MEMBERS), 1))
         progress.describe(f"making logs of {parameters.missed_mib} MiB")
         log = _lengthen(data_dir, parameters)
+        settle_disk()  # members have on disk what they recorded; else the kernel writes it in the midst of the load
         try:
             report = asyncio.run(_measure(parameters, data_dir, given, log, progress))
         except BaseExceptionGroup as group:

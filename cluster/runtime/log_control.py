@@ -169,9 +169,6 @@ class LogControl:
         recording = self._recording
         recording.flush()
         await recording.wait_recorded(recording.append_position)
-        if self._ctx.log_buffer.append_position != recording.append_position:
-            # A copy from another archive was cut short: it went straight to the recording.
-            self._ctx.log_buffer.reset(recording.append_position)
         return recording.append_position
 
     async def truncate(self, position: int) -> None:
@@ -284,6 +281,7 @@ class LogControl:
                 src_recording_id=effect.leader_recording_id,
                 recording=self._recording,
                 stop_position=effect.stop_position,
+                append=self._append_replicated,
             )
         except (ClusterError, OSError) as error:
             position, oldest_position = self._recording.append_position, 0
@@ -294,9 +292,15 @@ class LogControl:
                 return
             self._post(ev.ActivityFailed(f"log replication from member {effect.leader_member_id} failed: {error}"))
             return
-        self._ctx.log_buffer.reset(position)
         self._replication = None
         self._post(ev.ReplicationDone(position))
+
+    def _append_replicated(self, chunk: bytes) -> None:
+        """Record what was copied, and leave it in the window: what is committed of it is delivered from there."""
+        log_buffer = self._ctx.log_buffer
+        log_buffer.append(chunk)
+        self.flush()
+        log_buffer.discard_before(self._recording.recorded_position)
 
     async def _oldest_position(self, peer: Endpoint, recording_id: int) -> int:
         """Ask another member's archive where its log begins; 0 if it does not answer."""

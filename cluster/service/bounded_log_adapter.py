@@ -216,8 +216,7 @@ class BoundedLogAdapter:
     def _chunk(self) -> tuple[bytes, int]:
         """Find bytes at the current position, in the window or in the archive."""
         log_buffer, position = self._log_buffer, self.position
-        # A copy out of another archive goes straight to the recording, beyond the end of the window.
-        if log_buffer.base_position <= position < log_buffer.append_position:
+        if position >= log_buffer.base_position:
             found = log_buffer.chunk_at(position)
             if found is not None:
                 self._archived = b""

@@ -11,7 +11,7 @@ import pytest
 
 from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from archive.memory_file_system import MemoryFileSystem
-from archive.recording import SLOW_SYNC_NS, UNSYNCED_LIMIT_BYTES
+from archive.recording import BULK_BATCH_BYTES, SLOW_SYNC_NS, UNSYNCED_LIMIT_BYTES
 from service_api.errors import LocalProtocolError
 from tests.unit.archive.streams import (
     DIRECTORY,
@@ -528,6 +528,30 @@ async def test_next_segment_is_prepared_when_the_current_one_is_half_full(tmp_pa
     await archive.aclose()
     leftovers = [name for name in disk.list_directory(DIRECTORY) if name.endswith((".zero", ".next"))]
     assert leftovers == []
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+async def test_next_segment_is_prepared_for_small_batches_and_not_for_a_bulk_of_data(is_bulk: bool) -> None:
+    """A member that copies a log would otherwise write every byte twice."""
+    disk, segment_length = MemoryFileSystem(), 4 * BULK_BATCH_BYTES
+    archive = await launch(disk, config=small_config(segment_length_bytes=segment_length))
+    recording = await archive.start_recording(stream_id=100, session_id=7, channel="c", source_identity="s")
+    stream = StreamBuilder()
+
+    for chunk in stream.fill_to(segment_length // 2 + 3200):
+        recording.append(chunk)
+        if not is_bulk:
+            recording.flush()
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+    is_prepared = any(name.endswith(".zero") for name in disk.list_directory(DIRECTORY))
+    assert is_prepared is not is_bulk
+    for chunk in stream.fill_to(segment_length + 32):
+        recording.append(chunk)
+    await recording.stop()
+    assert f"0-{segment_length}.rec" in disk.list_directory(DIRECTORY)
+    assert len(read_all(archive, limit_bytes=2 * segment_length)) == segment_length + 32
 
 
 async def test_stop_waits_for_the_sync_and_writes_the_stop_position() -> None:

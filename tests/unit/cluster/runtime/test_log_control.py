@@ -81,7 +81,9 @@ class Member:
 
 
 @asynccontextmanager
-async def member(peer: MemberLogEndpoints | None = None, *, start_position: int = 0) -> AsyncIterator[Member]:
+async def member(
+    peer: MemberLogEndpoints | None = None, *, start_position: int = 0, retained_bytes: int = 1 << 20
+) -> AsyncIterator[Member]:
     """One member's log, empty, with member 1 as its only peer. What was before `start_position` has been purged."""
     disk = MemoryFileSystem()
     archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
@@ -113,7 +115,7 @@ async def member(peer: MemberLogEndpoints | None = None, *, start_position: int 
             random=lambda: 0.5,
             recording_log=recording_log_file.recording_log,
             log_recording_id=RecordingId(recording.recording_id),
-            log_buffer=LogBuffer(position=start_position, retained_bytes=1 << 20),
+            log_buffer=LogBuffer(position=start_position, retained_bytes=retained_bytes),
             members={MemberId(0): ClusterMember(MemberId(0)), ONE: ClusterMember(ONE)},
             append_position=0,
         )
@@ -235,8 +237,8 @@ async def test_truncated_log_goes_on_where_it_was_cut() -> None:
         assert me.recorded[-1] == 64 * 6
 
 
-async def test_stop_in_the_middle_of_a_copy_brings_the_window_to_where_the_recording_ends() -> None:
-    """The copy goes straight to the recording; what was copied stays, and the next round goes on from there."""
+async def test_what_is_copied_is_in_the_window_and_stays_when_the_copy_is_stopped_in_the_middle() -> None:
+    """It is delivered from there, and the next round goes on where this one was stopped."""
     async with member() as source:
         log = source.append(400)
         source.control.flush()
@@ -247,7 +249,7 @@ async def test_stop_in_the_middle_of_a_copy_brings_the_window_to_where_the_recor
             async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
                 me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640))
                 await until(lambda: me.recorded[-1:] == [len(log)])
-                assert me.ctx.log_buffer.append_position == 0
+                assert b"".join(me.ctx.log_buffer.chunks_from(0)) == log
 
                 position = await me.control.stop()
 
@@ -273,6 +275,28 @@ async def test_copied_term_is_told_once_it_is_durable() -> None:
                 assert me.posted == [ev.ReplicationDone(64 * 100)]
                 assert me.ctx.log_buffer.append_position == me.recorded[-1] == 64 * 100
                 assert read_all(me.archive) == log[: 64 * 100]
+        finally:
+            await server.aclose()
+
+
+async def test_copy_leaves_no_more_in_the_window_than_that_keeps_and_is_not_recorded() -> None:
+    """Also where nothing of it is known to be committed: a long copy would fill the memory."""
+    async with member() as source:
+        log = source.append(400)
+        source.control.flush()
+        server = ArchiveServer(source.archive)
+        await server.start("127.0.0.1", 0)
+        try:
+            endpoint = Endpoint("127.0.0.1", server.port)
+            async with member(MemberLogEndpoints(endpoint, endpoint), retained_bytes=640) as me:
+                for end in range(6400, len(log) + 1, 6400):
+                    me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), end))
+                    await until(lambda end=end: me.posted[-1:] == [ev.ReplicationDone(end)])  # type: ignore[misc]
+
+                window = me.ctx.log_buffer
+                assert me.ctx.commit_position == 0
+                assert len(log) - window.base_position <= 2 * 6400
+                assert b"".join(window.chunks_from(window.base_position)) == log[window.base_position :]
         finally:
             await server.aclose()
 
