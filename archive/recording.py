@@ -35,7 +35,7 @@ from service_api.wire.frame import HEADER_LENGTH
 from .descriptor import RecordingDescriptor
 from .errors import ArchiveError, ArchiveErrorCode
 from .file_system import write_fully
-from .segment_files import Segment, SegmentFiles, storage_error
+from .segment_files import ZERO_STEP_BYTES, Segment, SegmentFiles, storage_error
 from .worker import Worker
 
 UNSYNCED_LIMIT_BYTES: Final = 4 << 20
@@ -47,6 +47,12 @@ SLOW_SYNC_NS: Final = 500_000
 BULK_BATCH_BYTES: Final = 256 << 10
 """Where this much is synced at once on average, zero-writing the next segment costs more than it saves: every byte
 would go to the disk twice, for syncs that are few."""
+
+_PREPARING_SHARE: Final = 60
+"""How much of the time until the next segment is needed its zero-writing may take, in percent: the log may speed up."""
+
+_LONGEST_PAUSE_NS: Final = 50_000_000
+"""Between two steps of it: on an idle log a segment is ready after some seconds all the same."""
 
 _LONG_CHUNK_BYTES: Final = 64 << 10
 _NEVER: Final = 1 << 62
@@ -107,6 +113,26 @@ class _NextSegment:
     planned_count: int = 0
     ready: Segment | None = None
     task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class _Pace:
+    """How quickly the log grows, from a moment and a position on."""
+
+    begin_ns: int
+    begin_position: int
+
+    def time_left_ns(self, now_ns: int, append_position: int, end_position: int) -> int:
+        """Guess how long it will take to get to a position; long, where nothing was appended."""
+        appended = append_position - self.begin_position
+        return (end_position - append_position) * (now_ns - self.begin_ns) // appended if appended else _NEVER
+
+
+def _pause_ns(step_ns: int, left_ns: int, step_count: int) -> int:
+    """Give how long to wait behind a step that took `step_ns`, with `step_count` to come and `left_ns` for them."""
+    if not step_count:
+        return 0
+    return max(step_ns, min(_LONGEST_PAUSE_NS, left_ns * _PREPARING_SHARE // 100 // step_count - step_ns))
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -585,8 +611,9 @@ class Recording:
         return self.append_position - self._next.planned_position > BULK_BATCH_BYTES * batch_count
 
     async def _prepare(self, base_position: int) -> None:
-        """Make and zero-write the segment at `base_position` in steps, taking half of the disk's time at
-        most.
+        """Make and zero-write the segment at `base_position` in steps, spread over most of the time until it is needed.
+
+        They take half of the disk's time at most. One behind the other they would hold up every sync meanwhile.
 
         A disk that refuses here is not fatal yet: the roll tries again, and fails loudly.
         """
@@ -594,13 +621,17 @@ class Recording:
         files, clock = self._context.files, self._context.monotonic_ns
         segment: Segment | None = None
         offset = 0
+        pace = _Pace(clock(), self.append_position)
         try:
             await loop.run_in_executor(None, self._context.watch_space)
             segment = await loop.run_in_executor(None, files.create_for_zeroing, base_position)
             while offset < files.segment_length_bytes and self._wants(base_position):
                 begin_ns = clock()
                 offset = await loop.run_in_executor(None, files.zero_step, segment, offset)
-                await asyncio.sleep((clock() - begin_ns) / 1e9)
+                step_count = -(-(files.segment_length_bytes - offset) // ZERO_STEP_BYTES)
+                now_ns = clock()
+                left_ns = pace.time_left_ns(now_ns, self.append_position, base_position)
+                await asyncio.sleep(_pause_ns(now_ns - begin_ns, left_ns, step_count) / 1e9)
         except (OSError, ArchiveError):
             offset = 0
         # Cancelled (the loop ends without `release`): the file is left to the next start, a step may still

@@ -25,8 +25,8 @@ from .descriptor import RecordingDescriptor
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from .file_system import FileSystem, read_fully, write_fully
 
-ZERO_STEP_BYTES: Final = 4 << 20
-"""How much of a new segment is zero-written and synced in one step: a few milliseconds of the disk."""
+ZERO_STEP_BYTES: Final = 1 << 20
+"""How much of a new segment is zero-written and synced in one step: about a millisecond of the disk."""
 
 _ZEROS: Final = bytes(64 << 10)
 """What is zero-written in one call.

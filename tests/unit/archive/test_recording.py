@@ -11,7 +11,7 @@ import pytest
 
 from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from archive.memory_file_system import MemoryFileSystem
-from archive.recording import BULK_BATCH_BYTES, SLOW_SYNC_NS, UNSYNCED_LIMIT_BYTES
+from archive.recording import BULK_BATCH_BYTES, SLOW_SYNC_NS, UNSYNCED_LIMIT_BYTES, _Pace, _pause_ns
 from service_api.errors import LocalProtocolError
 from tests.unit.archive.streams import (
     DIRECTORY,
@@ -611,3 +611,30 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - a condition of a fake, with a deadline
             await asyncio.sleep(0)
+
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("left_ns", "pause_ns"),
+    [
+        (10_000 * MS, 50 * MS),  # far from needed: no more than this, so that an idle log has its segment in seconds
+        (3_200 * MS, 29 * MS),  # 60 % of 3.2 s for 64 steps
+        (100 * MS, MS),  # late: as long as the step took, which leaves the disk to the log for half of the time
+        (-5 * MS, MS),
+    ],
+)
+def test_next_segment_is_zeroed_in_step_with_the_log(left_ns: int, pause_ns: int) -> None:
+    assert _pause_ns(MS, left_ns, 64) == pause_ns
+
+
+def test_last_step_is_not_waited_behind() -> None:
+    assert _pause_ns(MS, 10_000 * MS, 0) == 0
+
+
+def test_time_left_is_guessed_from_what_was_appended_meanwhile() -> None:
+    pace = _Pace(5 * MS, 1000)
+
+    assert pace.time_left_ns(15 * MS, 3000, 4000) == 5 * MS
+    assert pace.time_left_ns(15 * MS, 1000, 4000) > 10**15
