@@ -542,11 +542,10 @@ async def test_next_segment_is_prepared_for_small_batches_and_not_for_a_bulk_of_
         recording.append(chunk)
         if not is_bulk:
             recording.flush()
-    for _ in range(100):
-        await asyncio.sleep(0)
 
-    is_prepared = any(name.endswith(".zero") for name in disk.list_directory(DIRECTORY))
-    assert is_prepared is not is_bulk
+    assert (recording._next.task is None) is is_bulk
+    if not is_bulk:
+        await until(lambda: any(name.endswith(".zero") for name in disk.list_directory(DIRECTORY)))
     for chunk in stream.fill_to(segment_length + 32):
         recording.append(chunk)
     await recording.stop()
