@@ -316,11 +316,10 @@ class ConsensusModuleAgent:
                     event = None
                 is_done = is_done and self._perform(module.take_effects())
             while is_done and (event is not None or inbox):
-                module.step(
-                    inbox.popleft() if event is None else event,
-                    now_ns=clock.monotonic_ns(),
-                    timestamp=clock.epoch_time(),
-                )
+                if event is None:
+                    is_timer_right = False
+                    event = inbox.popleft()
+                module.step(event, now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
                 event = None
                 is_done = not ctx.effects or self._perform(module.take_effects())
         except Exception as error:

@@ -49,6 +49,7 @@ class FakeModule:
         self.ctx = FakeContext()
         self.actions = FakeActions()
         self.leader: object | None = None
+        self.election: object | None = None
         self.script: dict[object, list[fx.Effect]] = {}
         self.steps: list[object] = []
         self.poll_count = 0

@@ -267,6 +267,23 @@ async def test_timer_that_a_service_sets_while_it_is_delivered_to_is_polled_for_
     await rig.until(lambda: rig.module.poll_count > 0)
 
 
+async def test_timer_is_set_for_what_an_event_that_only_delays_brings_with_it(rig: Rig) -> None:
+    """An event like `Recorded` puts off what is due; another that is posted while its effects are performed may not."""
+    rig.agent.post("start")
+    rig.module.script[ev.Recorded] = [SEND]
+
+    def post_another(effect: fx.Effect) -> None:
+        rig.module.deadline_ns = rig.clock.now_ns
+        rig.agent.post("another")
+
+    rig.agent.watch(type(SEND), post_another)
+
+    rig.agent.post(ev.Recorded(96))
+
+    assert rig.module.steps[-1] == "another"
+    await rig.until(lambda: rig.module.poll_count > 0)
+
+
 async def test_effects_asked_for_by_delivered_entries_are_performed(rig: Rig) -> None:
     rig.agent.post("start")
     rig.parts.on_deliver = lambda: rig.module.ctx.effects.append(SEND)
