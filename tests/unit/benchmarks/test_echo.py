@@ -114,7 +114,18 @@ def test_wrong_parameters_are_one_line_and_exit_status_2(
 def test_the_environment_names_what_figures_depend_on(tmp_path: Path) -> None:
     environment = describe(tmp_path)
 
-    for name in ("python", "uvloop", "kernel", "cpu_model", "cores", "git_commit", "file_system", "client_gc"):
+    assert "profile-guided" in str(environment["python"])
+    for name in (
+        "python",
+        "tcp_congestion_control",
+        "uvloop",
+        "kernel",
+        "cpu_model",
+        "cores",
+        "git_commit",
+        "file_system",
+        "client_gc",
+    ):
         assert name in environment
     assert file_system_of(Path("/proc/self")).startswith("proc on ")
 
