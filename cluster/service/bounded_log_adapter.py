@@ -216,7 +216,8 @@ class BoundedLogAdapter:
     def _chunk(self) -> tuple[bytes, int]:
         """Find bytes at the current position, in the window or in the archive."""
         log_buffer, position = self._log_buffer, self.position
-        if position >= log_buffer.base_position:
+        # Beyond the window is what a replay of a recording delivers: it has none.
+        if log_buffer.base_position <= position < log_buffer.append_position:
             found = log_buffer.chunk_at(position)
             if found is not None:
                 self._archived = b""

@@ -16,7 +16,7 @@ from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.planted_bugs import PLANTS, Plant
 
-CONTROL_SEEDS = range(80)
+CONTROL_SEEDS = range(120)
 """Clusters of three that break no rule; each plant without a finder of its own breaks one within these seeds."""
 
 SEED_COUNTS = {1: 5, 2: 6, 4: 5, 5: 10, 7: 3}
