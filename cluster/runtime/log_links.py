@@ -189,6 +189,7 @@ class LogImage(asyncio.BufferedProtocol):
         self._receiver: LogReceiver | None = None
         self._transport: asyncio.Transport | None = None
         self._reason = "connection closed"
+        self._is_aborted = False
         self.setup: SetupFrame | None = None
 
     def __repr__(self) -> str:
@@ -197,6 +198,8 @@ class LogImage(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
         self._transport = as_stream_transport(transport)
+        if self._is_aborted:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -233,6 +236,7 @@ class LogImage(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Drop the connection, for a reason of this side's own."""
         self._reason = reason
+        self._is_aborted = True
         self._receiver = None
         if self._transport is not None:
             self._transport.abort()
@@ -290,6 +294,9 @@ class LogSubscription:
         self._on_image = on_image
         self._on_closed = on_closed
         self._images: dict[int, LogImage] = {}
+        self._connected: dict[LogImage, None] = {}
+        """Every connection, also those that have not said of which log they are, or were superseded."""
+        self._is_closed = False
         self._open: LogImage | None = None
         self._server: asyncio.Server | None = None
 
@@ -335,15 +342,23 @@ class LogSubscription:
                 image.abort("not asked for")
 
     def close(self) -> None:
-        """Stop listening and drop every image."""
+        """Stop listening and drop every connection, also one that is just being made.
+
+        A node that begins anew in its process would leave them open, and the leader would not dial it again.
+        """
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
         self._open = None
-        for image in [*self._images.values()]:
+        for image in [*self._connected]:
             image.abort("closed")
 
     def _make_image(self) -> LogImage:
-        return LogImage(self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
+        image = LogImage(self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
+        self._connected[image] = None
+        if self._is_closed:
+            image.abort("closed")
+        return image
 
     def _on_setup(self, image: LogImage) -> None:
         assert image.setup is not None
@@ -359,6 +374,7 @@ class LogSubscription:
         self._on_image(session_id)
 
     def _on_image_closed(self, image: LogImage, reason: str) -> None:
+        self._connected.pop(image, None)
         if image.setup is None:
             return
         session_id = image.setup.session_id

@@ -265,6 +265,21 @@ async def test_commit_is_not_told_of_once_the_image_is_dropped(follower: Followe
     assert follower.commits == []
 
 
+async def test_closing_drops_every_connection_also_one_that_is_just_being_made(follower: Follower) -> None:
+    """A node that begins anew in its process left them open, and the leader did not dial again: seed 19000059."""
+    silent, late = FakeTransport(), FakeTransport()
+    follower.subscription._make_image().connection_made(silent)
+    _, superseded = follower.connect()
+    follower.open()
+    _, newer = follower.connect()
+    image = follower.subscription._make_image()
+
+    follower.subscription.close()
+    image.connection_made(late)
+
+    assert [transport.is_aborted for transport in (silent, superseded, newer, late)] == [True] * 4
+
+
 async def test_image_that_waits_is_read_until_its_buffer_is_full(follower: Follower) -> None:
     """Source: STYLE 11."""
     image, transport = follower.connect()
