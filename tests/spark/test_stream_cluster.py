@@ -131,11 +131,11 @@ async def test_each_committed_message_is_in_the_sink_once_whoever_is_killed(data
                 queries.kill()
                 writer.cancel()
                 await asyncio.wait([writer])
-                await requester.wait_answered()
-            end_position = await cluster.wait_for_equal_logs()
+                await requester.quiesce()
+                end_position = await cluster.wait_for_equal_logs()
 
-            queries.start([leader.leader_member_id, survivors[1], survivors[0]], is_drain=True)
-            await queries.wait_for_end()
+                queries.start([leader.leader_member_id, survivors[1], survivors[0]], is_drain=True)
+                await queries.wait_for_end()
 
     log = check_directory(cluster.directory_of(survivors[0]), stopped=True).log
     expected = {message.position: message.encoded for message in log.messages() if message.end_position <= end_position}

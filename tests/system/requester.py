@@ -96,6 +96,14 @@ class Requester:
         )
         assert len(self.answers) >= wanted, f"session closed: {self.closed_reason} {self!r}"
 
+    async def quiesce(self) -> None:
+        """Wait until every request is answered and none is on its way a second time, resent in a term that began.
+
+        Whatever was sent is before the last request, which nothing made this client send twice.
+        """
+        await self.wait_answered()
+        await self.request()
+
     async def request(self, count: int = 1, *, length: int = 200, timeout_s: float = 60.0) -> None:
         """Send requests and wait for their answers."""
         self.submit_many(count, length=length)

@@ -91,14 +91,15 @@ async def test_stream_has_each_committed_frame_once_while_members_die_come_back_
 
             await cluster.kill_and_serve(requester, second.leader_member_id)
             await requester.stop_load()
-        end_position = await cluster.wait_for_equal_logs()
-        await wait_until(
-            lambda: following.done() or follower.place.position == end_position,
-            timeout_s=TIMEOUT_S,
-            what=lambda: f"position={end_position}: {follower.place}",
-        )
-        assert not following.done(), following.exception()
-        following.cancel()
+            await requester.quiesce()
+            end_position = await cluster.wait_for_equal_logs()
+            await wait_until(
+                lambda: following.done() or follower.place.position == end_position,
+                timeout_s=TIMEOUT_S,
+                what=lambda: f"position={end_position}: {follower.place}",
+            )
+            assert not following.done(), following.exception()
+            following.cancel()
 
     log = check_directory(cluster.directory_of(first.leader_member_id), stopped=True).log
     expected = [(frame.position, frame.payload) for frame in log.frames if frame.position < end_position]
