@@ -64,6 +64,7 @@ from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.operation_desk import OperationDesk
+from .runtime.processor_share import ProcessorShare
 from .runtime.queries import QueryDesk
 from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.retention import Retention
@@ -191,6 +192,7 @@ class Node:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
+        self._processor_share = ProcessorShare(host.set_session_nice)
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
@@ -283,6 +285,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
+                self._processor_share.close()
                 self.queries.close()
                 self._ingress.close()
                 links.close()
@@ -359,6 +362,7 @@ class Node:
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
+        self.agent.watch(fx.StateChanged, self._processor_share.on_state_changed)
         self._archive.on_corruption = self.agent.terminate
         return log
 

@@ -15,6 +15,7 @@ from archive.file_system import FileSystem, OsFileSystem, try_flock
 from archive.worker import ThreadWorker, WorkerFactory
 from service_api import Clock
 
+from .processor_share import SetNice, set_session_nice
 from .system_clock import SystemClock
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
@@ -34,6 +35,8 @@ class Host:
     """Takes the exclusive lock of an open file of `file_system`; False if another holder has it."""
     boot_id: str
     """Differs whenever the machine was started anew; empty when that cannot be told."""
+    set_session_nice: SetNice
+    """Says how nice to other processes this one is, which is meant to be alone in its session."""
 
     @classmethod
     def of_operating_system(cls) -> Self:
@@ -45,6 +48,7 @@ class Host:
             make_worker=ThreadWorker,
             try_lock=try_flock,
             boot_id=_read_boot_id(),
+            set_session_nice=set_session_nice,
         )
 
 

@@ -82,6 +82,7 @@ class Machine:
             make_worker=lambda name: _Worker(self),
             try_lock=self.disk.try_lock,
             boot_id=f"{self.address}-boot-{self._boot_count}",
+            set_session_nice=lambda nice: True,
         )
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> SimulatedLoop:

@@ -305,6 +305,25 @@ async def test_replay_is_done_when_everything_up_to_its_end_is_delivered(rig: Ri
     assert rig.module.steps == ["lead", ev.ReplayDone(size, 77)]
 
 
+@pytest.mark.parametrize(
+    ("is_electing", "is_leading", "expected"),
+    [(False, True, 64 << 10), (False, False, 256 << 10), (True, False, 4 << 20)],
+)
+async def test_one_go_of_delivery_is_short_where_others_wait_and_long_where_no_term_needs_this_member(
+    rig: Rig, is_electing: bool, is_leading: bool, expected: int
+) -> None:
+    """A member that catches up delivers as much as arrives, or it would read that again from its archive."""
+    rig.module.election = object() if is_electing else None
+    rig.module.leader = object() if is_leading else None
+    positions: list[int] = []
+    rig.parts.on_deliver = lambda: positions.append(rig.parts.position)
+    rig.module.script["commit"] = [fx.CommitAdvanced(16 << 20)]
+
+    rig.agent.post("commit")
+
+    assert positions == [expected]
+
+
 async def test_replay_of_nothing_is_done_at_once(rig: Rig) -> None:
     rig.module.script["follow"] = [fx.StartReplay(0)]
 

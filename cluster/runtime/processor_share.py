@@ -1,0 +1,94 @@
+"""Leaving the processor to the members that serve, while this one copies a log.
+
+The problem: where members share a machine, one that catches up is busy for seconds without a pause, and what the others
+do for each message waits for a tick of the kernel's scheduler, 4 ms, again and again. The idea: say to the kernel that
+this process may wait. Linux shares a busy processor out among sessions first ("autogroups"), so that what counts is how
+nice the session is; that may be raised and lowered again, down to 0, without any privilege.
+
+Only a process that leads its session does so, as a daemon, a service or a container's first process does: another
+session is not this process's to slow down. Where there are no autogroups, or control groups with shares of their own,
+nothing changes. It only matters where processors are short: a member alone with its log copies as quickly as ever.
+
+Rejected: the nice value of the process, which one without privileges never gets back and which counts within its
+session only; SCHED_BATCH and SCHED_IDLE, which count there only, too, and did nothing to the others' latencies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ..core import effects as fx
+from ..core.election_state import ElectionState
+
+COPYING_NICE: Final = 10
+"""How nice a member is that copies a log: its share is a ninth of another's where both want all of a processor."""
+
+_COPYING: Final = frozenset(
+    (
+        ElectionState.FOLLOWER_LOG_REPLICATION,
+        ElectionState.FOLLOWER_CATCHUP_INIT,
+        ElectionState.FOLLOWER_CATCHUP_AWAIT,
+        ElectionState.FOLLOWER_CATCHUP,
+    )
+)
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
+_RETRY_S: Final = 0.15
+"""The kernel takes a change of an unprivileged process every 100 ms."""
+
+SetNice = Callable[[int], bool]
+"""Sets a nice value; False where the kernel wants to be asked again a little later."""
+
+
+def set_session_nice(nice: int, *, path: Path = _AUTOGROUP) -> bool:
+    """Set how nice the session of this process is, from 0 to 19, where it is its own and the kernel has such a thing.
+
+    False where the kernel is to be asked again a little later.
+    """
+    if os.getsid(0) != os.getpid():
+        return True
+    try:
+        with path.open("r+") as autogroup:
+            autogroup.write(str(nice))
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # no such thing here: then there is nothing to be had
+    return True
+
+
+class ProcessorShare:
+    """How much of the processor this member claims: less while it copies a log than while it takes part in a term."""
+
+    def __init__(self, set_nice: SetNice) -> None:
+        self._set_nice = set_nice
+        self._nice = 0
+        """What is wanted; what the kernel knows, unless a retry is due."""
+        self._retry: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<ProcessorShare nice={self._nice}{'' if self._retry is None else ' retrying'}>"
+
+    def on_state_changed(self, effect: fx.StateChanged) -> None:
+        """Claim what the new state of the election is worth."""
+        self._want(COPYING_NICE if effect.new in _COPYING else 0)
+
+    def close(self) -> None:
+        """Claim all again, for whoever goes on in this process."""
+        self._want(0)
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _want(self, nice: int) -> None:
+        if nice != self._nice:
+            self._nice = nice
+            self._apply()
+
+    def _apply(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        is_taken = self._set_nice(self._nice)
+        self._retry = None if is_taken else asyncio.get_running_loop().call_later(_RETRY_S, self._apply)

@@ -1,0 +1,100 @@
+"""A member that copies a log is nice to those that serve, and claims its share again when it takes part."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from cluster.core import effects as fx
+from cluster.core.election_state import ElectionState as S
+from cluster.core.reason import Reason, ReasonKind
+from cluster.runtime import processor_share
+from cluster.runtime.processor_share import COPYING_NICE, ProcessorShare, set_session_nice
+
+
+def _changed(new: S) -> fx.StateChanged:
+    return fx.StateChanged(
+        old=S.CANVASS,
+        new=new,
+        reason=Reason(ReasonKind.CAUGHT_UP),
+        leadership_term_id=0,
+        append_position=0,
+        commit_position=0,
+    )
+
+
+class _Kernel:
+    """Takes nice values, and refuses the first few."""
+
+    def __init__(self, refused_count: int = 0) -> None:
+        self.taken: list[int] = []
+        self.has_taken = asyncio.Event()
+        self._refused_count = refused_count
+
+    def set_nice(self, nice: int) -> bool:
+        if self._refused_count:
+            self._refused_count -= 1
+            return False
+        self.taken.append(nice)
+        self.has_taken.set()
+        return True
+
+
+def test_a_member_is_nice_while_it_copies_and_not_between_or_afterwards() -> None:
+    kernel = _Kernel()
+    share = ProcessorShare(kernel.set_nice)
+
+    for state in (S.CANVASS, S.FOLLOWER_LOG_REPLICATION, S.CANVASS, S.FOLLOWER_REPLAY, S.FOLLOWER_CATCHUP_INIT):
+        share.on_state_changed(_changed(state))
+    for state in (S.FOLLOWER_CATCHUP_AWAIT, S.FOLLOWER_CATCHUP, S.FOLLOWER_LOG_INIT, S.FOLLOWER_READY, S.CLOSED):
+        share.on_state_changed(_changed(state))
+
+    assert kernel.taken == [COPYING_NICE, 0, COPYING_NICE, 0]
+
+
+def test_a_member_that_stops_while_it_copies_claims_its_share_again() -> None:
+    kernel = _Kernel()
+    share = ProcessorShare(kernel.set_nice)
+    share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
+
+    share.close()
+
+    assert kernel.taken == [COPYING_NICE, 0]
+
+
+async def test_what_the_kernel_does_not_take_at_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_share, "_RETRY_S", 0)
+    kernel = _Kernel(refused_count=2)
+    share = ProcessorShare(kernel.set_nice)
+
+    share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
+    share.on_state_changed(_changed(S.FOLLOWER_LOG_INIT))
+    async with asyncio.timeout(10):
+        await kernel.has_taken.wait()
+
+    assert kernel.taken == [0]
+    assert repr(share) == "<ProcessorShare nice=0>"
+
+
+@pytest.mark.parametrize(("session_id", "expected"), [(os.getpid(), "10\n"), (os.getpid() + 1, "00\n")])
+def test_only_a_session_of_its_own_is_made_nice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_id: int, expected: str
+) -> None:
+    autogroup = tmp_path / "autogroup"
+    autogroup.write_text("00\n")
+    monkeypatch.setattr(os, "getsid", lambda pid: session_id)
+
+    assert set_session_nice(10, path=autogroup)
+
+    assert expected == autogroup.read_text()
+
+
+def test_a_kernel_without_autogroups_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getsid", lambda pid: os.getpid())
+
+    assert set_session_nice(10, path=tmp_path / "missing")
+
+    assert not (tmp_path / "missing").exists()
