@@ -331,7 +331,7 @@ class Recording:
                 writes = self._plan_writes() if self._held.chunks else []
                 if self._failure is not None:
                     break
-                position = self.append_position - self._held.length_bytes
+                position = self._written_position
                 if self._context.files.sync_level and not (
                     inline_allowed and not writes and self._sync_inline(position)
                 ):
@@ -339,6 +339,7 @@ class Recording:
                         self._submit_batch(position, writes)
                     return
                 self._advance(position)
+                # Most often nothing more came, and then the call is saved.
                 if not (commit.again or self._held.chunks) or not self._wants_batch():
                     break
                 inline_allowed = False

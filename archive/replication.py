@@ -24,10 +24,17 @@ from .recording import Recording
 AHEAD_LIMIT_BYTES: Final = 8 << 20
 """How far the appended bytes may run ahead of the durable ones; then the remote archive is left waiting."""
 
-Append = Callable[[bytes], None]
+Append = Callable[[Recording, bytes], None]
+"""Appends a chunk to a recording and asks for its durability."""
 
 OnProgress = Callable[[int], None]
 """Told the append position after each chunk."""
+
+
+def append_and_flush(recording: Recording, chunk: bytes) -> None:
+    """Do with a chunk what is done unless an owner does more."""
+    recording.append(chunk)
+    recording.flush()
 
 
 async def replicate(
@@ -37,7 +44,7 @@ async def replicate(
     src_recording_id: int,
     recording: Recording,
     stop_position: int,
-    append: Append | None = None,
+    append: Append = append_and_flush,
     on_progress: OnProgress | None = None,
     credentials: bytes = b"",
     connect_timeout_s: float = 5.0,
@@ -46,9 +53,9 @@ async def replicate(
     """Pull [recording.append_position, stop_position) from the archive at `host:port`; return the durable
     end.
 
-    `append` appends a chunk to `recording` and flushes it, for an owner who keeps what is appended; `on_progress` is
-    told the append position after each chunk. Where the remote recording is still growing
-    towards `stop_position`, this waits for it, at most `progress_timeout_s` for each next byte.
+    An owner who keeps what is appended brings its own `append`; `on_progress` is told the append position after each
+    chunk. Where the remote recording is still growing towards `stop_position`, this waits for it, at most
+    `progress_timeout_s` for each next byte.
 
     Raises:
         ArchiveError: the remote archive cannot be reached or refuses, or the recordings do not fit together.
@@ -97,7 +104,7 @@ async def copy(
     recording: Recording,
     *,
     stop_position: int | None,
-    append: Append | None = None,
+    append: Append = append_and_flush,
     on_progress: OnProgress | None = None,
 ) -> None:
     """Append chunk after chunk until the end, which is at `stop_position` if that is given.
@@ -123,11 +130,7 @@ async def copy(
                 f"replayed frames run past the end asked for: position={position} length={len(chunk)} "
                 f"end={stop_position}"
             )
-        if append is None:
-            recording.append(chunk)
-            recording.flush()
-        else:
-            append(chunk)
+        append(recording, chunk)
         if on_progress is not None:
             on_progress(recording.append_position)
         await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)

@@ -109,12 +109,12 @@ def ask_member(endpoint: Endpoint, timeout_s: float) -> tuple[CommitClaim, bool]
             connection.sendall(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
             for _ in range(RECEIVE_LIMIT):
                 data = connection.recv(_RECEIVE_BYTES)
-                frame = parser.feed_one(data)
-                if frame is not None or not data:
+                frames = parser.feed(data)
+                if frames or not data:
                     break
-        if frame is None or frame.type != TYPE_DATA or frame.stream_id != STATUS_STREAM_ID:
+        if not frames or frames[0].type != TYPE_DATA or frames[0].stream_id != STATUS_STREAM_ID:
             return None
-        return _read_answer(json.loads(frame.payload))
+        return _read_answer(json.loads(frames[0].payload))
     except (OSError, RemoteProtocolError, ValueError, UnicodeError):
         return None
 

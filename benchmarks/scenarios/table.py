@@ -19,6 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from archive.report import words
 from service_api.errors import ConfigurationError
 
 from ..data_directory import data_directory
@@ -162,8 +163,8 @@ def with_comparison(report: Report, compared: Report) -> Report:
 
     Rows that the comparison does not have stay as they are.
     """
-    rounds = compare.rounds_done(compared)
-    said = f"{rounds} round{'' if rounds == 1 else 's'} at commit {compared['environment']['git_commit']}"
+    rounds = words.count(compare.rounds_done(compared), "round")
+    said = f"{rounds} at commit {compared['environment']['git_commit']}"
     ratios = _ratios(compared)
     goals = {(goal.row, goal.figure): goal for goal in GOALS}
     rows = []

@@ -207,6 +207,8 @@ class LeaderTerm:
         self._next_heartbeat_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         dialogue.broadcast_commit_position(ctx)
 
+    # --- reads without a log entry: see `leadership_probe`
+
     def on_read_position_request(self, message: ReadPositionRequest) -> None:
         """A follower asks how far it has to read: it has to know then that this is committed."""
         if self._ctx.commit_unsaid_since_ns is not None:
@@ -250,15 +252,16 @@ class LeaderTerm:
         """A follower's log link flows from this position on, without a gap."""
         member = self._ctx.members[event.member_id]
         member.live_join_position = event.position
-        self._stop_catchup_if_joined(member)
+        if member.is_catching_up:
+            self._stop_catchup_if_joined(member)
 
     def _stop_catchup_if_joined(self, member: ClusterMember) -> None:
-        """End a catch-up replay when the follower has recorded the log up to where its live link began to flow.
+        """End its catch-up replay when the follower has recorded the log up to where its live link began to flow.
 
         The two are told on different connections, in either order.
         """
         join_position = member.live_join_position
-        if member.is_catching_up and join_position is not None and member.append_position >= join_position:
+        if join_position is not None and member.append_position >= join_position:
             # In this order: a follower that sees the replay end without a word takes it for a failure.
             dialogue.send_stop_catchup(self._ctx, member.member_id)
             self._ctx.emit(fx.StopCatchupReplay(member.member_id))

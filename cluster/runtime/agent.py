@@ -54,14 +54,15 @@ _CATCHUP_DELIVERY_BYTES: Final = 4 << 20
 """The same while no term needs this member. It is more than arrives in a pass: else delivery falls behind the window,
 and what was just received is read from the archive again and checked once more, a quarter of what catching up cost."""
 
+_INBOX_LIMIT: Final = 65536
+"""Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
+
 _DELAYING: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
 """Most of what comes: in a term it puts off what is due next, unless something is committed and delivered.
 
 The timer then fires too early at worst, which is nothing new to it, and setting it anew is a tenth of what a message
 costs.
 """
-_INBOX_LIMIT: Final = 65536
-"""Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
 
 logger = structlog.get_logger()
 
@@ -403,10 +404,7 @@ class ConsensusModuleAgent:
 
     def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
         self._adapter.advance_limit(effect.position)
-        if self._is_in_turn:
-            self._is_delivery_due = True
-        else:
-            self._deliver_soon()
+        self._deliver_soon()
 
     def _resume_delivery(self, effect: fx.ResumeDelivery) -> None:
         self._adapter.resume()

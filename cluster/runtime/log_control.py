@@ -295,12 +295,12 @@ class LogControl:
         self._replication = None
         self._post(ev.ReplicationDone(position))
 
-    def _append_replicated(self, chunk: bytes) -> None:
+    def _append_replicated(self, recording: Recording, chunk: bytes) -> None:
         """Record what was copied, and leave it in the window: what is committed of it is delivered from there."""
         log_buffer = self._ctx.log_buffer
         log_buffer.append(chunk)
         self.flush()
-        log_buffer.discard_before(self._recording.recorded_position)
+        log_buffer.discard_before(recording.recorded_position)
 
     async def _oldest_position(self, peer: Endpoint, recording_id: int) -> int:
         """Ask another member's archive where its log begins; 0 if it does not answer."""

@@ -13,6 +13,7 @@ from ..errors import LocalProtocolError, RemoteProtocolError
 from .frame import (
     FLAG_BEGIN,
     FLAG_END,
+    FRAME_ALIGNMENT,
     FRAME_HEADER,
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
@@ -22,7 +23,6 @@ from .frame import (
     TYPE_STATUS,
     UNFRAGMENTED,
     ReadableBuffer,
-    align,
 )
 
 _KNOWN_TYPES: Final = frozenset((TYPE_PADDING, TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
@@ -78,36 +78,24 @@ class FrameParser:
         """How many bytes of an incomplete frame are held."""
         return len(self._buffer)
 
-    def take_rest(self) -> bytes:
-        """Hand over the bytes after the last whole frame, for a connection that goes on as a raw stream."""
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        return rest
-
-    def feed_one(self, data: ReadableBuffer) -> Frame | None:
-        """Take in `data` and give the first whole frame, if it is there, leaving the rest buffered."""
-        frames = self._parse(data, 1)
-        return frames[0] if frames else None
-
     def feed(self, data: ReadableBuffer) -> list[Frame]:
         """Take in `data` and give every frame that is now whole, in order.
 
         Raises:
             RemoteProtocolError: a length, version or type that no frame can have; the peer's fault.
         """
-        return self._parse(data, -1)
-
-    def _parse(self, data: ReadableBuffer, limit: int) -> list[Frame]:
         if self._error is not None:
             raise self._error
         buffer = self._buffer
-        if not buffer and limit and (frame := self._only_frame(data)) is not None:
-            return [frame]
-        buffer += data
+        source = data  # most often it is whole frames, and needs no copying in and out
+        if buffer:
+            buffer += data
+            source = buffer
+        length = len(source)
         frames: list[Frame] = []
         position = 0
-        while len(frames) != limit and len(buffer) - position >= HEADER_LENGTH:
-            header = FRAME_HEADER.unpack_from(buffer, position)
+        while length - position >= HEADER_LENGTH:
+            header = FRAME_HEADER.unpack_from(source, position)
             frame_length = header[0]
             if not HEADER_LENGTH <= frame_length <= self._max_frame_length:
                 self._fail(f"frame_length={frame_length} expected=32..{self._max_frame_length}")
@@ -115,34 +103,16 @@ class FrameParser:
                 self._fail(f"frame version={header[1]} expected=0")
             if header[3] not in _KNOWN_TYPES:
                 self._fail(f"frame type={header[3]} expected one of {sorted(_KNOWN_TYPES)}")
-            end = position + align(frame_length)
-            if end > len(buffer):
+            end = position + (frame_length + FRAME_ALIGNMENT - 1 & -FRAME_ALIGNMENT)
+            if end > length:
                 break
-            frames.append(_new_frame(Frame, (*header, bytes(buffer[position : position + frame_length]))))
+            frames.append(_new_frame(Frame, (*header, bytes(source[position : position + frame_length]))))
             position = end
-        if position:
+        if source is buffer:
             del buffer[:position]
+        elif position != length:
+            buffer += data[position:]
         return frames
-
-    def _only_frame(self, data: ReadableBuffer) -> Frame | None:
-        """Read the frame that `data` is, without copying it in and out; None if it is anything else.
-
-        Consensus messages come like that, one by one.
-        """
-        length = len(data)
-        if length < HEADER_LENGTH:
-            return None
-        header = FRAME_HEADER.unpack_from(data)
-        frame_length, version, _, frame_type, *_ = header
-        if (
-            not length - HEADER_LENGTH < frame_length <= min(length, self._max_frame_length)
-            or length & (HEADER_LENGTH - 1)
-            or frame_length < HEADER_LENGTH
-            or version
-            or frame_type not in _KNOWN_TYPES
-        ):
-            return None
-        return _new_frame(Frame, (*header, bytes(data[:frame_length])))
 
     def _fail(self, reason: str) -> None:
         self._buffer.clear()

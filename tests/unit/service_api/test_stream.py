@@ -57,16 +57,23 @@ def test_an_incomplete_frame_waits_for_its_padding() -> None:
     assert [frame.payload for frame in parser.feed(data[-1:])] == [b"abc"]
 
 
-def test_feed_one_leaves_the_rest_for_a_connection_that_goes_on_raw() -> None:
+def test_what_is_behind_the_last_whole_frame_is_kept_and_goes_on() -> None:
+    data = b"".join(encode_frame(payload, stream_id=3) for payload in (b"a", b"b", b"c"))
     parser = FrameParser()
 
-    frame = parser.feed_one(SetupFrame(session_id=1, stream_id=100).encode() + b"raw log bytes")
-
-    assert frame is not None
-    assert frame.stream_id == 100
-    assert parser.take_rest() == b"raw log bytes"
+    assert [frame.payload for frame in parser.feed(data[:104])] == [b"a"]
+    assert parser.buffered_bytes == 40
+    assert [frame.payload for frame in parser.feed(data[104:])] == [b"b", b"c"]
     assert parser.buffered_bytes == 0
-    assert parser.feed_one(b"") is None
+
+
+def test_frames_outlive_the_buffer_that_they_came_in() -> None:
+    received = bytearray(encode_frame(b"abc", stream_id=3))
+
+    (frame,) = FrameParser().feed(memoryview(received))
+    received[:] = bytes(len(received))
+
+    assert frame.payload == b"abc"
 
 
 @pytest.mark.parametrize("frame_length", [-1, 0, 31, 65537, (1 << 31) - 1])

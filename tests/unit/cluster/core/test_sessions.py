@@ -48,6 +48,13 @@ def appended(solo: Solo) -> list[Message]:
     return found
 
 
+def appended_close(solo: Solo) -> tuple[int, CloseReason | None]:
+    """Take the only event that was appended, which closes a session: which one, and why."""
+    (event,) = appended(solo)
+    assert isinstance(event, SessionCloseEvent)
+    return event.cluster_session_id, event.close_reason
+
+
 def answers(effects: list[fx.Effect]) -> list[tuple[int, Message]]:
     return [(effect.connection_id, effect.message) for effect in of(effects, fx.SendToClient)]
 
@@ -152,9 +159,7 @@ def test_client_that_asks_twice_on_one_connection_keeps_it_for_the_first_session
     assert solo.module.sessions.connection_of(session_id_of(1)) == 7
     assert solo.feed(ev.ClientClose(7, TermId(0), session_id_of(2))) == []
     solo.wait(100 * MS)
-    (close,) = appended(solo)
-    assert isinstance(close, SessionCloseEvent)
-    assert (close.cluster_session_id, close.close_reason) == (2, CloseReason.CLIENT_ACTION)
+    assert appended_close(solo) == (2, CloseReason.CLIENT_ACTION)
 
 
 def test_connection_whose_session_is_closing_takes_another() -> None:
@@ -293,9 +298,7 @@ def test_silent_session_times_out() -> None:
     assert appended(solo) == []
     effects = solo.wait(200 * MS)
 
-    (event,) = appended(solo)
-    assert isinstance(event, SessionCloseEvent)
-    assert event.close_reason is CloseReason.TIMEOUT
+    assert appended_close(solo) == (1, CloseReason.TIMEOUT)
     assert [answer.detail for _, answer in answers(effects) if isinstance(answer, SessionEvent)] == ["TIMEOUT"]
 
 
@@ -396,9 +399,7 @@ def test_whoever_leads_appends_the_close_that_the_service_asked_for() -> None:
     solo.lead()
     solo.wait(150 * MS)
 
-    (event,) = appended(solo)
-    assert isinstance(event, SessionCloseEvent)
-    assert (event.cluster_session_id, event.close_reason) == (3, CloseReason.SERVICE_ACTION)
+    assert appended_close(solo) == (3, CloseReason.SERVICE_ACTION)
 
 
 # --- rolling back

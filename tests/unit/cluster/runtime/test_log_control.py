@@ -14,7 +14,6 @@ import pytest
 
 from archive import Archive, ArchiveError
 from archive.memory_file_system import MemoryFileSystem
-from archive.server import ArchiveServer
 from cluster.core import effects as fx
 from cluster.core import events as ev
 from cluster.core.context import ConsensusConfig, ConsensusContext
@@ -29,6 +28,7 @@ from cluster.runtime.node_state_file import NodeStateFile
 from cluster.runtime.recording_log_file import RecordingLogFile
 from service_api.types import LOG_STREAM_ID, MemberId, RecordingId, TermId
 from service_api.wire.frame import SetupFrame
+from tests.unit.archive.served import HOST, serving
 from tests.unit.archive.streams import failing, launch, read_all, small_config
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 
@@ -139,11 +139,28 @@ async def member(
         await archive.abandon()
 
 
+@asynccontextmanager
+async def served_log(*, start_position: int = 0) -> AsyncIterator[tuple[bytes, MemberLogEndpoints]]:
+    """The log of a leader, 400 messages from `start_position` on, and where its archive gives it out."""
+    async with member(start_position=start_position) as leader:
+        log = leader.append(400)
+        leader.control.flush()
+        async with serving(leader.archive, authorisation=None) as server:
+            endpoint = Endpoint(HOST, server.port)
+            yield log, MemberLogEndpoints(endpoint, endpoint)
+
+
 async def until(is_true: Callable[[], object]) -> None:
     """Let the loop run until something holds."""
     async with asyncio.timeout(20):
         while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)
+
+
+async def copy_up_to(me: Member, position: int) -> None:
+    """Copy the log from the leader's archive, and return when the core was told that it is done."""
+    me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), position))
+    await until(lambda: me.posted[-1:] == [ev.ReplicationDone(position)])
 
 
 # --- writing
@@ -239,85 +256,47 @@ async def test_truncated_log_goes_on_where_it_was_cut() -> None:
 
 async def test_what_is_copied_is_in_the_window_and_stays_when_the_copy_is_stopped_in_the_middle() -> None:
     """It is delivered from there, and the next round goes on where this one was stopped."""
-    async with member() as source:
-        log = source.append(400)
-        source.control.flush()
-        server = ArchiveServer(source.archive)
-        await server.start("127.0.0.1", 0)
-        try:
-            endpoint = Endpoint("127.0.0.1", server.port)
-            async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
-                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640))
-                await until(lambda: me.recorded[-1:] == [len(log)])
-                assert b"".join(me.ctx.log_buffer.chunks_from(0)) == log
+    async with served_log() as (log, leader), member(leader) as me:
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640))
+        await until(lambda: me.recorded[-1:] == [len(log)])
+        assert b"".join(me.ctx.log_buffer.chunks_from(0)) == log
 
-                position = await me.control.stop()
+        position = await me.control.stop()
 
-                assert position == me.ctx.log_buffer.append_position == len(log)
-                assert me.posted == []
-                assert read_all(me.archive) == log
-        finally:
-            await server.aclose()
+        assert position == me.ctx.log_buffer.append_position == len(log)
+        assert me.posted == []
+        assert read_all(me.archive) == log
 
 
 async def test_copied_term_is_told_once_it_is_durable() -> None:
-    async with member() as source:
-        log = source.append(400)
-        source.control.flush()
-        server = ArchiveServer(source.archive)
-        await server.start("127.0.0.1", 0)
-        try:
-            endpoint = Endpoint("127.0.0.1", server.port)
-            async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
-                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 100))
-                await until(lambda: me.posted)
+    async with served_log() as (log, leader), member(leader) as me:
+        await copy_up_to(me, 64 * 100)
 
-                assert me.posted == [ev.ReplicationDone(64 * 100)]
-                assert me.ctx.log_buffer.append_position == me.recorded[-1] == 64 * 100
-                assert read_all(me.archive) == log[: 64 * 100]
-        finally:
-            await server.aclose()
+        assert me.posted == [ev.ReplicationDone(64 * 100)]
+        assert me.ctx.log_buffer.append_position == me.recorded[-1] == 64 * 100
+        assert read_all(me.archive) == log[: 64 * 100]
 
 
 async def test_copy_leaves_no_more_in_the_window_than_that_keeps_and_is_not_recorded() -> None:
     """Also where nothing of it is known to be committed: a long copy would fill the memory."""
-    async with member() as source:
-        log = source.append(400)
-        source.control.flush()
-        server = ArchiveServer(source.archive)
-        await server.start("127.0.0.1", 0)
-        try:
-            endpoint = Endpoint("127.0.0.1", server.port)
-            async with member(MemberLogEndpoints(endpoint, endpoint), retained_bytes=640) as me:
-                for end in range(6400, len(log) + 1, 6400):
-                    me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), end))
-                    await until(lambda end=end: me.posted[-1:] == [ev.ReplicationDone(end)])  # type: ignore[misc]
+    async with served_log() as (log, leader), member(leader, retained_bytes=640) as me:
+        for end_position in range(6400, len(log) + 1, 6400):
+            await copy_up_to(me, end_position)
 
-                window = me.ctx.log_buffer
-                assert me.ctx.commit_position == 0
-                assert len(log) - window.base_position <= 2 * 6400
-                assert b"".join(window.chunks_from(window.base_position)) == log[window.base_position :]
-        finally:
-            await server.aclose()
+        window = me.ctx.log_buffer
+        assert me.ctx.commit_position == 0
+        assert len(log) - window.base_position <= 2 * 6400
+        assert b"".join(window.chunks_from(window.base_position)) == log[window.base_position :]
 
 
 async def test_copy_of_what_the_leader_has_purged_is_told_with_where_its_log_begins() -> None:
-    async with member(start_position=64 * 100) as source:
-        source.append(400)
-        source.control.flush()
-        server = ArchiveServer(source.archive)
-        await server.start("127.0.0.1", 0)
-        try:
-            endpoint = Endpoint("127.0.0.1", server.port)
-            async with member(MemberLogEndpoints(endpoint, endpoint)) as me:
-                me.append(10)
-                me.control.flush()
-                me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
-                await until(lambda: me.posted)
+    async with served_log(start_position=64 * 100) as (_, leader), member(leader) as me:
+        me.append(10)
+        me.control.flush()
+        me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
+        await until(lambda: me.posted)
 
-                assert me.posted == [ev.BehindOldestSegment(640, 64 * 100)]
-        finally:
-            await server.aclose()
+        assert me.posted == [ev.BehindOldestSegment(640, 64 * 100)]
 
 
 async def test_copy_that_cannot_be_made_is_told() -> None:
