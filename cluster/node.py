@@ -180,13 +180,7 @@ class Node:
             shared_timer_ids=config.shared_timer_ids,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
-        self._adapter = BoundedLogAdapter(
-            ctx.log_buffer,
-            _ArchiveLogReader(archive, recording.recording_id),
-            self.service_agent,
-            self.module,
-            monotonic_ns=host.clock.monotonic_ns,
-        )
+        self._adapter = self._make_adapter()
         self.queries = self._make_query_desk()
         if recovered is not None:
             self._restore(recovered)
@@ -369,6 +363,15 @@ class Node:
     @property
     def _others(self) -> list[MemberEndpoints]:
         return [member for member in self._config.members if member.member_id != self._config.member_id]
+
+    def _make_adapter(self) -> BoundedLogAdapter:
+        return BoundedLogAdapter(
+            self.module.ctx.log_buffer,
+            _ArchiveLogReader(self._archive, self._recording.recording_id),
+            self.service_agent,
+            self.module,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
 
     def _make_log(self, tasks: ActivityScope) -> LogControl:
         return LogControl(
