@@ -528,10 +528,11 @@ class Node:
         logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
 
     async def _look_every_second(self) -> None:
-        """Show in the mark file that this process is alive, and look for clients that left without a word."""
+        """Show in the mark file that this process is alive, look for clients that left, and how far a copy has come."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.drop_gone()
+            self._processor_share.look(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 

@@ -9,6 +9,9 @@ Only a process that leads its session does so, as a daemon, a service or a conta
 session is not this process's to slow down. Where there are no autogroups, or control groups with shares of their own,
 nothing changes. It only matters where processors are short: a member alone with its log copies as quickly as ever.
 
+A copy must not starve: where everybody else wants all there is, the log could grow faster than it is copied. So a copy
+that goes slowly waits for nobody any more.
+
 Rejected: the nice value of the process, which one without privileges never gets back and which counts within its
 session only; SCHED_BATCH and SCHED_IDLE, which count there only, too, and did nothing to the others' latencies.
 """
@@ -39,6 +42,9 @@ _AUTOGROUP: Final = Path("/proc/self/autogroup")
 _RETRY_S: Final = 0.15
 """The kernel takes a change of an unprivileged process every 100 ms."""
 
+LEAST_BYTES_PER_LOOK: Final = 64 << 20
+"""A copy that got less far between two looks, a second apart, is slow: a log may grow by half of that."""
+
 SetNice = Callable[[int], bool]
 """Sets a nice value; False where the kernel wants to be asked again a little later."""
 
@@ -68,13 +74,27 @@ class ProcessorShare:
         self._nice = 0
         """What is wanted; what the kernel knows, unless a retry is due."""
         self._retry: asyncio.TimerHandle | None = None
+        self._is_slow = False
+        """Whether the copy under way went slowly; until the member takes part in a term."""
+        self._looked_position: int | None = None
 
     def __repr__(self) -> str:
         return f"<ProcessorShare nice={self._nice}{'' if self._retry is None else ' retrying'}>"
 
     def on_state_changed(self, effect: fx.StateChanged) -> None:
         """Claim what the new state of the election is worth."""
-        self._want(COPYING_NICE if effect.new in _COPYING else 0)
+        if effect.new is ElectionState.CLOSED:
+            self._is_slow = False
+        self._looked_position = None
+        self._want(COPYING_NICE if effect.new in _COPYING and not self._is_slow else 0)
+
+    def look(self, append_position: int) -> None:
+        """See, once a second, how far the copy has come."""
+        if self._nice and self._looked_position is not None:
+            self._is_slow = append_position - self._looked_position < LEAST_BYTES_PER_LOOK
+            if self._is_slow:
+                self._want(0)
+        self._looked_position = append_position
 
     def close(self) -> None:
         """Claim all again, for whoever goes on in this process."""

@@ -12,7 +12,7 @@ from cluster.core import effects as fx
 from cluster.core.election_state import ElectionState as S
 from cluster.core.reason import Reason, ReasonKind
 from cluster.runtime import processor_share
-from cluster.runtime.processor_share import COPYING_NICE, ProcessorShare, set_session_nice
+from cluster.runtime.processor_share import COPYING_NICE, LEAST_BYTES_PER_LOOK, ProcessorShare, set_session_nice
 
 
 def _changed(new: S) -> fx.StateChanged:
@@ -63,6 +63,35 @@ def test_a_member_that_stops_while_it_copies_claims_its_share_again() -> None:
     share.close()
 
     assert kernel.taken == [COPYING_NICE, 0]
+
+
+def test_a_copy_that_goes_slowly_waits_for_nobody_until_it_is_done() -> None:
+    """Else the log of a busy cluster could grow faster than it is copied."""
+    kernel = _Kernel()
+    share = ProcessorShare(kernel.set_nice)
+    share.on_state_changed(_changed(S.FOLLOWER_LOG_REPLICATION))
+    share.look(0)
+    share.look(LEAST_BYTES_PER_LOOK)
+    assert kernel.taken == [COPYING_NICE]
+
+    share.look(2 * LEAST_BYTES_PER_LOOK - 32)
+    share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
+    assert kernel.taken == [COPYING_NICE, 0]
+
+    share.on_state_changed(_changed(S.CLOSED))
+    share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
+    assert kernel.taken == [COPYING_NICE, 0, COPYING_NICE]
+
+
+def test_a_copy_that_has_just_begun_is_not_called_slow() -> None:
+    kernel = _Kernel()
+    share = ProcessorShare(kernel.set_nice)
+    share.look(0)
+    share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
+
+    share.look(32)
+
+    assert kernel.taken == [COPYING_NICE]
 
 
 async def test_what_the_kernel_does_not_take_at_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
