@@ -13,6 +13,7 @@ import pytest
 from cluster.cli.app import COMMANDS, EXAMPLES, PANELS
 from cluster.config import NodeConfig
 from cluster.config_layers import flag_name
+from tests.unit.service_api.intruder import install_intruder
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
 
@@ -142,10 +143,7 @@ def test_a_mistake_is_one_clear_line_and_exit_status_2(arguments: tuple[str, ...
 
 
 def test_an_intruder_in_the_environment_is_refused_at_node_start(tmp_path: Path) -> None:
-    info = tmp_path / "raft_demo-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: raft-demo\nVersion: 1.0\n")
-    (info / "RECORD").write_text("cluster/__init__.py,,\n")
+    install_intruder(tmp_path)
 
     result = run("node", env={"PYTHONPATH": str(tmp_path)})
 

@@ -9,6 +9,7 @@ import pytest
 
 from service_api.distribution import check_package_owners, installed_owners, package_owners
 from service_api.errors import ConfigurationError
+from tests.unit.service_api.intruder import install_intruder
 
 
 def owned_by(**owners: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -34,11 +35,7 @@ def test_an_intruder_is_named_with_what_it_owns_and_what_to_do() -> None:
 
 
 def test_a_distribution_on_the_import_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata that pip leaves behind after installing a foreign `cluster` beside ours."""
-    info = tmp_path / "raft_demo-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: raft-demo\nVersion: 1.0\n")
-    (info / "RECORD").write_text("cluster/__init__.py,,\nraft_demo-1.0.dist-info/METADATA,,\n")
+    install_intruder(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
     assert package_owners(installed_owners)["cluster"] == ["raft-demo"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pandas as pd
 
 
 def at(seconds: float) -> pd.Timestamp:
-    return pd.Timestamp("2026-11-21 04:08:30") + pd.Timedelta(seconds=seconds)
+    return pd.Timestamp("2026-11-21 04:08:30") + timedelta(seconds=seconds)
 
 
 def terms(**changes: Any) -> pd.DataFrame:
