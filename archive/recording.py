@@ -44,6 +44,9 @@ UNSYNCED_LIMIT_BYTES: Final = 4 << 20
 SLOW_SYNC_NS: Final = 500_000
 """When syncs take longer than this on average, none is done on the event loop."""
 
+SMALL_BATCH_BYTES: Final = 1536
+"""So little is synced on the event loop also right after another sync: handing it over takes longer."""
+
 BULK_BATCH_BYTES: Final = 256 << 10
 """Where this much is synced at once on average, zero-writing the next segment costs more than it saves: every byte
 would go to the disk twice, for syncs that are few."""
@@ -309,6 +312,11 @@ class Recording:
         if self._commit.worker is not None:
             self._commit.worker.close()
 
+    @property
+    def is_with_worker(self) -> bool:
+        """Whether a batch is in flight, in the worker's thread."""
+        return self._commit.busy
+
     def handle_at(self, base_position: int) -> int | None:
         """Return the open handle of the segment at `base_position`, or None when it is not open here."""
         for segment in self._segments:
@@ -363,7 +371,10 @@ class Recording:
         ):
             return False
         begin_ns = context.monotonic_ns()
-        if begin_ns - commit.last_end_ns < commit.sync_ns_average:
+        if (
+            begin_ns - commit.last_end_ns < commit.sync_ns_average
+            and position - self.recorded_position > SMALL_BATCH_BYTES
+        ):
             return False
         try:
             context.files.sync(self._segments[0])

@@ -108,6 +108,10 @@ class NodeConfig(BaseSettings):
     ] = 64 << 20
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
 
+    idle_yield_limit_us: Annotated[
+        Count, Field(le=10_000, description="how long to stay awake for what may come soon after work; 0: not at all")
+    ] = 250
+
     keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
     keep_snapshots: Annotated[
         Count, Field(ge=1, description="without keep_all: the newest snapshots that stay, with the log from there on")

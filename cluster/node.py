@@ -56,6 +56,7 @@ from .runtime.authorisation import GuardedAuthorisation
 from .runtime.dialling import Endpoint
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
+from .runtime.idle_strategy import BackoffIdleStrategy
 from .runtime.ingress import Ingress
 from .runtime.inspector import Inspector
 from .runtime.log_control import LogControl, MemberLogEndpoints
@@ -168,7 +169,10 @@ class Node:
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
         self.agent = ConsensusModuleAgent(
-            self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes
+            self.module,
+            clock=host.clock,
+            ingress_window_bytes=config.ingress_window_bytes,
+            idle_strategy=_make_idle_strategy(config, recording, host),
         )
         self._operations = OperationDesk(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -566,6 +570,17 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
         recording_log.truncate_terms(recording.append_position + 1)
     return recording
+
+
+def _make_idle_strategy(config: NodeConfig, recording: Recording, host: Host) -> BackoffIdleStrategy | None:
+    if not config.idle_yield_limit_us or host.sched_yield is None:
+        return None
+    return BackoffIdleStrategy(
+        yield_limit_ns=config.idle_yield_limit_us * 1_000,
+        is_thread_busy=lambda: recording.is_with_worker,
+        monotonic_ns=host.clock.monotonic_ns,
+        sched_yield=host.sched_yield,
+    )
 
 
 def _make_context(

@@ -34,6 +34,7 @@ from ..messages.consensus import AppendPosition, CommitPosition
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .activities import ActivityScope
+from .idle_strategy import BackoffIdleStrategy
 from .ingress import Ingress
 from .log_control import LogControl
 from .member_links import MemberLinks
@@ -76,8 +77,10 @@ class ConsensusModuleAgent:
         *,
         clock: Clock,
         ingress_window_bytes: int,
+        idle_strategy: BackoffIdleStrategy | None = None,
     ) -> None:
         self.module = module
+        self._idle_strategy = idle_strategy
         self._ctx = module.ctx
         self._clock = clock
         self._ingress_window_bytes = ingress_window_bytes
@@ -340,6 +343,8 @@ class ConsensusModuleAgent:
             self._deliver()
         elif self._settling is None and not (is_timer_right and module.election is None):
             self._schedule_poll()
+        if self._idle_strategy is not None:
+            self._idle_strategy.worked(ctx.now_ns)
 
     def _perform(self, effects: Sequence[fx.Effect]) -> bool:
         """Perform effects in order. False when one has to settle: the rest follows when it has."""

@@ -5,6 +5,7 @@ The network is not here: it belongs to the event loop, which every part gets fro
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Host:
     """Differs whenever the machine was started anew; empty when that cannot be told."""
     set_session_nice: SetNice
     """Says how nice to other processes this one is, which is meant to be alone in its session."""
+    sched_yield: Callable[[], None] | None
+    """Lets another thread run that waits for this processor. None where nothing is won by staying awake."""
 
     @classmethod
     def of_operating_system(cls) -> Self:
@@ -49,6 +52,7 @@ class Host:
             try_lock=try_flock,
             boot_id=_read_boot_id(),
             set_session_nice=set_session_nice,
+            sched_yield=os.sched_yield,
         )
 
 

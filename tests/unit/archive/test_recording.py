@@ -11,7 +11,7 @@ import pytest
 
 from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from archive.memory_file_system import MemoryFileSystem
-from archive.recording import BULK_BATCH_BYTES, SLOW_SYNC_NS, UNSYNCED_LIMIT_BYTES, _Pace, _pause_ns
+from archive.recording import BULK_BATCH_BYTES, SLOW_SYNC_NS, SMALL_BATCH_BYTES, UNSYNCED_LIMIT_BYTES, _Pace, _pause_ns
 from service_api.errors import LocalProtocolError
 from tests.unit.archive.streams import (
     DIRECTORY,
@@ -178,10 +178,23 @@ async def test_flush_on_the_heels_of_a_sync_goes_to_the_worker() -> None:
 
     rig.append()
     rig.recording.flush()
-    rig.append()
+    rig.append(SMALL_BATCH_BYTES + 1)
     rig.recording.flush()
 
     assert rig.worker.submitted == 1
+
+
+async def test_little_on_the_heels_of_a_sync_is_synced_on_the_loop() -> None:
+    """A message at a time, as quickly as the disk takes them: another thread would have it later."""
+    times = iter([0, 100_000, 101_000, 201_000])
+    rig = await Rig.make(config=small_config(), monotonic_ns=lambda: next(times))
+
+    for _ in range(2):
+        rig.append()
+        rig.recording.flush()
+
+    assert rig.worker.submitted == 0
+    assert rig.recorded[-1] == rig.recording.append_position
 
 
 async def test_slow_disk_is_never_waited_for_on_the_loop() -> None:
