@@ -114,7 +114,7 @@ def test_wrong_parameters_are_one_line_and_exit_status_2(
 def test_the_environment_names_what_figures_depend_on(tmp_path: Path) -> None:
     environment = describe(tmp_path)
 
-    assert "profile-guided" in str(environment["python"])
+    assert "--enable-optimizations" in str(environment["python"])
     for name in (
         "python",
         "tcp_congestion_control",
