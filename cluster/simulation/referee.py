@@ -193,7 +193,8 @@ class Referee:
             view.append_position = append_position
         if node.log_start_position != view.log_start_position:
             view.log_start_position = node.log_start_position
-            self._expect_kept(member, append_position)
+            # A member that stops still removes what it may, but is told no more of what it records: its disk counts.
+            self._expect_kept(member, max(append_position, self._held_position(member)))
         candidate_term_id = module.ctx.candidate_term_id
         if candidate_term_id != view.candidate_term_id:
             expect(
@@ -238,17 +239,22 @@ class Referee:
         known_disk, known_position = self._held.get(member.member_id, (disk, 0))
         self._held[member.member_id] = disk, position if known_disk is not disk else max(position, known_position)
 
+    def _held_position(self, member: Member) -> int:
+        """How far the disk that this member has now held what is committed, when that was looked at."""
+        disk, position = self._held.get(member.member_id, (None, 0))
+        return position if disk is member.machine.disk else 0
+
     def _expect_kept(self, member: Member, append_position: int) -> None:
         """A member starts, or has cut its log at either end: what is committed and was on this disk is still there.
 
         Or a complete snapshot, from which what is still there goes on.
         """
-        disk, position = self._held.get(member.member_id, (None, 0))
+        held = self._held_position(member)
         expect(
-            append_position >= position or disk is not member.machine.disk,
+            append_position >= held,
             "what is committed and was held stays on that disk",
             member=member.member_id,
-            held=position,
+            held=held,
             append_position=append_position,
         )
         start_position = self._kept_log(member).start_position
@@ -263,7 +269,6 @@ class Referee:
             append_position=append_position,
             snapshot_positions=snapshot_positions,
         )
-        held = position if disk is member.machine.disk else 0
         end = min(max(held, *snapshot_positions), append_position, len(self.committed))
         expect(
             self._durable_log(member, start_position, end) == self.committed[start_position:end],

@@ -193,6 +193,35 @@ def test_a_member_that_cuts_what_it_held_and_is_committed_is_told(small: SmallCl
         look(small, small.follower)
 
 
+def test_a_member_that_stops_while_its_log_is_purged_may_know_less_than_its_disk(small: SmallCluster) -> None:
+    """Seed 21000924: the recording went on to the end of a batch, and the core was told nothing any more."""
+    follower = small.follower
+    assert follower.node is not None
+    view = small.referee._views[follower.member_id]
+    view.append_position = follower.node.module.ctx.append_position = len(small.referee.committed) - 32
+    view.log_start_position = -1
+
+    look(small, follower)
+
+    assert view.log_start_position == 0
+
+
+def test_a_member_that_purges_what_it_held_is_told(small: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with bytes gone from the disk, from a log that begins above 0 and behind a snapshot."""
+    follower = small.follower
+    assert follower.node is not None
+    kept = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
+    small.referee._kept_logs[follower.member_id] = kept
+    monkeypatch.setattr("cluster.simulation.referee.complete_snapshot_positions", lambda disk: [96])
+    view = small.referee._views[follower.member_id]
+    view.append_position = follower.node.module.ctx.append_position = 128
+    view.log_start_position = -1
+    damage(follower, 256)
+
+    with pytest.raises(RuleBroken, match="what is committed and was held stays on that disk"):
+        look(small, follower)
+
+
 RULE_OF_SEGMENTS = "a segment goes when the catalog knows, durably, that the log begins behind it"
 
 
