@@ -187,10 +187,9 @@ class Referee:
             return
         module = node.module
         append_position = module.ctx.append_position
-        if append_position != view.append_position:
-            if append_position < view.append_position:
-                self._expect_kept(member, append_position)
-            view.append_position = append_position
+        if append_position < view.append_position:
+            self._expect_kept(member, append_position)
+        view.append_position = append_position
         if node.log_start_position != view.log_start_position:
             view.log_start_position = node.log_start_position
             # A member that stops still removes what it may, but is told no more of what it records: its disk counts.
@@ -235,9 +234,7 @@ class Referee:
         self._hold(member, position)
 
     def _hold(self, member: Member, position: int) -> None:
-        disk = member.machine.disk
-        known_disk, known_position = self._held.get(member.member_id, (disk, 0))
-        self._held[member.member_id] = disk, position if known_disk is not disk else max(position, known_position)
+        self._held[member.member_id] = member.machine.disk, max(position, self._held_position(member))
 
     def _held_position(self, member: Member) -> int:
         """How far the disk that this member has now held what is committed, when that was looked at."""
@@ -280,14 +277,13 @@ class Referee:
 
     def _on_remove(self, member: Member, path: object) -> None:
         """A file is about to go: what a log needs may not, as the catalog has it durably."""
-        disk, held = self._held.get(member.member_id, (None, 0))
         parsed = parse_segment_file_name(path.name) if isinstance(path, Path) else None
-        if parsed is None or disk is not member.machine.disk or member.member_id in self.damaged:
+        if parsed is None or member.member_id in self.damaged:
             return
         kept = read_kept_log(member.machine.disk)
         recording_id, base_position = parsed
         is_needed = kept is not None and kept.recording_id == recording_id and kept.start_position <= base_position
-        if is_needed and base_position < held:
+        if is_needed and base_position < (held := self._held_position(member)):
             self._broken = self._broken or RuleBroken(
                 "a segment goes when the catalog knows, durably, that the log begins behind it",
                 member=member.member_id,
