@@ -124,7 +124,7 @@ def _environment(report: Report) -> str:
         "The disk alone: fdatasync of 4 KiB into a file that is written already "
         f"{probes['fdatasync_4k_p50_us']:,.0f} µs (p50), {probes['fdatasync_4k_p99_us']:,.0f} µs (p99); "
         f"a stream synced every 4 MiB {probes['stream_mb_per_s']:,.0f} MB/s. "
-        f"{words.count(report['parameters']['rounds'], 'round')}, medians.\n"
+        f"{words.count(report['parameters']['rounds'], 'round')}: medians, then the least and the most.\n"
     )
 
 
@@ -132,7 +132,7 @@ def _targets(report: Report) -> str:
     lines = ["| what | measured | target | reached |", "|---|---|---|---|"]
     for row in report["rows"]:
         reached = {True: "yes", False: "**no**", None: ""}[row["reached"]]
-        lines.append(f"| {row['what']} | {measured_words(row)} | {row['target']} | {reached} |")
+        lines.append(f"| {row['what']} | {measured_words(row, report['rounds'])} | {row['target']} | {reached} |")
     return "\n".join(lines) + "\n"
 
 

@@ -59,7 +59,10 @@ def all_sections(sources: Sequence[Source]) -> list[Section]:
 def targets(report: Report) -> Section:
     """Every row of the targets."""
     reached = {True: "yes", False: "no", None: ""}
-    rows = [(row["what"], measured_words(row), row["target"], reached[row["reached"]]) for row in report["rows"]]
+    rows = [
+        (row["what"], measured_words(row, report["rounds"]), row["target"], reached[row["reached"]])
+        for row in report["rows"]
+    ]
     return Section(
         anchor="targets",
         title="Targets",
@@ -69,7 +72,8 @@ def targets(report: Report) -> Section:
             headings=("what", "measured", "target", "reached"),
             rows=rows,
             numbers=frozenset({"measured", "target"}),
-            note=f"Medians of {words.count(report['parameters']['rounds'], 'round')}. {disk_words(report)}",
+            note=f"Medians of {words.count(report['parameters']['rounds'], 'round')}, then the least and the most. "
+            f"{disk_words(report)}",
         ),
         snippet="python -m benchmarks table --json table.json",
         snippet_name=_COMMAND,

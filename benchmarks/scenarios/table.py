@@ -1,8 +1,9 @@
 """Every row of the targets in one go: what is measured, its target, and whether it is reached.
 
 The echo rows are run in rounds, one after another within a round, so that a noisy minute is shared; medians count. What
-takes a long log runs once. The disk is measured in each round, because durable figures are its, too. With the peers
-installed (`make peers`) a short comparison gives the ratios.
+replays a long log runs once, with as many starts as there are rounds; a catch-up runs as often, behind the rounds. The
+disk is measured in each round, because durable figures are its, too. With the peers installed (`make peers`) a short
+comparison gives the ratios.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -147,15 +148,17 @@ def run(parameters: TableParameters, *, directory: Path | None = None, keep: boo
 
 def quantity(value: float | None, unit: str) -> str:
     """Write a figure as people read it."""
-    return "not measured" if value is None else f"{value:,.{0 if value >= 100 else 2}f} {unit}"
+    return "not measured" if value is None else f"{_number(value)} {unit}"
 
 
-def measured_words(row: Report) -> str:
-    """What was measured of a target, with its percentile where it is of one."""
+def measured_words(row: Report, rounds: Mapping[str, Sequence[Figures]]) -> str:
+    """What was measured of a target, with its percentile where it is of one, and how far the rounds lie apart."""
     said = quantity(row["value"], row["unit"])
     kind, _, unit = row["figure"].rpartition("_")
-    is_percentile = kind.startswith("p") and unit in ("us", "ratio")
-    return f"{kind[:3]}{'.' if kind[3:] else ''}{kind[3:]} {said}" if is_percentile else said
+    if kind.startswith("p") and unit in ("us", "ratio"):
+        said = f"{kind[:3]}{'.' if kind[3:] else ''}{kind[3:]} {said}"
+    values = [figures[row["figure"]] for figures in rounds.get(row["what"], ())]
+    return f"{said}, {_number(min(values))} to {_number(max(values))}" if len(values) > 1 else said
 
 
 def with_comparison(report: Report, compared: Report) -> Report:
@@ -181,11 +184,15 @@ def print_targets(report: Report) -> None:
     table = Table("what", "measured", "target", "reached")
     for row in report["rows"]:
         reached = {True: "yes", False: "NO", None: ""}[row["reached"]]
-        table.add_row(row["what"], measured_words(row), row["target"], reached)
+        table.add_row(row["what"], measured_words(row, report["rounds"]), row["target"], reached)
     console = Console()
     console.print(table)
     disk = {name: median(figures[name] for figures in report["rounds"]["disk"]) for name in report["rounds"]["disk"][0]}
     console.print("the disk alone: " + ", ".join(f"{name} {value:,g}" for name, value in disk.items()))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.{0 if value >= 100 else 2}f}"
 
 
 def _row(goal: Goal, value: float | None) -> dict[str, object]:
@@ -210,7 +217,8 @@ def _steps(measured: _Run) -> list[tuple[str, Callable[[], None]]]:
         steps.append((f"{name}: open loop", lambda: _open_loop(measured)))
         steps.append((f"{name}: requests", lambda: _requests(measured)))
     steps.append(("replay", lambda: _replay(measured)))
-    steps.append(("catch-up", lambda: _catchup(measured)))
+    runs = range(1, parameters.rounds + 1)
+    steps += [(f"catch-up {number}/{parameters.rounds}", lambda: _catchup(measured)) for number in runs]
     steps.append(("quorate --help", lambda: _help(measured)))
     if parameters.compare_rounds:
         steps.append(("peers", lambda: _compare(measured)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from benchmarks.scenarios import table
@@ -32,6 +35,35 @@ def test_a_target_is_a_floor_or_a_ceiling() -> None:
     assert [floor.is_reached(value) for value in (99, 100, 101)] == [False, True, True]
     assert [ceiling.is_reached(value) for value in (99, 100, 101)] == [True, True, False]
     assert (floor.text, ceiling.text) == (">= 100 msg/s", "<= 100 us")
+
+
+def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_lie_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    echoed = samples.echo(max_us=4.0)
+    found = iter([(198.2, 1.83), (141.8, 2.31), (230.0, 3.05)])
+
+    def catch_up(*_: object, **__: object) -> dict[str, Any]:
+        rate, ratio = next(found)
+        return {"megabytes_per_s": rate, "p99_ratio": ratio}
+
+    monkeypatch.setattr(table, "settle_disk", lambda: None)
+    monkeypatch.setattr(table, "measure_disk", lambda _: {"fdatasync_4k_p50_us": 90.0})
+    monkeypatch.setattr(table.echo, "run", lambda *_, **__: echoed)
+    monkeypatch.setattr(table.request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
+    monkeypatch.setattr(
+        table.replay, "run", lambda *_, **__: {"messages_per_s": 2e6, "in_service_s": 5.0, "idle_mib": 60.0}
+    )
+    monkeypatch.setattr(table.catchup, "run", catch_up)
+
+    report = table.run(TableParameters(rounds=3, compare_rounds=0), directory=tmp_path)
+
+    rows = {(row["what"], row["figure"]): row for row in report["rows"]}
+    rate, ratio = (rows["catch-up under half load", figure] for figure in ("mb_per_s", "p99_ratio"))
+    assert table.measured_words(rate, report["rounds"]) == "198 MB/s, 142 to 230"
+    assert table.measured_words(ratio, report["rounds"]) == "p99 2.31 x p99 without, 1.83 to 3.05"
+    assert (rate["reached"], ratio["reached"]) == (False, False)
+    assert table.measured_words(rows["replay at start", "in_service_s"], report["rounds"]) == "5.00 s"
 
 
 def test_values_that_make_no_run_are_refused() -> None:
