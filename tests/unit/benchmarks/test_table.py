@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scenarios import table
+from benchmarks.scenarios import catchup, echo, replay, request, table
 from benchmarks.scenarios.table import GOALS, Goal, TableParameters
 from service_api import ConfigurationError
 from tests.unit.benchmarks import samples
@@ -49,12 +49,10 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
 
     monkeypatch.setattr(table, "settle_disk", lambda: None)
     monkeypatch.setattr(table, "measure_disk", lambda _: {"fdatasync_4k_p50_us": 90.0})
-    monkeypatch.setattr(table.echo, "run", lambda *_, **__: echoed)
-    monkeypatch.setattr(table.request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
-    monkeypatch.setattr(
-        table.replay, "run", lambda *_, **__: {"messages_per_s": 2e6, "in_service_s": 5.0, "idle_mib": 60.0}
-    )
-    monkeypatch.setattr(table.catchup, "run", catch_up)
+    monkeypatch.setattr(echo, "run", lambda *_, **__: echoed)
+    monkeypatch.setattr(request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
+    monkeypatch.setattr(replay, "run", lambda *_, **__: {"messages_per_s": 2e6, "in_service_s": 5.0, "idle_mib": 60.0})
+    monkeypatch.setattr(catchup, "run", catch_up)
 
     report = table.run(TableParameters(rounds=3, compare_rounds=0), directory=tmp_path)
 
