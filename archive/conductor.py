@@ -66,7 +66,7 @@ class Archive:
         self._clock_ms = clock_ms
         self._file_system = file_system
         self._make_worker = make_worker
-        self._monotonic_ns = monotonic_ns
+        self.monotonic_ns: Final = monotonic_ns
         self.on_corruption: Callable[[CorruptionError], None] | None = None
         """Called by `read`, before it raises, for whoever is to stop when what was recorded is not there any more."""
         self._torn_limit_bytes = UNSYNCED_LIMIT_BYTES if is_power_loss_possible else 0
@@ -609,7 +609,7 @@ class Archive:
         context = RecordingContext(
             files=files,
             make_worker=lambda: self._make_worker(f"archive-sync-{descriptor.recording_id}"),
-            monotonic_ns=self._monotonic_ns,
+            monotonic_ns=self.monotonic_ns,
             on_stopped=self._on_stopped,
             inline_sync_limit_bytes=self.config.inline_sync_limit_bytes,
             preallocate=preallocate,

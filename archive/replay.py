@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from .conductor import Archive
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
+from .time_share import TimeShare
 
 CHUNK_LENGTH_BYTES: Final = 256 << 10
 """What is read, checked and written in one pass of the loop: 0.3 ms, beside which others go on.
@@ -103,6 +104,8 @@ class ReplaySession:
         self._rate_limit = rate_limit_bytes_per_s
         self._chunk_length = chunk_length_bytes
         self._is_frame_boundary = is_frame_boundary or position == descriptor.start_position
+        active, share = archive.active_recording(recording_id), archive.config.replay_time_share
+        self._share = None if share is None or active is None else TimeShare(share, active.append_position)
         self._paid_until_s = 0.0
         """When what was sent so far has taken its time, at the rate."""
         self._barrier_position = -1
@@ -172,6 +175,7 @@ class ReplaySession:
     async def _pump(self, end_position: int) -> None:
         """Write what there is up to `end_position`, letting the loop run between chunks."""
         while self.position < end_position:
+            begin_ns = self._archive.monotonic_ns()
             limit_bytes = min(self._chunk_length, end_position - self.position)
             durable_position = self._archive.recorded_position(self.recording_id)
             chunk = self._archive.read(self.recording_id, self.position, limit_bytes, stop_position=durable_position)
@@ -180,11 +184,20 @@ class ReplaySession:
                 return
             self._sink.write(chunk)
             self.position += len(chunk)
+            end_ns = self._archive.monotonic_ns()
             await self._sink.drain()
-            await asyncio.sleep(self._pause_s(len(chunk)))
+            await asyncio.sleep(self._pause_s(len(chunk), begin_ns, end_ns))
 
-    def _pause_s(self, length: int) -> float:
-        """How long to wait behind a chunk, for the rate's sake."""
+    def _pause_s(self, length: int, begin_ns: int, end_ns: int) -> float:
+        """How long to wait behind a chunk, for the rate's sake, and for those who record."""
+        recording = self._archive.active_recording(self.recording_id)
+        if self._share is not None and recording is not None:
+            pause_s = self._share.pause_ns(length, recording.append_position, begin_ns=begin_ns, end_ns=end_ns) / 1e9
+        else:
+            pause_s = 0.0
+        return max(pause_s, self._rate_pause_s(length))
+
+    def _rate_pause_s(self, length: int) -> float:
         if self._rate_limit is None:
             return 0
         now_s = asyncio.get_running_loop().time()

@@ -82,6 +82,8 @@ from .service_loading import load_service_class
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
+_REPLAY_TIME_SHARE: Final = 0.4
+"""How much of its loop's time a member spends on those who read its log, while the log grows."""
 
 logger = structlog.get_logger()
 
@@ -234,6 +236,7 @@ class Node:
                     mtu_length_bytes=config.mtu_length_bytes,
                     file_sync_level=config.file_sync_level,
                     checksums=config.checksums,
+                    replay_time_share=_REPLAY_TIME_SHARE,
                     spares_readers=False,  # who is spared, and for how long, `retention` decides
                 ),
                 clock_ms=host.clock.epoch_time,

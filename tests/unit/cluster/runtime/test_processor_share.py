@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,14 @@ from cluster.core import effects as fx
 from cluster.core.election_state import ElectionState as S
 from cluster.core.reason import Reason, ReasonKind
 from cluster.runtime import processor_share
-from cluster.runtime.processor_share import COPYING_NICE, LEAST_BYTES_PER_LOOK, ProcessorShare, set_session_nice
+from cluster.runtime.processor_share import (
+    COPYING_NICE,
+    COPYING_SLICE_NS,
+    LEAST_BYTES_PER_LOOK,
+    ProcessorShare,
+    set_session_nice,
+    set_slice,
+)
 
 
 def _changed(new: S) -> fx.StateChanged:
@@ -114,15 +122,39 @@ def test_only_a_session_of_its_own_is_made_nice(
 ) -> None:
     autogroup = tmp_path / "autogroup"
     autogroup.write_text("00\n")
+    slices: list[int] = []
     monkeypatch.setattr(os, "getsid", lambda pid: session_id)
+    monkeypatch.setattr(processor_share, "set_slice", slices.append)
 
     assert set_session_nice(10, path=autogroup)
 
     assert expected == autogroup.read_text()
+    assert ([COPYING_SLICE_NS] if session_id == os.getpid() else []) == slices
+
+
+def test_usual_slices_come_back_with_the_usual_nice_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices: list[int] = []
+    monkeypatch.setattr(os, "getsid", lambda pid: os.getpid())
+    monkeypatch.setattr(processor_share, "set_slice", slices.append)
+
+    set_session_nice(10, path=tmp_path / "missing")
+    set_session_nice(0, path=tmp_path / "missing")
+
+    assert slices == [COPYING_SLICE_NS, 0]
+
+
+def test_the_kernel_is_asked_for_slices_where_its_call_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread of its own: what a thread asks for is its own affair."""
+    with ThreadPoolExecutor(1) as pool:
+        is_set = pool.submit(set_slice, COPYING_SLICE_NS).result()
+        assert pool.submit(set_slice, 0).result() is is_set
+        monkeypatch.setattr(processor_share, "_SET_SLICE_CALLS", {})
+        assert pool.submit(set_slice, COPYING_SLICE_NS).result() is False
 
 
 def test_a_kernel_without_autogroups_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getsid", lambda pid: os.getpid())
+    monkeypatch.setattr(processor_share, "set_slice", lambda slice_ns: True)
 
     assert set_session_nice(10, path=tmp_path / "missing")
 

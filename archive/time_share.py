@@ -1,0 +1,56 @@
+"""Leaving the loop to those whose messages are being recorded, while a recording is replayed beside them.
+
+The problem: a replay reads and checks as fast as its reader takes it, and a member that copies a log takes whatever it
+gets. Where both run at full speed every message waits for them, on the loop that serves the replay and for a processor
+on machines that have few. The idea: for as long as the recording grows, somebody is being served, and a replay waits
+behind each chunk until what it has taken of the loop's time is its share of what has passed. Time and not bytes are
+shared: whatever a byte costs on a machine, and while others hold up the loop, too, the rest is theirs.
+
+A replay has to come to the end: one that gets no further than twice as fast as the recording grows waits for nobody.
+Where nothing is appended for a moment nothing is waited for: a copy on a cluster at rest goes as fast as it can.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROWING_NS: Final = 100_000_000
+"""A recording to which nothing was appended for so long does not grow."""
+
+LEAST_TIMES_GROWTH: Final = 2
+"""A replay whose chunk is shorter than so many times what was appended meanwhile does not wait."""
+
+CREDIT_NS: Final = 2_000_000
+"""What a replay may be behind its share and make up for: a loop's timers are exact to a millisecond."""
+
+
+class TimeShare:
+    """How long one replay waits behind each of its chunks."""
+
+    def __init__(self, share: float, append_position: int) -> None:
+        self._share = share
+        self._append_position = append_position
+        self._grown_ns: int | None = None
+        """When the recording was last seen to have grown."""
+        self._paid_until_ns = 0
+        """When what was done so far has taken its share of the time."""
+
+    def __repr__(self) -> str:
+        return f"<TimeShare share={self._share:g} append_position={self._append_position}>"
+
+    def pause_ns(self, length: int, append_position: int, *, begin_ns: int, end_ns: int) -> int:
+        """How long to wait behind a chunk of `length` bytes that took the loop from `begin_ns` to `end_ns`.
+
+        `append_position` is where the recording ends now.
+        """
+        grown_bytes = append_position - self._append_position
+        self._append_position = append_position
+        if grown_bytes:
+            self._grown_ns = end_ns
+        is_growing = self._grown_ns is not None and end_ns - self._grown_ns < GROWING_NS
+        if not is_growing or length < LEAST_TIMES_GROWTH * grown_bytes:
+            self._paid_until_ns = end_ns
+            return 0
+        since_ns = max(self._paid_until_ns, begin_ns - CREDIT_NS)
+        self._paid_until_ns = since_ns + round((end_ns - begin_ns) / self._share)
+        return max(0, self._paid_until_ns - end_ns)
