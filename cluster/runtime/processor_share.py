@@ -67,6 +67,8 @@ SetNice = Callable[[int], bool]
 def set_session_nice(nice: int, *, path: Path = _AUTOGROUP) -> bool:
     """Set how nice the session of this process is, from 0 to 19, where it is its own and the kernel has such a thing.
 
+    The turns of the calling thread become short ones, too, and with 0 what they usually are.
+
     False where the kernel is to be asked again a little later.
     """
     if os.getsid(0) != os.getpid():
