@@ -33,8 +33,9 @@ Written by `python -m benchmarks performance` from `benchmarks/results/*.json`; 
 
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
 recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the
-file sync level: 0 page cache, 1 fdatasync before anything is acknowledged. Checksums are on. *CPU* is user and system
-time, by the kernel's count.
+file sync level: 0 page cache, 1 fdatasync before anything is acknowledged. Checksums are on. On one
+machine the follower that no majority needs syncs up to 20 ms later than the others (`spare_sync_delay_us`). *CPU* is
+user and system time, by the kernel's count.
 """
 
 _METHOD: Final = """\

@@ -35,6 +35,7 @@ ENV_PREFIX: Final = "QUORATE_"
 MTU_LENGTH_MAX_BYTES: Final = 65504
 TERM_LENGTH_MIN_BYTES: Final = 64 * 1024
 TERM_LENGTH_MAX_BYTES: Final = 1024 * 1024 * 1024
+_SHARED_DISK_DELAY_US: Final = 20_000
 
 
 class NodeConfig(BaseSettings):
@@ -112,6 +113,16 @@ class NodeConfig(BaseSettings):
         Count, Field(le=10_000, description="how long to stay awake for what may come soon after work; 0: not at all")
     ] = 250
 
+    spare_sync_delay_us: Annotated[
+        Count,
+        Field(
+            ge=-1,
+            le=100_000,
+            description="how long a follower that no majority needs may wait with its sync; 0: not at all; "
+            "-1: 20000 where all members' endpoints name one host, else 0",
+        ),
+    ] = -1
+
     keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
     keep_snapshots: Annotated[
         Count, Field(ge=1, description="without keep_all: the newest snapshots that stay, with the log from there on")
@@ -149,6 +160,14 @@ class NodeConfig(BaseSettings):
     def me(self) -> MemberEndpoints:
         """This member's own endpoints."""
         return self.member(self.member_id)
+
+    @property
+    def effective_spare_sync_delay_us(self) -> int:
+        """The delay that holds: what was set, or what members have that share a machine, and with it a disk."""
+        if self.spare_sync_delay_us >= 0:
+            return self.spare_sync_delay_us
+        hosts = {endpoint.rpartition(":")[0] for member in self.members for endpoint in member.endpoints}
+        return _SHARED_DISK_DELAY_US if len(hosts) == 1 else 0
 
     def member(self, member_id: int) -> MemberEndpoints:
         """One member's endpoints.

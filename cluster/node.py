@@ -174,7 +174,7 @@ class Node:
             self.module,
             clock=host.clock,
             ingress_window_bytes=config.ingress_window_bytes,
-            idle_strategy=_make_idle_strategy(config, recording, host),
+            idle_strategy=_make_idle_strategy(config, ctx, recording, host),
         )
         self._operations = OperationDesk(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -397,6 +397,7 @@ class Node:
             on_recorded=self.agent.on_recorded,
             on_failed=self.agent.terminate,
             tasks=tasks,
+            spare_sync_delay_us=self._config.effective_spare_sync_delay_us,
         )
 
     @property
@@ -575,12 +576,15 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
     return recording
 
 
-def _make_idle_strategy(config: NodeConfig, recording: Recording, host: Host) -> BackoffIdleStrategy | None:
+def _make_idle_strategy(
+    config: NodeConfig, ctx: ConsensusContext, recording: Recording, host: Host
+) -> BackoffIdleStrategy | None:
     if not config.idle_yield_limit_us or host.sched_yield is None:
         return None
+    may_be_late = config.effective_spare_sync_delay_us > 0
     return BackoffIdleStrategy(
         yield_limit_ns=config.idle_yield_limit_us * 1_000,
-        is_thread_busy=lambda: recording.is_with_worker,
+        may_yield=lambda: not (recording.is_with_worker or (may_be_late and ctx.is_spare)),
         monotonic_ns=host.clock.monotonic_ns,
         sched_yield=host.sched_yield,
     )

@@ -221,6 +221,7 @@ class ConsensusModule:
         self.leader = None
         self.follower = None
         self.ctx.leader_member_id = None
+        self.ctx.is_spare = False
         self.sessions.roll_back()
         self.timers.rearm()
         self.service_messages.roll_back()
@@ -371,8 +372,10 @@ class ConsensusModule:
         ctx.members[event.member_id].is_reachable = event.is_up
         if self.election is not None:
             self.election.on_link_changed(event)
-        elif self.follower is not None and not event.is_up and event.member_id == ctx.leader_member_id:
-            self._begin_election_if(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
+        elif self.follower is not None:
+            self.follower.on_link_changed()
+            if not event.is_up and event.member_id == ctx.leader_member_id:
+                self._begin_election_if(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
 
     def _on_log_stopped(self, event: ev.LogStopped) -> None:
         if self.election is not None:

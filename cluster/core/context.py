@@ -103,6 +103,8 @@ class ConsensusContext:
     cluster_time: int = 0
     """The newest timestamp in the log, in that unit; a leader never stamps below it."""
     time_of_last_leader_ns: int | None = None
+    is_spare: bool = False
+    """Follower, in a term: whether a majority is had without it, as far as it can see; then its syncs may come late."""
 
     now_ns: int = 0
     timestamp: int = 0

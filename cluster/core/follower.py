@@ -10,6 +10,7 @@ from . import dialogue
 from . import effects as fx
 from .context import ConsensusContext
 from .leadership_probe import FollowerReads
+from .members import is_spare
 from .reason import Reason
 from .reason import ReasonKind as K
 
@@ -22,6 +23,7 @@ class FollowerTerm:
         self.reads = FollowerReads(ctx)
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         ctx.time_of_last_leader_ns = ctx.now_ns
+        self.on_link_changed()
         self._advance_commit()
 
     def __repr__(self) -> str:
@@ -42,6 +44,12 @@ class FollowerTerm:
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
         return min(self._next_report_ns, self._leader_deadline_ns(), self.reads.deadline_ns)
+
+    def on_link_changed(self) -> None:
+        """Another member can be reached, or no more: look whether those who can be are enough without this one."""
+        ctx = self._ctx
+        assert ctx.leader_member_id is not None
+        ctx.is_spare = is_spare(ctx.members.values(), ctx.config.member_id, ctx.leader_member_id)
 
     def on_recorded(self, position: int) -> None:
         """More of the log is durable here: tell the leader."""

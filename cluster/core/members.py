@@ -104,6 +104,15 @@ def is_active(member: ClusterMember, now_ns: int, heartbeat_timeout_ns: int) -> 
     return last is not None and now_ns - last <= heartbeat_timeout_ns
 
 
+def is_spare(members: Collection[ClusterMember], member_id: MemberId, leader_member_id: MemberId) -> bool:
+    """Tell whether the leader has a majority without this follower: with those of lower ids that can be reached."""
+    quicker_count = sum(
+        member.is_reachable and member.member_id < member_id and member.member_id != leader_member_id
+        for member in members
+    )
+    return 1 + quicker_count >= quorum_threshold(len(members))
+
+
 def is_empty_log(log_leadership_term_id: int, log_position: int) -> bool:
     """Tell whether a log holds nothing: no entry, and no mark of a term."""
     return log_leadership_term_id == NULL_TERM_ID and log_position == 0

@@ -147,7 +147,7 @@ class ConsensusModuleAgent:
             fx.StartCatchupReplay: log.start_catchup_replay,
             fx.StopCatchupReplay: lambda effect: log.stop_catchup_replay(effect.member_id),
             fx.CommitAdvanced: self._commit_advanced,
-            fx.ReadConfirmed: queries.on_confirmed,
+            fx.ReadConfirmed: self._read_confirmed,
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
             fx.ActionProgressed: self._tell_asker,
@@ -410,6 +410,11 @@ class ConsensusModuleAgent:
     def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
         self._adapter.advance_limit(effect.position)
         self._deliver_soon()
+
+    def _read_confirmed(self, effect: fx.ReadConfirmed) -> None:
+        if self._ctx.append_position < effect.log_position:
+            self._log.sync()
+        self._queries.on_confirmed(effect)
 
     def _resume_delivery(self, effect: fx.ResumeDelivery) -> None:
         self._adapter.resume()

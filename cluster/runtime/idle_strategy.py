@@ -7,7 +7,8 @@ from sleeping: each pass looks at the sockets and then gives the processor to wh
 - where nothing came for `yield_limit_ns`: a cluster at rest sleeps as if this were not there;
 - where a yield took long: others need the processor more than this process needs to be quick, and on a machine that is
   busy nothing wakes from a sleeping core anyway;
-- where a thread of this process has work, a sync mostly: it would have to wait for the interpreter's lock.
+- where its owner says so: a thread of this process has work, a sync mostly, and would have to wait for the
+  interpreter's lock; or nobody waits for what this member does (`spare_sync`).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class BackoffIdleStrategy:
         self,
         *,
         yield_limit_ns: int,
-        is_thread_busy: Callable[[], bool],
+        may_yield: Callable[[], bool],
         monotonic_ns: Callable[[], int],
         sched_yield: Callable[[], None],
     ) -> None:
         self._yield_limit_ns = yield_limit_ns
-        self._is_thread_busy = is_thread_busy
+        self._may_yield = may_yield
         self._monotonic_ns = monotonic_ns
         self._sched_yield = sched_yield
         self._loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ class BackoffIdleStrategy:
     def _yield(self) -> None:
         """One pass of the loop: it has just looked at its sockets, and will again right after this."""
         begin_ns = self._monotonic_ns()
-        if begin_ns - self._last_work_ns < self._yield_limit_ns and not self._is_thread_busy():
+        if begin_ns - self._last_work_ns < self._yield_limit_ns and self._may_yield():
             self._sched_yield()
             end_ns = self._monotonic_ns()
             if end_ns - begin_ns < CONTENDED_NS:

@@ -31,6 +31,7 @@ from .dialling import Endpoint, as_stream_transport
 from .log_links import LogImage, LogPublication, LogSubscription
 from .node_state_file import NodeStateFile
 from .recording_log_file import RecordingLogFile
+from .spare_sync import SpareSync
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 
@@ -61,6 +62,7 @@ class LogControl:
         on_recorded: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
         tasks: ActivityScope,
+        spare_sync_delay_us: int,
     ) -> None:
         self._ctx = ctx
         self._archive = archive
@@ -72,6 +74,7 @@ class LogControl:
         self._on_recorded = on_recorded
         self._on_failed = on_failed
         self._tasks = tasks
+        self._spare_sync = SpareSync(ctx, delay_us=spare_sync_delay_us, on_failed=on_failed)
         self._publication: LogPublication | None = None
         self._wanted_log_session_id: int | None = None
         self._wanted_catchup_session_id: int | None = None
@@ -129,7 +132,11 @@ class LogControl:
         recording = self._recording
         for chunk in chunks:
             recording.append(chunk)
-        recording.flush()
+        self._spare_sync.flush(recording)
+
+    def sync(self) -> None:
+        """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
+        self._recording.flush()
 
     # --- durable state
 
@@ -165,6 +172,7 @@ class LogControl:
             activity.cancel()
         if activities:
             await asyncio.wait(activities)
+        self._spare_sync.close()
         self.flush()
         recording = self._recording
         recording.flush()

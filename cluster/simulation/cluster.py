@@ -42,6 +42,7 @@ class Settings:
     mtu_length_bytes: int = 1_408
     ingress_window_bytes: int = 256 << 10
     file_sync_level: int = 1
+    spare_sync_delay_us: int = 0
     keep_all: bool = True
     keep_snapshots: int = 2
     keep_log_bytes: int = 0

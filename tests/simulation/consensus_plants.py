@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from archive import replication
+from archive import Recording, replication
 from cluster.core import dialogue, election, election_ballot, leader, members
 from cluster.core import effects as fx
 from cluster.core import events as ev
@@ -18,6 +18,7 @@ from cluster.core.members import ClusterMember
 from cluster.core.reason import Reason, ReasonKind
 from cluster.messages.consensus import NewLeadershipTerm
 from cluster.runtime import log_control
+from cluster.runtime.spare_sync import SpareSync
 from cluster.service.bounded_log_adapter import BoundedLogAdapter
 from service_api import ClusterError
 from service_api.types import TermId
@@ -58,6 +59,20 @@ def _report_what_was_received(planting: Planting) -> None:
         ctx.append_position = recorded
 
     planting.replace(dialogue, "send_append_position", send_append_position)
+
+
+def _report_what_waits(planting: Planting) -> None:
+    """A spare follower counts what it will sync later."""
+    real = SpareSync._may_wait
+
+    def may_wait(self: SpareSync, recording: Recording) -> bool:
+        waits = real(self, recording)
+        if waits and recording.on_recorded is not None:
+            planting.ran()
+            recording.on_recorded(recording.append_position)
+        return waits
+
+    planting.replace(SpareSync, "_may_wait", may_wait)
 
 
 def _commit_what_the_leader_says(planting: Planting) -> None:
@@ -412,6 +427,10 @@ def _answer_every_canvass(planting: Planting) -> None:
     planting.replace(Election, "on_canvass_position", on_canvass_position)
 
 
+def _forget_late_syncs(planting: Planting) -> None:
+    planting.replace(SpareSync, "_sync_late", lambda *_: planting.ran())
+
+
 def _commit_what_all_have(planting: Planting) -> None:
     """The leader waits for the slowest follower that is alive."""
     real = members.quorum_position
@@ -435,6 +454,7 @@ PLANTS = (
     Plant("commit-alone", 1, "a position is committed once a majority has it durably", _commit_alone),
     Plant("half-is-a-quorum", 1, "a quorum is more than half of all members", _commit_with_half),
     Plant("report-received", 1, "a follower reports what it has on disk", _report_what_was_received),
+    Plant("spare-reports-what-waits", 1, "a spare follower reports what it has synced", _report_what_waits),
     Plant("commit-received", 1, "a follower commits nothing that it has not on disk", _commit_what_the_leader_says),
     Plant("vote-in-memory", 2, "a vote survives a restart", _forget_votes),
     Plant("vote-then-persist", 2, "a vote is durable before it is sent", _vote_before_it_is_durable),
@@ -495,5 +515,6 @@ PLANTS = (
         "leader-alone",
     ),
     Plant("canvass-storm", 27, "a canvass is answered once", _answer_every_canvass, "no-quorum"),
+    Plant("late-sync-forgotten", 28, "what a spare follower lets wait is synced all the same", _forget_late_syncs),
     Plant("slowest-decides", 28, "a commit waits for a majority only", _commit_what_all_have, "slow-disk"),
 )

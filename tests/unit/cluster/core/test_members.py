@@ -14,6 +14,7 @@ from cluster.core.members import (
     is_active,
     is_quorum_candidate,
     is_quorum_leader,
+    is_spare,
     is_unanimous_candidate,
     is_unanimous_leader,
     quorum_position,
@@ -284,3 +285,48 @@ def test_a_member_forgets_what_belongs_to_an_older_election_or_term() -> None:
     other.forget_term()
 
     assert other == ClusterMember(MemberId(1))
+
+
+# --- who may be late
+
+
+@pytest.mark.parametrize(
+    ("member_count", "leader_id", "unreachable", "spare"),
+    [
+        (1, 0, (), ()),
+        (2, 0, (), ()),
+        (3, 0, (), (2,)),
+        (3, 1, (), (2,)),
+        (3, 2, (), (1,)),
+        (3, 0, (1,), ()),
+        (3, 0, (2,), (2,)),
+        (4, 0, (), (3,)),
+        (5, 0, (), (3, 4)),
+        (5, 3, (), (2, 4)),
+        (5, 0, (1,), (4,)),
+        (5, 0, (1, 2), ()),
+        (7, 6, (0, 1), (5,)),
+    ],
+)
+def test_followers_beyond_a_majority_are_spare_by_order_of_their_ids(
+    member_count: int, leader_id: int, unreachable: tuple[int, ...], spare: tuple[int, ...]
+) -> None:
+    """As each of them sees it that can reach all but these."""
+    members = [ClusterMember(MemberId(each), is_reachable=each not in unreachable) for each in range(member_count)]
+
+    found = [each for each in range(member_count) if each != leader_id]
+    found = [each for each in found if is_spare(members, MemberId(each), MemberId(leader_id))]
+
+    assert tuple(found) == spare
+
+
+@given(st.integers(1, 9), st.data())
+def test_spare_followers_leave_the_leader_a_majority(member_count: int, data: st.DataObject) -> None:
+    leader_id = data.draw(st.integers(0, member_count - 1))
+    down = data.draw(st.sets(st.integers(0, member_count - 1)))
+    members = [ClusterMember(MemberId(each), is_reachable=each not in down) for each in range(member_count)]
+    followers = [MemberId(each) for each in range(member_count) if each not in (leader_id, *down)]
+
+    prompt = [each for each in followers if not is_spare(members, each, MemberId(leader_id))]
+
+    assert 1 + len(prompt) >= min(quorum_threshold(member_count), 1 + len(followers))

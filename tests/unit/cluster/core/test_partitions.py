@@ -259,3 +259,18 @@ def test_no_of_a_member_that_only_one_other_hears_does_not_keep_all_from_a_leade
 
     assert cluster.run_until(lambda: cluster.leader() is hub, limit_ns=MINUTE)
     cluster.settle()
+
+
+def test_one_of_two_followers_is_spare_until_the_other_is_gone_or_an_election_begins() -> None:
+    cluster, leader, (needed, other) = settled()
+    assert [node.ctx.is_spare for node in (leader, needed, other)] == [False, False, True]
+
+    cluster.partition(needed.member_id, other.member_id)
+    cluster.run_until(lambda: not other.ctx.is_spare, limit_ns=MINUTE)
+    assert [node.ctx.is_spare for node in (leader, needed, other)] == [False, False, False]
+
+    cluster.heal()
+    assert cluster.run_until(lambda: other.ctx.is_spare, limit_ns=MINUTE)
+    cluster.crash(leader.member_id)
+    assert cluster.run_until(lambda: other.module.election is not None, limit_ns=MINUTE)
+    assert not other.ctx.is_spare

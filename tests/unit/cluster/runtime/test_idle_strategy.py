@@ -19,10 +19,10 @@ class Processor:
         self.now_ns = 1_000_000_000
         self.yield_ns = YIELD_NS
         self.yield_count = 0
-        self.is_thread_busy = False
+        self.may_yield = True
         self.strategy = BackoffIdleStrategy(
             yield_limit_ns=LIMIT_NS,
-            is_thread_busy=lambda: self.is_thread_busy,
+            may_yield=lambda: self.may_yield,
             monotonic_ns=lambda: self.now_ns,
             sched_yield=self.sched_yield,
         )
@@ -83,9 +83,9 @@ async def test_a_busy_thread_ends_it() -> None:
     """The thread would wait for the interpreter's lock."""
     processor = Processor()
     await processor.work()
-    processor.is_thread_busy = True
+    processor.may_yield = False
 
     assert await processor.work(after_ns=1) == 0
 
-    processor.is_thread_busy = False
+    processor.may_yield = True
     assert await processor.work(after_ns=1) == LIMIT_NS // YIELD_NS

@@ -1,0 +1,151 @@
+"""One member's log for a test: a `LogControl` on a real archive in memory, and what it tells the core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from archive import Archive, Recording
+from archive.memory_file_system import MemoryFileSystem
+from cluster.core.context import ConsensusConfig, ConsensusContext
+from cluster.core.log_buffer import LogBuffer
+from cluster.core.log_publisher import LogPublisher
+from cluster.core.members import ClusterMember
+from cluster.core.recording_log import RecordingLog
+from cluster.runtime.activities import ActivityScope
+from cluster.runtime.dialling import Endpoint
+from cluster.runtime.log_control import LogControl, MemberLogEndpoints
+from cluster.runtime.log_links import LogImage, LogSubscription
+from cluster.runtime.node_state_file import NodeStateFile
+from cluster.runtime.recording_log_file import RecordingLogFile
+from service_api.types import LOG_STREAM_ID, MemberId, RecordingId
+from service_api.wire.frame import SetupFrame
+from tests.unit.archive.streams import launch, small_config
+from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+
+TERM_LENGTH = 65536
+SESSION = 77
+ONE = MemberId(1)
+_T = TypeVar("_T")
+
+
+@dataclass
+class Member:
+    """A `LogControl` with everything below it, and what it told the core."""
+
+    control: LogControl
+    ctx: ConsensusContext
+    archive: Archive
+    disk: MemoryFileSystem
+    posted: list[object] = field(default_factory=list)
+    recorded: list[int] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def append(self, count: int, *, length: int = 32) -> bytes:
+        """Append messages to the window, as a leader would, and give the bytes."""
+        publisher = LogPublisher(
+            self.ctx.log_buffer,
+            log_session_id=SESSION,
+            initial_term_id=0,
+            term_length_bytes=TERM_LENGTH,
+            mtu_length_bytes=1408,
+            checksums=True,
+        )
+        begin = self.ctx.log_buffer.append_position
+        for number in range(count):
+            publisher.append_message(number.to_bytes(8, "little").ljust(length, b"."))
+        return b"".join(self.ctx.log_buffer.chunks_from(begin))
+
+    def events(self, kind: type[_T]) -> list[_T]:
+        return [event for event in self.posted if isinstance(event, kind)]
+
+    def connect(
+        self, subscription: LogSubscription, *, position: int = 0, **layout: int
+    ) -> tuple[LogImage, FakeTransport]:
+        """Let the leader's link come in."""
+        image, transport = subscription._make_image(), FakeTransport()
+        image.connection_made(transport)
+        values: dict[str, Any] = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
+        setup = SetupFrame.at_position(position, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)
+        receive(image, setup.encode())
+        return image, transport
+
+
+def _make_context(recording_log: RecordingLog, recording: Recording, *, retained_bytes: int) -> ConsensusContext:
+    return ConsensusContext(
+        config=ConsensusConfig(
+            member_id=MemberId(0),
+            ingress_endpoints="",
+            catchup_endpoint="",
+            startup_canvass_timeout_ns=1,
+            election_timeout_ns=1,
+            election_status_interval_ns=1,
+            leader_heartbeat_timeout_ns=1,
+            leader_heartbeat_interval_ns=1,
+            session_timeout_ns=1,
+            session_limit=1,
+            term_length_bytes=TERM_LENGTH,
+            mtu_length_bytes=1408,
+            checksums=True,
+            catchup_near_bytes=1,
+        ),
+        random=lambda: 0.5,
+        recording_log=recording_log,
+        log_recording_id=RecordingId(recording.recording_id),
+        log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
+        members={MemberId(0): ClusterMember(MemberId(0)), ONE: ClusterMember(ONE)},
+        append_position=0,
+    )
+
+
+@asynccontextmanager
+async def member(
+    peer: MemberLogEndpoints | None = None,
+    *,
+    start_position: int = 0,
+    retained_bytes: int = 1 << 20,
+    spare_sync_delay_us: int = 0,
+) -> AsyncIterator[Member]:
+    """One member's log, empty, with member 1 as its only peer. What was before `start_position` has been purged."""
+    disk = MemoryFileSystem()
+    archive = await launch(disk, config=small_config(segment_length_bytes=2 * TERM_LENGTH))
+    recording = await archive.start_recording(
+        stream_id=100, session_id=-1, start_position=start_position, channel="c", source_identity="s"
+    )
+    directory = Path("/cluster")
+    disk.make_directory(directory)
+    recording_log_file = RecordingLogFile.open(directory, file_system=disk)
+    nowhere = Endpoint("127.0.0.1", 1)
+    async with ActivityScope() as tasks:
+        ctx = _make_context(recording_log_file.recording_log, recording, retained_bytes=retained_bytes)
+        posted: list[object] = []
+        recorded: list[int] = []
+        failures: list[BaseException] = []
+        control = LogControl(
+            ctx,
+            archive,
+            recording,
+            recording_log_file=recording_log_file,
+            node_state_file=NodeStateFile.open(directory, file_system=disk),
+            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere)},
+            post=posted.append,
+            on_recorded=recorded.append,
+            on_failed=failures.append,
+            tasks=tasks,
+            spare_sync_delay_us=spare_sync_delay_us,
+        )
+        yield Member(control, ctx, archive, disk, posted, recorded, failures)
+    with contextlib.suppress(OSError):  # of a test that crashed the disk
+        await archive.abandon()
+
+
+async def until(is_true: Callable[[], object]) -> None:
+    """Let the loop run until something holds."""
+    async with asyncio.timeout(20):
+        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+            await asyncio.sleep(0.001)
