@@ -51,6 +51,7 @@ class LogPublication:
         self._log_buffer = log_buffer
         self._on_live_joined = on_live_joined
         self._links: dict[MemberId, _LogLink] = {}
+        """In order of the ids: those that the leader waits for come before those that are spare."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
@@ -155,7 +156,7 @@ class _LogLink(asyncio.Protocol):
             )
         chunks = list(log_buffer.chunks_from(position))
         pending = log_buffer.append_position - log_buffer.flushed_position
-        publication._links[self._member_id] = self
+        publication._links = dict(sorted({**publication._links, self._member_id: self}.items()))
         # Chunks that are still pending will be sent with the next flush, to every link at once.
         joined = b"".join(chunks)
         if pending:
