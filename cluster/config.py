@@ -163,7 +163,12 @@ class NodeConfig(BaseSettings):
 
     @property
     def effective_spare_sync_delay_us(self) -> int:
-        """The delay that holds: what was set, or what members have that share a machine, and with it a disk."""
+        """The delay that holds: what was set, or what members have that share a machine, and with it a disk.
+
+        None at file sync level 0, where nothing is synced.
+        """
+        if self.file_sync_level == 0:
+            return 0
         if self.spare_sync_delay_us >= 0:
             return self.spare_sync_delay_us
         hosts = {endpoint.rpartition(":")[0] for member in self.members for endpoint in member.endpoints}

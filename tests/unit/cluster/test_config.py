@@ -229,6 +229,7 @@ def test_spare_followers_sync_late_where_all_members_share_a_machine_or_it_says_
     assert make(members=apart).effective_spare_sync_delay_us == 0
     assert make(members=apart, spare_sync_delay_us=500).effective_spare_sync_delay_us == 500
     assert make(spare_sync_delay_us=0).effective_spare_sync_delay_us == 0
+    assert make(spare_sync_delay_us=500, file_sync_level=0).effective_spare_sync_delay_us == 0
     assert "spare_sync_delay_us=-2" in refusal(
         member_id="0", members=MEMBERS, directory="d", service="m:C", spare_sync_delay_us="-2"
     )
