@@ -20,6 +20,9 @@ GROWING_NS: Final = 100_000_000
 LEAST_TIMES_GROWTH: Final = 2
 """A replay whose chunk is shorter than so many times what was appended meanwhile does not wait."""
 
+LONGEST_PAUSE_NS: Final = 100_000_000
+"""A chunk that took long, on a disk that stood still, is not made up for: who copies would take it for silence."""
+
 CREDIT_NS: Final = 2_000_000
 """What a replay may be behind its share and make up for: a loop's timers are exact to a millisecond."""
 
@@ -52,5 +55,6 @@ class TimeShare:
             self._paid_until_ns = end_ns
             return 0
         since_ns = max(self._paid_until_ns, begin_ns - CREDIT_NS)
-        self._paid_until_ns = since_ns + round((end_ns - begin_ns) / self._share)
+        paid_until_ns = since_ns + round((end_ns - begin_ns) / self._share)
+        self._paid_until_ns = min(paid_until_ns, end_ns + LONGEST_PAUSE_NS)
         return max(0, self._paid_until_ns - end_ns)

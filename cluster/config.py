@@ -118,8 +118,8 @@ class NodeConfig(BaseSettings):
         Field(
             ge=-1,
             le=100_000,
-            description="how long a follower that no majority needs may wait with its sync; 0: not at all; "
-            "-1: 20000 where all members' endpoints name one host, else 0",
+            description="how long a follower that no majority needs may wait with its sync, more than the 4000 until "
+            "it hears what is committed; 0: not at all; -1: 20000 where all members' endpoints name one host, else 0",
         ),
     ] = -1
 

@@ -83,7 +83,7 @@ _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
 _REPLAY_TIME_SHARE: Final = 0.4
-"""How much of its loop's time a member spends on those who read its log, while the log grows."""
+"""How much of its loop's time a member spends on each that reads its log, while the log grows."""
 
 logger = structlog.get_logger()
 
@@ -174,7 +174,7 @@ class Node:
             self.module,
             clock=host.clock,
             ingress_window_bytes=config.ingress_window_bytes,
-            idle_strategy=_make_idle_strategy(config, ctx, recording, host),
+            idle_strategy=_make_idle_strategy(config, ctx, archive, host),
         )
         self._operations = OperationDesk(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -577,14 +577,20 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
 
 
 def _make_idle_strategy(
-    config: NodeConfig, ctx: ConsensusContext, recording: Recording, host: Host
+    config: NodeConfig, ctx: ConsensusContext, archive: Archive, host: Host
 ) -> BackoffIdleStrategy | None:
     if not config.idle_yield_limit_us or host.sched_yield is None:
         return None
     may_be_late = config.effective_spare_sync_delay_us > 0
+
+    def may_yield() -> bool:
+        recording = archive.active_recording(ctx.log_recording_id)
+        is_busy = recording is not None and recording.is_with_worker
+        return not (is_busy or (may_be_late and ctx.is_spare))
+
     return BackoffIdleStrategy(
         yield_limit_ns=config.idle_yield_limit_us * 1_000,
-        may_yield=lambda: not (recording.is_with_worker or (may_be_late and ctx.is_spare)),
+        may_yield=may_yield,
         monotonic_ns=host.clock.monotonic_ns,
         sched_yield=host.sched_yield,
     )

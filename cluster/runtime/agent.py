@@ -412,9 +412,13 @@ class ConsensusModuleAgent:
         self._deliver_soon()
 
     def _read_confirmed(self, effect: fx.ReadConfirmed) -> None:
-        if self._ctx.append_position < effect.log_position:
-            self._log.sync()
+        self._sync_up_to(effect.log_position)
         self._queries.on_confirmed(effect)
+
+    def _sync_up_to(self, position: int) -> None:
+        """Let nothing wait below a position that somebody waits for: what is not durable here is not delivered."""
+        if self._ctx.append_position < position:
+            self._log.sync()
 
     def _resume_delivery(self, effect: fx.ResumeDelivery) -> None:
         self._adapter.resume()
@@ -439,6 +443,7 @@ class ConsensusModuleAgent:
             self._ingress.resume()
 
     def _await_delivery(self, effect: fx.AwaitDelivery) -> None:
+        self._sync_up_to(effect.position)
         self._delivery_target = effect.position
         self._deliver_soon()
 

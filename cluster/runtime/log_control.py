@@ -136,6 +136,7 @@ class LogControl:
 
     def sync(self) -> None:
         """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
+        self._spare_sync.close()
         self._recording.flush()
 
     # --- durable state
@@ -172,8 +173,8 @@ class LogControl:
             activity.cancel()
         if activities:
             await asyncio.wait(activities)
-        self._spare_sync.close()
         self.flush()
+        self._spare_sync.close()
         recording = self._recording
         recording.flush()
         await recording.wait_recorded(recording.append_position)

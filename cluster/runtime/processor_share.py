@@ -22,7 +22,6 @@ session only; SCHED_BATCH and SCHED_IDLE, which count there only, too, and did n
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import struct
 from collections.abc import Callable
@@ -47,6 +46,7 @@ _COPYING: Final = frozenset(
     )
 )
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
+_THREADS: Final = Path("/proc/self/task")
 _RETRY_S: Final = 0.15
 """The kernel takes a change of an unprivileged process every 100 ms."""
 
@@ -87,14 +87,28 @@ def set_session_nice(nice: int, *, path: Path = _AUTOGROUP) -> bool:
 def set_slice(slice_ns: int) -> bool:
     """Set how long the turns of this thread on a processor are; 0: as long as the kernel finds good.
 
+    With 0 those of every thread of the process, too: the ones that began meanwhile have them from this one.
     False where this is not done. Before 6.12 Linux takes the number and does nothing with it.
     """
-    call = _SET_SLICE_CALLS.get(os.uname().machine) if os.uname().sysname == "Linux" else None
-    if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
+    number = _SET_SLICE_CALLS.get(os.uname().machine) if os.uname().sysname == "Linux" else None
+    if number is None:
         return False
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    attributes = _SLICE.pack(_SLICE.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
-    return bool(ctypes.CDLL(None).syscall(call, 0, attributes, 0) == 0)
+    try:
+        import ctypes  # not every Python has it
+
+        call = ctypes.CDLL(None).syscall
+        threads = [0] if slice_ns else [int(each.name) for each in _THREADS.iterdir()]
+        done = [_set_slice_of(thread, slice_ns, lambda *arguments: call(number, *arguments)) for thread in threads]
+    except (ImportError, OSError, AttributeError):
+        return False  # a system that does not let it: then there is nothing to be had
+    return all(done)
+
+
+def _set_slice_of(thread: int, slice_ns: int, call: Callable[[int, bytes, int], int]) -> bool:
+    if os.sched_getscheduler(thread) != os.SCHED_OTHER:
+        return False
+    nice = os.getpriority(os.PRIO_PROCESS, thread)
+    return call(thread, _SLICE.pack(_SLICE.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0), 0) == 0
 
 
 class ProcessorShare:

@@ -31,8 +31,11 @@ LATE_LIMIT_BYTES: Final = 16 << 10
 """With more than this to sync it does not wait: its syncs are few then anyway."""
 
 PAUSE_MIN_S: Final = 0.01
-PAUSE_MAX_S: Final = 1.0
-"""So long it does not wait after it was waited for; twice as long each time in a row, for a slow moment is no habit."""
+PAUSE_MAX_S: Final = 30.0
+"""So long it does not wait after it was waited for; twice as long each time in a row, for a slow moment is no habit.
+
+What should be quicker may be busy for minutes, as with a copy of the log: then one wait in 30 s is all that is tried.
+"""
 
 
 class SpareSync:
@@ -56,6 +59,7 @@ class SpareSync:
             ArchiveError: the recording has failed or was stopped.
         """
         if not (self._ctx.is_spare and self._delay_s and self._may_wait(recording)):
+            self.close()
             recording.flush()
 
     def close(self) -> None:

@@ -151,7 +151,7 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
         session_timeout_ms=5 * timeout_ms,
         segment_length_bytes=random.choice((64, 128)) << 10,
         file_sync_level=random.choice((1, 1, 2)),
-        spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 2_000, 20_000)),
+        spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 20_000, 20_000)),
         keep_all=retention.random() < 0.4,
         keep_snapshots=retention.choice((1, 1, 2)),
         keep_log_bytes=retention.choice((0, 0, 40_000)),

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 from archive.replay import ReplaySession
-from archive.time_share import CREDIT_NS, GROWING_NS, TimeShare
+from archive.time_share import CREDIT_NS, GROWING_NS, LONGEST_PAUSE_NS, TimeShare
 from tests.unit.archive.streams import StreamBuilder, launch, small_config
 
 MS = 1_000_000
@@ -89,3 +89,10 @@ async def test_replay_keeps_to_its_share_and_sends_all_the_same() -> None:
     assert sink.data == written
     assert loop.time() - begin_s > 0.03  # 5 chunks of 2 ms or more each, a fifth of the time
     await recording.stop()
+
+
+def test_chunk_that_stood_still_with_its_disk_is_not_made_up_for() -> None:
+    """A copy that heard nothing for so long would begin again."""
+    share = TimeShare(0.4, 0)
+
+    assert share.pause_ns(1 << 20, 32, begin_ns=1_000 * MS, end_ns=2_500 * MS) == LONGEST_PAUSE_NS

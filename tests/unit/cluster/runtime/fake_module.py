@@ -132,6 +132,9 @@ class FakeParts:
     def flush(self) -> None:
         self.journal.append(("flush", len(self.module.ctx.log_buffer.take_pending())))
 
+    def sync(self) -> None:
+        self.journal.append("sync")
+
     def join_log(self, effect: fx.JoinLog) -> None:
         self.journal.append("join")
         self.on_join()

@@ -463,3 +463,17 @@ async def test_termination_ends_the_node_and_its_turns(rig: Rig) -> None:
     assert rig.agent.terminated is not None
     assert rig.agent.terminated.result() is None
     assert rig.module.steps == ["stop"]
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+async def test_what_somebody_waits_for_does_not_wait_for_its_sync(rig: Rig, is_durable: bool) -> None:
+    """A spare follower syncs late; what is not durable on it is not delivered there."""
+    rig.module.ctx.append_position = 96 if is_durable else 95
+    confirmed = fx.ReadConfirmed(1, 96, 0)
+    rig.module.script |= {"read": [confirmed], "stop": [fx.AwaitDelivery(96)]}
+
+    rig.agent.post("read")
+    assert rig.journal == [*([] if is_durable else ["sync"]), confirmed]
+    rig.agent.post("stop")
+
+    assert rig.journal.count("sync") == (0 if is_durable else 2)

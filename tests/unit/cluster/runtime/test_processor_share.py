@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -150,6 +151,38 @@ def test_the_kernel_is_asked_for_slices_where_its_call_is_known(monkeypatch: pyt
         assert pool.submit(set_slice, 0).result() is is_set
         monkeypatch.setattr(processor_share, "_SET_SLICE_CALLS", {})
         assert pool.submit(set_slice, COPYING_SLICE_NS).result() is False
+
+
+def test_threads_that_begin_meanwhile_get_their_usual_slices_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def set_slice_of(thread: int, slice_ns: int, call: object) -> bool:
+        asked.append((thread, slice_ns))
+        return True
+
+    monkeypatch.setattr(processor_share, "_set_slice_of", set_slice_of)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(threading.get_native_id).result()
+        if not set_slice(COPYING_SLICE_NS):
+            pytest.skip("no call is known here")
+        assert asked == [(0, COPYING_SLICE_NS)]
+        asked.clear()
+
+        set_slice(0)
+
+    assert {(threading.get_native_id(), 0), (other, 0)} <= set(asked)
+
+
+@pytest.mark.parametrize("error", [ImportError(), PermissionError(), AttributeError()])
+def test_a_system_that_does_not_let_it_costs_the_member_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(thread: int, slice_ns: int, call: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(processor_share, "_set_slice_of", refuse)
+
+    assert set_slice(COPYING_SLICE_NS) is False
 
 
 def test_a_kernel_without_autogroups_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
