@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from archive.tool import app as archive_app
 from benchmarks.member_log import Leadership as Leadership
 from benchmarks.member_log import MemberLog
+from benchmarks.member_status import wait_for_status
 from benchmarks.processes import ClusterProcesses, ManagedProcess
 from benchmarks.proxies import ProxyMesh
 from tests.system.append_list import Answer, AppendList
@@ -249,6 +250,21 @@ class SystemCluster:
             lambda: len(ends()) == 1, timeout_s=timeout_s, what=lambda: f"equal logs: they end at {ends()}"
         )
         return ends().pop()
+
+    async def wait_for_equal_states(self, *, timeout_s: float = TIMEOUT_S) -> int:
+        """Wait for equal logs, and until every member has them durable and its service has them; give where they end.
+
+        What a log's files show may be neither: it is written first, then synced, then known to be committed.
+        """
+        position = await self.wait_for_equal_logs(timeout_s=timeout_s)
+        for member in self.running:
+            await wait_for_status(
+                self.processes,
+                member.member_id,
+                lambda status: status.delivered_position >= position,
+                time_limit_s=timeout_s,
+            )
+        return position
 
     async def stop(self) -> None:
         """Stop every running member in order; each must end with exit status 0."""

@@ -130,7 +130,7 @@ async def test_a_cluster_that_is_killed_as_a_whole_loses_nothing_acknowledged(da
             cluster.start(member_id)
         await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
         await requester.stop_load()
-        await cluster.wait_for_equal_logs()
+        await cluster.wait_for_equal_states()
 
         assert len(answered) >= 500
         assert {i: requester.answers[i] for i in answered} == answered

@@ -95,7 +95,7 @@ async def test_the_leader_is_killed_and_comes_back(data_dir: Path) -> None:
         again = cluster.start(old.leader_member_id)
         await again.wait_for_event("election.closed")
         await requester.stop_load()
-        await cluster.wait_for_equal_logs()
+        await cluster.wait_for_equal_states()
         after = await show_status(cluster)
 
         assert after.report.in_term_count == 3
