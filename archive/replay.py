@@ -190,12 +190,12 @@ class ReplaySession:
 
     def _pause_s(self, length: int, begin_ns: int, end_ns: int) -> float:
         """How long to wait behind a chunk, for the rate's sake, and for those who record."""
-        recording = self._archive.active_recording(self.recording_id)
-        if self._share is not None and recording is not None:
-            pause_s = self._share.pause_ns(length, recording.append_position, begin_ns=begin_ns, end_ns=end_ns) / 1e9
-        else:
-            pause_s = 0.0
-        return max(pause_s, self._rate_pause_s(length))
+        pause_s = self._rate_pause_s(length)
+        recording = None if self._share is None else self._archive.active_recording(self.recording_id)
+        if self._share is None or recording is None:
+            return pause_s
+        share_ns = self._share.pause_ns(length, recording.append_position, begin_ns=begin_ns, end_ns=end_ns)
+        return max(pause_s, share_ns / 1e9)
 
     def _rate_pause_s(self, length: int) -> float:
         if self._rate_limit is None:

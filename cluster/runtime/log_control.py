@@ -136,8 +136,7 @@ class LogControl:
 
     def sync(self) -> None:
         """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
-        self._spare_sync.close()
-        self._recording.flush()
+        self._spare_sync.flush_now(self._recording)
 
     # --- durable state
 
@@ -174,9 +173,8 @@ class LogControl:
         if activities:
             await asyncio.wait(activities)
         self.flush()
-        self._spare_sync.close()
         recording = self._recording
-        recording.flush()
+        self._spare_sync.flush_now(recording)
         await recording.wait_recorded(recording.append_position)
         return recording.append_position
 

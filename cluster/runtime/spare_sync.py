@@ -59,14 +59,18 @@ class SpareSync:
             ArchiveError: the recording has failed or was stopped.
         """
         if not (self._ctx.is_spare and self._delay_s and self._may_wait(recording)):
-            self.close()
-            recording.flush()
+            self.flush_now(recording)
 
-    def close(self) -> None:
-        """Ask for nothing later any more. Whoever calls this asks for what waits."""
+    def flush_now(self, recording: Recording) -> None:
+        """Ask for durability of everything appended so far, and for nothing later any more.
+
+        Raises:
+            ArchiveError: the recording has failed or was stopped.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        recording.flush()
 
     def _may_wait(self, recording: Recording) -> bool:
         """Whether the sync may come later; then it will."""

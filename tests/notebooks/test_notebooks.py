@@ -75,6 +75,7 @@ def test_02_elections_and_terms(run: Run, morning: RecordedMorning) -> None:
     rows = json.loads(quorate("recording-log", morning.member(morning.survivor_member_id), "-o", "json").stdout)
     base_positions = sorted({row["termBaseLogPosition"] for row in rows if row["typeName"] == "TERM"})
     killed = next(event.member_ids[0] for event in morning.events if event.what == "leader killed")
+    assert len(terms) == 3
     assert [term["start_position"] for term in terms] == base_positions
     assert [term["leader_member_id"] for term in terms[:2]] == [killed, morning.lost_member_id]
     assert [change["start_reason"] for change in changes] == ["node_started", "log_link_closed", "node_started"]

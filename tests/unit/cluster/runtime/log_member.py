@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from archive import Archive, Recording
 from archive.memory_file_system import MemoryFileSystem
-from cluster.core.context import ConsensusConfig, ConsensusContext
+from cluster.core.context import ConsensusContext
 from cluster.core.log_buffer import LogBuffer
 from cluster.core.log_publisher import LogPublisher
 from cluster.core.members import ClusterMember
@@ -26,6 +26,7 @@ from cluster.runtime.recording_log_file import RecordingLogFile
 from service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from service_api.wire.frame import SetupFrame
 from tests.unit.archive.streams import launch, small_config
+from tests.unit.cluster.core.node import config
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 
 TERM_LENGTH = 65536
@@ -78,22 +79,7 @@ class Member:
 
 def _make_context(recording_log: RecordingLog, recording: Recording, *, retained_bytes: int) -> ConsensusContext:
     return ConsensusContext(
-        config=ConsensusConfig(
-            member_id=MemberId(0),
-            ingress_endpoints="",
-            catchup_endpoint="",
-            startup_canvass_timeout_ns=1,
-            election_timeout_ns=1,
-            election_status_interval_ns=1,
-            leader_heartbeat_timeout_ns=1,
-            leader_heartbeat_interval_ns=1,
-            session_timeout_ns=1,
-            session_limit=1,
-            term_length_bytes=TERM_LENGTH,
-            mtu_length_bytes=1408,
-            checksums=True,
-            catchup_near_bytes=1,
-        ),
+        config=config(0, 2, term_length_bytes=TERM_LENGTH, mtu_length_bytes=1408),
         random=lambda: 0.5,
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
