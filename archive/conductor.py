@@ -91,6 +91,8 @@ class Archive:
         )
         self._readers: dict[object, tuple[int, Callable[[], int]]] = {}
         """Who reads which recording over a longer time, and how far it has come."""
+        self.sharing_until_ns = 0
+        """Up to when a replay counts as under way that shares its loop with those who record (`time_share`)."""
 
     def __repr__(self) -> str:
         return f"<Archive directory={str(self.directory)!r} active={sorted(self._active)}>"

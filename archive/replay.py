@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from .conductor import Archive
 from .errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
-from .time_share import TimeShare
+from .time_share import GROWING_NS, TimeShare
 
 CHUNK_LENGTH_BYTES: Final = 256 << 10
 """What is read, checked and written in one pass of the loop: 0.3 ms, beside which others go on.
@@ -195,6 +195,8 @@ class ReplaySession:
         if self._share is None or recording is None:
             return pause_s
         share_ns = self._share.pause_ns(length, recording.append_position, begin_ns=begin_ns, end_ns=end_ns)
+        if share_ns:
+            self._archive.sharing_until_ns = end_ns + share_ns + GROWING_NS
         return max(pause_s, share_ns / 1e9)
 
     def _rate_pause_s(self, length: int) -> float:

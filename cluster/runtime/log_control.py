@@ -138,6 +138,10 @@ class LogControl:
         """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
         self._spare_sync.flush_now(self._recording)
 
+    def is_being_copied(self) -> bool:
+        """Whether somebody copies this archive as fast as the loop lets him, beside those whose messages come in."""
+        return self._archive.monotonic_ns() < self._archive.sharing_until_ns
+
     # --- durable state
 
     async def persist_candidate_term(self, effect: fx.PersistCandidateTerm) -> None:

@@ -88,6 +88,7 @@ async def test_replay_keeps_to_its_share_and_sends_all_the_same() -> None:
 
     assert sink.data == written
     assert loop.time() - begin_s > 0.03  # 5 chunks of 2 ms or more each, a fifth of the time
+    assert archive.sharing_until_ns > archive.monotonic_ns() > archive.sharing_until_ns - 2 * GROWING_NS
     await recording.stop()
 
 

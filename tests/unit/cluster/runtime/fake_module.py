@@ -92,6 +92,7 @@ class FakeParts:
         self.position = 0
         self.limit_position = 0
         self.is_paused = True
+        self.is_copied = False
         self.time = 0
         self.on_deliver: Callable[[], object] = lambda: None
         self.on_join: Callable[[], object] = lambda: None
@@ -131,6 +132,9 @@ class FakeParts:
 
     def flush(self) -> None:
         self.journal.append(("flush", len(self.module.ctx.log_buffer.take_pending())))
+
+    def is_being_copied(self) -> bool:
+        return self.is_copied
 
     def sync(self) -> None:
         self.journal.append("sync")

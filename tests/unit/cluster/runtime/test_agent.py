@@ -324,6 +324,48 @@ async def test_one_go_of_delivery_is_short_where_others_wait_and_long_where_no_t
     assert positions == [expected]
 
 
+async def test_batch_of_a_leader_waits_for_the_one_before_only_while_its_log_is_copied(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.runtime.agent._COPIED_BATCH_S", 3600.0)
+    ctx, journal = rig.module.ctx, rig.journal
+    rig.module.leader = object()
+
+    def append() -> None:
+        ctx.log_buffer.append(bytes(32))
+        rig.agent.schedule_flush()
+
+    append()
+    assert journal == [("flush", 1)]
+    append()
+    await rig.passes(2)
+    assert journal == [("flush", 1), ("flush", 1)]
+
+    rig.parts.is_copied = True
+    append()
+    append()
+    await rig.passes()
+    assert len(journal) == 2
+    ctx.commit_position = 64  # what was flushed before is committed
+    append()
+    assert journal[2:] == [("flush", 3)]
+    monkeypatch.setattr("cluster.runtime.agent._COPIED_BATCH_S", 0.002)
+    append()
+    await rig.until(lambda: len(journal) > 3)  # or the time has come
+    assert journal[3:] == [("flush", 1)]
+
+
+async def test_follower_whose_archive_is_copied_flushes_in_the_next_pass(rig: Rig) -> None:
+    rig.module.ctx.commit_position = -1
+    rig.parts.is_copied = True
+
+    rig.module.ctx.log_buffer.append(bytes(32))
+    rig.agent.schedule_flush()
+    await rig.passes(2)
+
+    assert rig.journal == [("flush", 1)]
+
+
 async def test_replay_of_nothing_is_done_at_once(rig: Rig) -> None:
     rig.module.script["follow"] = [fx.StartReplay(0)]
 
