@@ -9,11 +9,11 @@ told from what was written.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
+from service_api.wire.checksum import crc32
 from service_api.wire.frame import (
     FRAME_HEADER,
     HEADER_LENGTH,
@@ -129,7 +129,7 @@ class FrameRules:
         needs to know why it stopped asks `find_fault`.
         """
         view = memoryview(buffer)
-        unpack, crc32, checksummed, mtu = _FRAME.unpack_from, zlib.crc32, self.checksummed, self.mtu_length_bytes
+        unpack, compute, checksummed, mtu = _FRAME.unpack_from, crc32, self.checksummed, self.mtu_length_bytes
         term_count, term_offset = divmod(position, self.term_length_bytes)
         shift = term_offset - offset
         identity = wrap_int32(self.initial_term_id + term_count) << 32 | self.stream_id & 0xFFFF_FFFF
@@ -159,7 +159,7 @@ class FrameRules:
                         continue
                     alike_count = -_FIRST_RUN_FRAMES
                 alike_count += 1
-                if checksummed and crc32(view[offset + HEADER_LENGTH : following]) != checksum:
+                if checksummed and compute(view[offset + HEADER_LENGTH : following]) != checksum:
                     break
             elif kind & _KIND_BUT_FLAGS != _PADDING or offset + length != term_end:
                 break

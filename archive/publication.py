@@ -9,11 +9,11 @@ beyond that: a message is taken while there is any room, so at most the window a
 from __future__ import annotations
 
 import asyncio
-import zlib
 from typing import Final
 
 from service_api.errors import ClusterError, LocalProtocolError
 from service_api.types import RecordingId
+from service_api.wire.checksum import crc32
 from service_api.wire.frame import (
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
@@ -219,4 +219,4 @@ class Publication:
 
 def _checksum(payload: ReadableBuffer) -> int:
     """The CRC-32 of a payload with its padding, signed."""
-    return wrap_int32(zlib.crc32(_PADDING[: -(HEADER_LENGTH + len(payload)) & 31], zlib.crc32(payload)))
+    return wrap_int32(crc32(_PADDING[: -(HEADER_LENGTH + len(payload)) & 31], crc32(payload)))

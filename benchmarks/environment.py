@@ -7,10 +7,13 @@ import os
 import platform
 import subprocess
 import sysconfig
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
+
+from service_api.wire.checksum import CRC32_SOURCE
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
 _GC_THRESHOLDS: Final = (50_000, 50, 100)
@@ -32,6 +35,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
         "python": _python(),
         "uvloop": _version_of("uvloop"),
         "pydantic": _version_of("pydantic"),
+        "checksums": f"{CRC32_SOURCE} {_version_of(CRC32_SOURCE) or zlib.ZLIB_RUNTIME_VERSION}",
         "quorate": _version_of("quorate"),
         "git_commit": _git_commit(),
         "kernel": f"{platform.system()} {platform.release()}",

@@ -120,7 +120,8 @@ def _environment(report: Report) -> str:
     found, disk = report["environment"], report["rounds"]["disk"]
     probes = {name: median(figures[name] for figures in disk) for name in disk[0]}
     return (
-        f"Measured at commit {found['git_commit']} with {found['python']}, uvloop {found['uvloop']}, on "
+        f"Measured at commit {found['git_commit']} with {found['python']}, uvloop {found['uvloop']}, checksums by "
+        f"{found['checksums']}, on "
         f"{found['cores']} cores ({found['cpu_model']}), {found['kernel']}, {found['file_system']}. "
         "The disk alone: fdatasync of 4 KiB into a file that is written already "
         f"{probes['fdatasync_4k_p50_us']:,.0f} µs (p50), {probes['fdatasync_4k_p99_us']:,.0f} µs (p99); "

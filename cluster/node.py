@@ -82,7 +82,7 @@ from .service_loading import load_service_class
 _CHANNEL: Final = "quorate:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
-_REPLAY_TIME_SHARE: Final = 0.4
+_REPLAY_TIME_SHARE: Final = 0.25
 """How much of its loop's time a member spends on each that reads its log, while the log grows."""
 
 logger = structlog.get_logger()

@@ -7,7 +7,6 @@ behind a complete message, so that no batch holds half of one.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service_api.wire.checksum import crc32
 from service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA
 
 from ..descriptor import RecordingDescriptor
@@ -204,4 +204,4 @@ def checksum_of(block: FrameBlock, row: int) -> int:
     """Compute the CRC-32 of the payload of a data frame of a block."""
     begin = int(block.slots[row]) * SLOT + HEADER_LENGTH
     end = begin + int(block.headers[row, LENGTH]) - HEADER_LENGTH
-    return zlib.crc32(block.words.view(np.uint8).data[begin:end])
+    return crc32(block.words.view(np.uint8).data[begin:end])

@@ -44,7 +44,7 @@ def _machine(sources: Sequence[Source]) -> list[tuple[str, str]]:
     return [
         ("Commit", str(facts.get("git_commit"))),
         ("Machine", f"{facts.get('cores')} cores, {facts.get('cpu_model')}, {facts.get('kernel')}"),
-        ("Software", f"{facts.get('python')}, uvloop {facts.get('uvloop')}"),
+        ("Software", f"{facts.get('python')}, uvloop {facts.get('uvloop')}, {facts.get('checksums')}"),
         ("Files on", str(facts.get("file_system"))),
     ]
 

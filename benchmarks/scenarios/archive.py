@@ -3,7 +3,8 @@
 Everything is read from the page cache by one thread, so nothing waits, and rates are by the processor time of the
 process: what one core does, whatever else the machine does. In each round every reader takes its turn on every
 recording, and the median round counts. The reference reads the files in blocks, as the readers do, and hands each to
-`zlib.crc32`: a reader that checks checksums cannot be faster. `verify` is the command itself, in a process of its own.
+`zlib.crc32`: a reader that checks checksums with it cannot be faster. `verify` is the command itself, in a process of
+its own.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import sys
 from array import array
 from functools import lru_cache
 from typing import Final
-from zlib import crc32
 
 from service_api import LocalProtocolError
 from service_api.types import LOG_STREAM_ID
+from service_api.wire.checksum import crc32
 from service_api.wire.frame import (
     FRAME_HEADER,
     HEADER_LENGTH,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from typing import Final
-from zlib import crc32
 
 from service_api import RemoteProtocolError
 from service_api.types import LOG_STREAM_ID
+from service_api.wire.checksum import crc32
 from service_api.wire.frame import HEADER_LENGTH, TYPE_COMMIT, TYPE_DATA, TYPE_PADDING, align, position_of, term_of
 from service_api.wire.frame_run import LONGEST_RUN_BYTES, count_right_frames
 

@@ -25,12 +25,12 @@ committed. It is a header alone, with the leadership term in `term_id` and the p
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from ..errors import LocalProtocolError, RemoteProtocolError
 from ..types import LOG_STREAM_ID
+from .checksum import crc32
 
 ReadableBuffer = bytes | bytearray | memoryview
 """What every decoder reads from: anything `struct` can unpack, sliced without surprises."""
@@ -113,7 +113,7 @@ def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:
     vouches that the aligned end of the frame lies inside `buffer` (hot path: not checked here).
     Source: Aeron `archive.checksum.Crc32`.
     """
-    crc = zlib.crc32(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])
+    crc = crc32(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])
     return crc - ((crc & _INT32_SIGN) << 1)
 
 

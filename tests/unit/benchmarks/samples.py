@@ -8,6 +8,7 @@ ENVIRONMENT = {
     "git_commit": "abc",
     "python": "CPython 3.11.7",
     "uvloop": "0.22",
+    "checksums": "zlib_ng 1.1",
     "cores": 2,
     "cpu_model": "a processor",
     "kernel": "Linux 6",

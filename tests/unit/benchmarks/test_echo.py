@@ -119,6 +119,7 @@ def test_the_environment_names_what_figures_depend_on(tmp_path: Path) -> None:
         "python",
         "tcp_congestion_control",
         "uvloop",
+        "checksums",
         "kernel",
         "cpu_model",
         "cores",
