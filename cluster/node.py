@@ -161,7 +161,7 @@ class Node:
     ) -> None:
         self._config = config
         self._clock = host.clock
-        self._archive = archive
+        self.archive = archive
         self._recording = recording
         self._files = files
         self.errors = files.errors
@@ -270,7 +270,7 @@ class Node:
             ClusterError: this member cannot go on; the error says why.
         """
         async with ActivityScope() as tasks:
-            log, links, server = self._connect(tasks), self._links, ArchiveServer(self._archive)
+            log, links, server = self._connect(tasks), self._links, ArchiveServer(self.archive)
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
@@ -336,12 +336,12 @@ class Node:
             make_status=self._status.encode,
             answerers={
                 OPERATION_STREAM_ID: self._operations.answer,
-                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotOffice(self.module.ctx, self._archive, self._retention).answer,
+                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotOffice(self.module.ctx, self.archive, self._retention).answer,
                 INSPECTION_STREAM_ID: answering_once(inspector.answer),
             },
         )
         snapshots = SnapshotTaker(
-            self._archive,
+            self.archive,
             self.service_agent,
             post=self.agent.post,
             on_failed=self.agent.terminate,
@@ -364,7 +364,7 @@ class Node:
         )
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self._processor_share.on_state_changed)
-        self._archive.on_corruption = self.agent.terminate
+        self.archive.on_corruption = self.agent.terminate
         return log
 
     @property
@@ -374,7 +374,7 @@ class Node:
     def _make_adapter(self) -> BoundedLogAdapter:
         return BoundedLogAdapter(
             self.module.ctx.log_buffer,
-            _ArchiveLogReader(self._archive, self._recording.recording_id),
+            _ArchiveLogReader(self.archive, self._recording.recording_id),
             self.service_agent,
             self.module,
             monotonic_ns=self._clock.monotonic_ns,
@@ -383,7 +383,7 @@ class Node:
     def _make_log(self, tasks: ActivityScope) -> LogControl:
         return LogControl(
             self.module.ctx,
-            self._archive,
+            self.archive,
             self._recording,
             recording_log_file=self._files.recording_log,
             node_state_file=self._files.node_state,
@@ -408,7 +408,7 @@ class Node:
     @property
     def log_start_position(self) -> int:
         """Where the log begins that is still here."""
-        return self._archive.descriptor(self._recording.recording_id).start_position
+        return self.archive.descriptor(self._recording.recording_id).start_position
 
     def _snapshot_fetch(self) -> FetchProgress | None:
         return None if self._fetcher is None else self._fetcher.progress
@@ -500,7 +500,7 @@ class Node:
         """Purge what is not needed any more, beginning with what a crash kept from being purged."""
         ctx = self.module.ctx
         retention = Retention(
-            self._archive,
+            self.archive,
             ctx.log_recording_id,
             member_positions=self.module.positions_behind,
             monotonic_ns=self._clock.monotonic_ns,
@@ -513,7 +513,7 @@ class Node:
     def _make_fetcher(self, tasks: ActivityScope) -> SnapshotFetcher:
         return SnapshotFetcher(
             self.module.ctx,
-            self._archive,
+            self.archive,
             self._files.recording_log,
             peers={MemberId(member.member_id): member for member in self._config.members},
             post=self.agent.post,
@@ -674,11 +674,11 @@ class _ArchiveLogReader:
     """Reads the log recording for delivery."""
 
     def __init__(self, archive: Archive, recording_id: int) -> None:
-        self._archive = archive
+        self.archive = archive
         self._recording_id = recording_id
 
     def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        return self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
+        return self.archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
 
 
 @contextlib.contextmanager

@@ -21,11 +21,12 @@ from .scheduler import Scheduler
 
 DIRECTORY: Final = Path("/quorate")
 _BASE_PORT: Final = 20_110
+_ALWAYS_NS: Final = 1 << 62
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Settings:
-    """What the members of one simulated cluster are told, by the names of `NodeConfig`.
+    """What the members of one simulated cluster are told, by the names of `NodeConfig`, and what is done to them.
 
     Times in milliseconds, lengths in bytes.
     """
@@ -43,6 +44,8 @@ class Settings:
     ingress_window_bytes: int = 256 << 10
     file_sync_level: int = 1
     spare_sync_delay_us: int = 0
+    is_copied: bool = False
+    """Whether leaders batch as they do while somebody copies their log; here a copy takes no time."""
     keep_all: bool = True
     keep_snapshots: int = 2
     keep_log_bytes: int = 0
@@ -122,7 +125,7 @@ class SimulatedCluster:
     def _make_member(self, number: int) -> Member:
         machine = self._make_machine(f"member-{number}")
         told = asdict(self.settings)
-        del told["member_count"]
+        del told["member_count"], told["is_copied"]
         config = NodeConfig(
             member_id=number,
             members=parse_members(self._members_text),
@@ -165,6 +168,7 @@ class SimulatedCluster:
             services = self._make_service(member), *self._make_others(member)
             async with Node.open(member.config, *services, host=member.machine.host()) as node:
                 member.node = node
+                node.archive.sharing_until_ns = _ALWAYS_NS if self.settings.is_copied else 0
                 self.on_node(member)
                 end = await node.run()
                 member.node = None
