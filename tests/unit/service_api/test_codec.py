@@ -15,9 +15,10 @@ from pydantic import BaseModel, ValidationError
 
 import archive.messages
 import cluster.messages
-from cluster.messages import BackupResponse, CanvassPosition, SnapshotRecording, Vote
+from cluster.messages import AppendPosition, BackupResponse, CanvassPosition, SnapshotRecording, Vote
 from service_api.errors import LocalProtocolError, RemoteProtocolError
 from service_api.types import CorrelationId, MemberId, RecordingId, TermId
+from service_api.wire.codec import trusted_constructor
 from service_api.wire.fields import At, BlockField, Data, GroupField, Int64, MessageLayout, Since, Text, Wire
 from service_api.wire.message import (
     MESSAGES,
@@ -127,6 +128,21 @@ def test_messages_are_frozen_strict_and_without_surprises() -> None:
     for name, value in (("log_position", "64"), ("log_position", 1 << 63), ("vote", 1), ("surprise", 1)):
         with pytest.raises(ValidationError):
             Vote.model_validate(fields | {name: value})
+
+
+def test_a_trusted_message_is_the_one_that_the_constructor_makes() -> None:
+    fields = {"leadership_term_id": 1, "log_position": 64, "follower_member_id": 2, "flags": None}
+
+    trusted, checked = trusted_constructor(AppendPosition)(**fields), AppendPosition.model_validate(fields)
+
+    assert trusted == checked
+    assert (trusted.encode(), repr(trusted), trusted.model_dump()) == (
+        checked.encode(),
+        repr(checked),
+        checked.model_dump(),
+    )
+    with pytest.raises(ValidationError):
+        trusted.log_position = 0  # type: ignore[misc]
 
 
 def test_copies_of_decoded_messages_work() -> None:
