@@ -129,7 +129,8 @@ class _Found:
         try:
             self.points.setdefault(key, []).append(measure())
         except ClusterError as error:
-            self.failures[key] = str(error).splitlines()[0]
+            lines = str(error).splitlines()  # what failed; the last is what a process said of it
+            self.failures[key] = ": ".join(dict.fromkeys((lines[0], lines[-1])))
 
     def report(self) -> dict[str, list[Report]]:
         """Give the points, each by the round with the median rate, and what could not be measured."""

@@ -106,7 +106,7 @@ def test_what_cannot_be_measured_is_told_and_the_rest_goes_on(
     assert [(point["value"], point["throughput_msgs_per_s"]) for point in report["points"]] == [(32, 32), (128, 128)]
     assert report["points"][0]["rounds"] == [32, 32]
     assert report["failures"] == [
-        {"dimension": "payload", "value": 64, "reason": "member-1 ended: exit_status=1"},
+        {"dimension": "payload", "value": 64, "reason": "member-1 ended: exit_status=1: its last lines"},
     ]
     scan.print_points(report)
     assert "payload 64 not measured: member-1 ended" in capsys.readouterr().out
