@@ -674,11 +674,11 @@ class _ArchiveLogReader:
     """Reads the log recording for delivery."""
 
     def __init__(self, archive: Archive, recording_id: int) -> None:
-        self.archive = archive
+        self._archive = archive
         self._recording_id = recording_id
 
     def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        return self.archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
+        return self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
 
 
 @contextlib.contextmanager

@@ -5,11 +5,9 @@ Elections and terms say the same things at different times; the words are here, 
 
 from __future__ import annotations
 
-from typing import Final
-
 from service_api import invariant
 from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
-from service_api.wire.codec import trusted_constructor
+from service_api.wire.versioned import build
 
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
@@ -25,8 +23,6 @@ from ..messages.consensus import (
 )
 from .context import PROTOCOL_VERSION, ConsensusContext
 from .members import ClusterMember
-
-_new_append_position: Final = trusted_constructor(AppendPosition)
 
 
 def canvass_position(ctx: ConsensusContext) -> CanvassPosition:
@@ -118,11 +114,14 @@ def send_append_position(
     """Tell the leader what is recorded here, durably, in a leadership term."""
     ctx.send(
         leader_member_id,
-        _new_append_position(
-            leadership_term_id=leadership_term_id,
-            log_position=ctx.append_position,
-            follower_member_id=ctx.config.member_id,
-            flags=APPEND_POSITION_FLAG_CATCHUP if is_catchup else APPEND_POSITION_FLAG_NONE,
+        build(
+            AppendPosition,
+            {
+                "leadership_term_id": leadership_term_id,
+                "log_position": ctx.append_position,
+                "follower_member_id": ctx.config.member_id,
+                "flags": APPEND_POSITION_FLAG_CATCHUP if is_catchup else APPEND_POSITION_FLAG_NONE,
+            },
         ),
     )
 

@@ -17,7 +17,7 @@ import linecache
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 from pydantic import BaseModel
 
@@ -74,34 +74,6 @@ _MAX_GROUP_COUNT: Final = 65534
 """Source: SBE `groupSizeEncoding.numInGroup`, uint16 with 65535 as null."""
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
-
-# The slots of a pydantic model, set through their descriptors: half the cost of object.__setattr__.
-_set_dict: Final = BaseModel.__dict__["__dict__"].__set__
-_set_extra: Final = BaseModel.__dict__["__pydantic_extra__"].__set__
-_set_fields_set: Final = BaseModel.__dict__["__pydantic_fields_set__"].__set__
-_set_private: Final = BaseModel.__dict__["__pydantic_private__"].__set__
-
-
-def trusted_constructor(model: type[_Model]) -> Callable[..., _Model]:
-    """Give a constructor of a model that checks nothing, for one that is made for each message of a client.
-
-    It takes all fields by name, with values that the caller knows to be right. Where their code is not in the core's
-    cache, because a message comes now and then, the checks take 8 us, as much as all the rest of an acknowledgement.
-    """
-    names = set(model.model_fields)
-
-    def construct(**fields: Any) -> _Model:
-        message = object.__new__(model)
-        _set_dict(message, fields)
-        _set_fields_set(message, names)
-        _set_extra(message, None)
-        _set_private(message, None)
-        return message
-
-    return construct
-
-
 class _Writer:
     """Collects source lines and the constants that they name."""
 
@@ -121,10 +93,10 @@ class _Writer:
             "pack_length": struct.Struct("<I").pack,
             "group_of": struct.Struct("<HH").unpack_from,
             "other_group": versioned.decode_group,
-            "set_dict": _set_dict,
-            "set_extra": _set_extra,
-            "set_fields_set": _set_fields_set,
-            "set_private": _set_private,
+            "set_dict": versioned.set_dict,
+            "set_extra": versioned.set_extra,
+            "set_fields_set": versioned.set_fields_set,
+            "set_private": versioned.set_private,
             "short": _short,
             "too_many": _too_many,
         }

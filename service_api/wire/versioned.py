@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,6 +22,14 @@ _HEADER: Final = struct.Struct("<HHHH")
 _FRAME_LENGTH: Final = struct.Struct("<i")
 _LENGTH: Final = struct.Struct("<I")
 _GROUP: Final = struct.Struct("<HH")
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+# The slots of a pydantic model, set through their descriptors: half the cost of object.__setattr__.
+set_dict: Final = BaseModel.__dict__["__dict__"].__set__
+set_extra: Final = BaseModel.__dict__["__pydantic_extra__"].__set__
+set_fields_set: Final = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+set_private: Final = BaseModel.__dict__["__pydantic_private__"].__set__
 
 Decoder = Callable[[ReadableBuffer, int, int], Any]
 Unpacker = Callable[[ReadableBuffer, int, int], tuple[Any, ...]]
@@ -76,13 +84,17 @@ def unpacker(
     return unpack
 
 
-def build(model: type[BaseModel], values: dict[str, Any]) -> Any:
-    """Make a model from values that the wire has already proven, without validating them again."""
+def build(model: type[_Model], values: dict[str, Any]) -> _Model:
+    """Make a model from values of all its fields that are known to be right, without validating them.
+
+    The wire has proven them, or they are a member's own. Where its code is not in the core's cache, because a message
+    comes now and then, validation takes 8 us, as much as all the rest of an acknowledgement.
+    """
     message = object.__new__(model)
-    object.__setattr__(message, "__dict__", values)
-    object.__setattr__(message, "__pydantic_fields_set__", set(values))
-    object.__setattr__(message, "__pydantic_extra__", None)
-    object.__setattr__(message, "__pydantic_private__", None)
+    set_dict(message, values)
+    set_fields_set(message, set(values))
+    set_extra(message, None)
+    set_private(message, None)
     return message
 
 

@@ -18,7 +18,6 @@ import cluster.messages
 from cluster.messages import AppendPosition, BackupResponse, CanvassPosition, SnapshotRecording, Vote
 from service_api.errors import LocalProtocolError, RemoteProtocolError
 from service_api.types import CorrelationId, MemberId, RecordingId, TermId
-from service_api.wire.codec import trusted_constructor
 from service_api.wire.fields import At, BlockField, Data, GroupField, Int64, MessageLayout, Since, Text, Wire
 from service_api.wire.message import (
     MESSAGES,
@@ -34,6 +33,7 @@ from service_api.wire.session import (
     SessionEvent,
     SessionMessageHeader,
 )
+from service_api.wire.versioned import build
 
 ALL = sorted(
     (model for model in MESSAGES.values() if model.__module__.startswith(("service_api", "cluster", "archive"))),
@@ -133,7 +133,7 @@ def test_messages_are_frozen_strict_and_without_surprises() -> None:
 def test_a_trusted_message_is_the_one_that_the_constructor_makes() -> None:
     fields = {"leadership_term_id": 1, "log_position": 64, "follower_member_id": 2, "flags": None}
 
-    trusted, checked = trusted_constructor(AppendPosition)(**fields), AppendPosition.model_validate(fields)
+    trusted, checked = build(AppendPosition, dict(fields)), AppendPosition.model_validate(fields)
 
     assert trusted == checked
     assert (trusted.encode(), repr(trusted), trusted.model_dump()) == (
