@@ -70,11 +70,6 @@ class Requester:
     def submitted_count(self) -> int:
         return len(self._bodies)
 
-    @property
-    def in_flight_count(self) -> int:
-        """Requests that were sent and are not answered."""
-        return self._next - 1 - len(self.answers)
-
     def submit(self, *bodies: bytes) -> int:
         """Queue requests for sending; gives the sequence of the last one."""
         self._bodies += bodies
@@ -95,6 +90,11 @@ class Requester:
             what=lambda: f"{wanted} answers: {self!r}",
         )
         assert len(self.answers) >= wanted, f"session closed: {self.closed_reason} {self!r}"
+
+    async def wait_sent(self) -> None:
+        """Submit one more request and wait until it is on its way: while the leader stands still, nobody answers it."""
+        sequence = self.submit_many(1)
+        await wait_until(lambda: self._next > sequence, timeout_s=60.0, what=lambda: f"{sequence} sent: {self!r}")
 
     async def quiesce(self) -> None:
         """Wait until every request is answered and none is on its way a second time, resent in a term that began.

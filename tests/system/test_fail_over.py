@@ -13,7 +13,6 @@ import pytest
 
 from tests.system.cluster_process import Leadership, SystemCluster, election_count
 from tests.system.directory_checker import check_directory, log_end_position
-from tests.system.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +27,8 @@ async def test_the_session_goes_on_at_the_new_leader_when_the_leader_is_killed(d
         session_id = requester.session_id
         requester.start_load()
         await requester.wait_answered(300)
-        await wait_until(lambda: requester.in_flight_count > 0, timeout_s=60, what="requests in flight")
+        cluster.members[old.leader_member_id].pause()
+        await requester.wait_sent()
 
         cluster.members[old.leader_member_id].kill()
         new = await cluster.wait_for_leader(min_term_id=old.leadership_term_id + 1)
