@@ -49,11 +49,8 @@ _STAMP: Final = struct.Struct("<iIiiq24sq")
 
 _TIMESTAMP: Final = struct.Struct("<q")
 _STREAM_AND_TERM: Final = struct.Struct("<ii")
-_HEAD, _STREAM, _RESERVED, _PREFIX, _TIME = 0, 2, 3, (4, 5, 6), 7
-"""Which 64-bit numbers of a frame these are."""
-
-_TERM_OFFSET, _SESSION_ID = 2, 3
-"""Which 32-bit ones."""
+_HEAD, _PLACE, _STREAM, _RESERVED, _PREFIX, _TIME = 0, 1, 2, 3, (4, 5, 6), 7
+"""Which 64-bit numbers of a frame these are; its place is the term offset and the session id or checksum."""
 
 _LEAST_ALIKE: Final = 16
 """Fewer frames are stamped as fast one by one."""
@@ -205,13 +202,14 @@ class LogPublisher:
     ) -> bool:
         """Stamp a run of frames of one length, field by field; False, and nothing stamped, if one is not as the first.
 
-        A field of all frames is a slice of words with a step: see `service_api.wire.frame_run`.
+        A field of all frames is a slice of numbers with a step: see `service_api.wire.frame_run`.
         """
         length = (frame_length + 31) & -32
         count, row = len(run) // length, length >> 3
         if run[-length : 8 - length or None] != run[:8] or sys.byteorder != "little":
             return False
-        numbers, words = run.cast("q"), run.cast("I")
+        numbers = array("q")
+        numbers.frombytes(run)
         expected = bytes(run[:8]), prefix[:8], prefix[8:16], prefix[16:]
         columns = zip((_HEAD, *_PREFIX), expected, strict=True)
         if any(numbers[column::row].tobytes() != value * count for column, value in columns):
@@ -222,20 +220,22 @@ class LogPublisher:
             return False
         stamp, checksum = _TIMESTAMP.pack(timestamp), crc32
         head = checksum(prefix + stamp)
-        ids = (
+        places = array("I", bytes(8 * count))
+        places[0::2] = array("I", term_offsets(term_offset, length, count))
+        places[1::2] = array(
+            "I",
             [checksum(body, head) for body in bodies]
             if self._checksums
-            else [self.log_session_id & 0xFFFF_FFFF] * count
+            else [self.log_session_id & 0xFFFF_FFFF] * count,
         )
-        offsets = term_offsets(term_offset, length, count)
-        words[_TERM_OFFSET :: 2 * row] = memoryview(offsets).cast("I")
-        words[_SESSION_ID :: 2 * row] = memoryview(array("I", ids))
-        for column, value in (
-            (_STREAM, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id)),
-            (_RESERVED, bytes(8)),
-            (_TIME, stamp),
+        for column, values in (
+            (_PLACE, places.tobytes()),
+            (_STREAM, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id) * count),
+            (_RESERVED, bytes(8 * count)),
+            (_TIME, stamp * count),
         ):
-            numbers[column::row] = memoryview(value * count).cast("q")
+            numbers[column::row] = array("q", values)
+        run[:] = memoryview(numbers).cast("B")
         return True
 
     def append_message(self, message: bytes) -> int:

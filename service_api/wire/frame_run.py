@@ -1,21 +1,23 @@
 """Checking a run of like frames as a whole: what it costs is a few passes in C, not a pass of Python for each frame.
 
 Most frames of a log are like the one before: data frames of one length, one behind the other. A run of them is a table
-with a row for each frame, and three of its columns say whether the headers are right:
+with a row for each frame, and its columns say whether the headers are right:
 
     offset of the column    what it holds                        what it has to be
-    0                       frame length; version, flags, type   as in the first row
+    0                       frame length                         as in the first row
+    4                       version, flags and type              as in the first row
     8                       term offset                          a row's length more than in the row before
-    16                      stream id; term id                   as in the first row
+    16, 20                  stream id, term id                   as in the first row
 
-A column is a slice of a `memoryview` with a step, and is compared as bytes; the term offsets that have to be there are
-made by arithmetic on long integers, whose lanes of 32 bits are the rows. The checksums, the column at offset 12, take
-one call of `crc32` for all. The CRC register after a right payload is known: it is the checksum in the header in
-front of it, inverted. So the header behind a payload is overwritten with bytes that bring the register from there to
-where it starts:
+The run is copied into an `array` of words: a column is a slice of it with a step, which takes half as long as one of a
+`memoryview`, and is compared as bytes. The term offsets that have to be there are made by arithmetic on long integers,
+whose lanes of 32 bits are the rows. The checksums, the column at offset 12, take one call of `crc32` for all, which
+looks at the columns 4, 16 and 20, too. The CRC register behind a right payload is known: it is the checksum in the
+header in front of it, inverted. So the header behind a payload is overwritten with words that bring the register from
+there to where it starts, and those that have to be as in the first row stay where they are:
 
     offset  header of the next frame                              register behind it
-    0       ~checksum of this one (4 bytes)                       0
+    0       checksum of this one (4 bytes)                        that behind four zeros, at first
     4       version, flags and type, as it is                     known
     8       a constant (8 bytes), see `_restart_of`               known
     16      stream id, term id and reserved value, as they are    0xffffffff, where every CRC-32 starts
@@ -25,13 +27,14 @@ all are right. A wrong frame leaves a difference in the register, and what follo
 register is one-to-one. Only the differences of two wrong frames can cancel each other, with a probability of 2^-32, the
 same with which a CRC-32 misses damage at all.
 
-A frame of 96 bytes takes 0.065 us this way with zlib's CRC-32, six to nine times as much in a loop over frames. Nothing
+A frame of 96 bytes takes 0.03 us this way where CRC-32 is quick, fifteen times as much in a loop over frames. Nothing
 is said here but "these are right": where that cannot be said of a frame, the loop looks at it and says what is wrong.
 """
 
 from __future__ import annotations
 
 import sys
+from array import array
 from functools import lru_cache
 from typing import Final
 
@@ -46,12 +49,17 @@ LONGEST_RUN_BYTES: Final = 256 << 10
 MOST_FRAMES: Final = LONGEST_RUN_BYTES // 32
 
 _HEADER_LENGTH: Final = 32
+_LENGTH: Final = 0
+_TERM_OFFSET: Final = 2
+_CHECKSUM: Final = 3
+_AS_IN_FIRST: Final = 1, 4, 5
+"""Which words of a frame these are; of the last, what says of which kind and of which stream and term it is."""
+
 _POLYNOMIAL: Final = 0xEDB8_8320
 _START: Final = 0xFFFF_FFFF
 _IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 """Columns are read in the byte order of the machine, and frames have this one."""
 
-_INVERTED: Final = bytes(range(255, -1, -1))
 _COUNT: Final = int.from_bytes(b"".join(number.to_bytes(4, "little") for number in range(MOST_FRAMES)), "little")
 _ONES: Final = int.from_bytes(b"\1\0\0\0" * MOST_FRAMES, "little")
 """As `_COUNT`, lanes of 32 bits, one for each row."""
@@ -69,27 +77,36 @@ def count_right_frames(
     count = frame_limit
     if count < LEAST_FRAMES or not _IS_LITTLE_ENDIAN:
         return 0
-    run = view[offset : offset + count * length]
-    numbers, words = run.cast("Q"), run.cast("I")
-    row = length >> 3
-    first = bytes(run[:_HEADER_LENGTH])
-    count = count_agreeing(numbers[0::row].tobytes(), first[:8] * count, 8)
-    count = count_agreeing(numbers[2 : 2 + count * row : row].tobytes(), first[16:24] * count, 8)
-    places = term_offsets(term_offset, length, count)
-    count = count_agreeing(words[2 : 2 + 2 * count * row : 2 * row].tobytes(), places, 4)
+    words, row = array("I"), length >> 2
+    words.frombytes(view[offset : offset + count * length])
+    first = bytes(view[offset : offset + _HEADER_LENGTH])
+    count = _count_alike(words, _LENGTH, row, count)
+    for column in () if checksummed else _AS_IN_FIRST:
+        count = _count_alike(words, column, row, count)
+    offsets = words[_TERM_OFFSET : count * row : row].tobytes()
+    count = count_agreeing(offsets, term_offsets(term_offset, length, count), 4)
     if count < LEAST_FRAMES:
         return 0
-    if checksummed:
-        checksums = words[3 : 3 + 2 * count * row : 2 * row].tobytes()
-        if not _are_right(bytearray(run[: count * length]), 2 * row, checksums, first):
-            return 0
+    del words[count * row :]
+    if checksummed and not _are_right(words, row, first):
+        alike = min(_count_alike(words, column, row, count) for column in _AS_IN_FIRST)
+        return count_right_frames(
+            view, offset, alike if alike < count else 0, length=length, term_offset=term_offset, checksummed=True
+        )
     return count
 
 
 def term_offsets(first: int, length: int, count: int) -> bytes:
     """Lay out `first`, `first + length`, ... as int32, little endian; `MOST_FRAMES` at most, each below 2^31."""
+    steps, ones = _lanes(length, count)
+    return (steps + first * ones).to_bytes(4 * count, "little")
+
+
+@lru_cache(maxsize=16)
+def _lanes(length: int, count: int) -> tuple[int, int]:
+    """Lay out 0, `length`, 2 * `length`, ... and 1, 1, ... in so many lanes of 32 bits."""
     lanes = (1 << 32 * count) - 1
-    return (length * (_COUNT & lanes) + first * (_ONES & lanes)).to_bytes(4 * count, "little")
+    return length * (_COUNT & lanes), _ONES & lanes
 
 
 def count_agreeing(column: bytes, expected: bytes, width: int) -> int:
@@ -100,24 +117,32 @@ def count_agreeing(column: bytes, expected: bytes, width: int) -> int:
     return ((difference & -difference).bit_length() - 1) // (8 * width)
 
 
-def _are_right(run: bytearray, row: int, checksums: bytes, first: bytes) -> bool:
-    """Tell whether all payloads of a run have these checksums; `row` is in words. Overwrites the run's headers."""
-    words = memoryview(run).cast("I")
-    count = len(checksums) >> 2
-    words[row::row] = memoryview(checksums[:-4].translate(_INVERTED)).cast("I")
-    restart = memoryview(_restart_of(first[4:8], first[16:32]) * (count - 1)).cast("Q")
-    memoryview(run).cast("Q")[(row >> 1) + 1 :: row >> 1] = restart
-    return crc32(memoryview(run)[_HEADER_LENGTH:]) == int.from_bytes(checksums[-4:], "little")
+def _count_alike(words: array[int], column: int, row: int, count: int) -> int:
+    """Count the rows from the first on that have the same in a column as the first, of `count` rows."""
+    found = words[column : count * row : row]
+    return count_agreeing(found.tobytes(), found[:1].tobytes() * count, 4)
+
+
+def _are_right(words: array[int], row: int, first: bytes) -> bool:
+    """Tell whether all payloads of a run have their checksums; `row` is in words. Overwrites the run's headers."""
+    checksums = words[_CHECKSUM::row]
+    last = checksums.pop()
+    restart, zero = array("I", _restart_of(first[4:8], first[16:32])), array("I", bytes(4))
+    words[row::row] = checksums
+    words[row + _TERM_OFFSET :: row] = zero * len(checksums)
+    words[row + _CHECKSUM :: row] = restart * len(checksums)
+    return crc32(memoryview(words).cast("B")[_HEADER_LENGTH:]) == last
 
 
 @lru_cache(maxsize=64)
 def _restart_of(kind: bytes, rest: bytes) -> bytes:
-    """Find the 8 bytes between `kind` and `rest` with which a register of 0 becomes the one every CRC-32 starts with.
+    """Find the number behind `kind` and four zeros with which the register becomes the one every CRC-32 starts with.
 
-    They are four zeros and a number: what the register has to be in front of `rest`, traced back through its bytes.
+    Behind `kind` it is known, and in front of `rest` it has to be what leads there: that is traced back.
     """
     wanted = _rewind(_START ^ _advance(rest, 0), len(rest))
-    return bytes(4) + (_rewind(wanted, 4) ^ _advance(kind + bytes(4), 0)).to_bytes(4, "little")
+    behind_checksum = _advance(bytes(4), _START)
+    return (_rewind(wanted, 4) ^ _advance(kind + bytes(4), behind_checksum)).to_bytes(4, "little")
 
 
 def _advance(data: bytes, register: int) -> int:
