@@ -59,7 +59,7 @@ SettingOption = Annotated[list[str] | None, typer.Option(help="Another node sett
 DirectoryOption = Annotated[
     Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
 ]
-KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the default directory in place.")]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the files of every measurement in place.")]
 PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
 
 

@@ -19,8 +19,7 @@ from rich.table import Table
 
 from service_api.errors import ClusterError, ConfigurationError
 
-from ..data_directory import data_directory
-from ..disk import settle_disk
+from ..data_directory import data_directory, measurement_directory
 from ..environment import describe
 from ..peers.etcd import Etcd, EtcdTransactions
 from ..peers.jetstream import JetStream
@@ -126,7 +125,8 @@ def run(
         for number in range(parameters.rounds):
             for index, name in enumerate(present):
                 progress.describe(f"round {number + 1}/{parameters.rounds}: {name}{_failed_words(found)}")
-                _measure(name, parameters, data_dir / f"round-{number}-{index}", number, found[name])
+                place = data_dir / f"round-{number}-{index}"
+                _measure(name, parameters, place, number, found[name], keep=keep)
                 progress.update(number * len(present) + index + 1)
             ours = found.get(OURS, _Found()).rounds
             report = {
@@ -173,18 +173,20 @@ def _is_wanted(name: str, parts: Sequence[str]) -> bool:
     return not parts or any(part.lower() in name.lower() for part in parts)
 
 
-def _measure(name: str, parameters: CompareParameters, directory: Path, number: int, found: _Found) -> None:
+def _measure(
+    name: str, parameters: CompareParameters, directory: Path, number: int, found: _Found, *, keep: bool
+) -> None:
     """Start a system anew, load it at every depth, and stop it; after a failure anew for the depths that are left."""
     measured: dict[int, Measured] = {}
     depths = list(parameters.depths)
     while depths:
         (peer,) = (peer for peer in make_peers() if peer.name == name)
-        start_dir = directory / f"{len(depths)}-depths"
-        start_dir.mkdir(parents=True)
-        settle_disk()
         loading: int | None = None
         try:
-            with ProcessGroup() as group:
+            with (
+                measurement_directory(directory / f"{len(depths)}-depths", keep=keep) as start_dir,
+                ProcessGroup() as group,
+            ):
                 peer.start(start_dir, group)
                 if peer.warmup_messages:
                     peer.load(

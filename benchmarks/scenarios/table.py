@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,8 +24,8 @@ from rich.table import Table
 from archive.report import words
 from service_api.errors import ConfigurationError
 
-from ..data_directory import data_directory
-from ..disk import measure_disk, settle_disk
+from ..data_directory import data_directory, measurement_directory
+from ..disk import measure_disk
 from ..environment import describe
 from ..report import ProgressLine, Report, progress_line
 from . import catchup, compare, echo, replay, request
@@ -108,8 +109,15 @@ class _Run:
 
     parameters: TableParameters
     data_dir: Path
+    keep: bool
+    directory_count: int = 0
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
     reports: dict[str, list[Report]] = field(default_factory=dict)
+
+    def place(self) -> AbstractContextManager[Path]:
+        """An empty directory for one measurement."""
+        self.directory_count += 1
+        return measurement_directory(self.data_dir / f"run-{self.directory_count}", keep=self.keep)
 
     def add(self, row: str, figures: Figures, report: Report | None = None) -> None:
         """Keep the figures of a round."""
@@ -130,7 +138,7 @@ def run(parameters: TableParameters, *, directory: Path | None = None, keep: boo
         ClusterError: something could not be measured.
     """
     with data_directory(directory, "table", keep=keep) as data_dir:
-        measured = _Run(parameters, data_dir)
+        measured = _Run(parameters, data_dir, keep)
         steps = _steps(measured)
         with progress_line(len(steps)) as progress:
             _take(steps, progress)
@@ -279,21 +287,24 @@ def _echo(
         warmup=round(min(_WARMUP, messages / 5) * scale),
         rate=rate,
     )
-    report = echo.run(parameters, directory=_fresh(measured))
+    with measured.place() as directory:
+        report = echo.run(parameters, directory=directory)
     figures = {name: report[name] for name in ("p50_us", "p99_us", "p999_us", "max_us")}
     measured.add(row, {"msgs_per_s": report["throughput_msgs_per_s"], **figures}, report)
 
 
 def _requests(measured: _Run) -> None:
     parameters = request.RequestParameters(requests=round(200_000 * measured.parameters.scale))
-    report = request.run(parameters, directory=_fresh(measured))
+    with measured.place() as directory:
+        report = request.run(parameters, directory=directory)
     row = "request, exactly once, 1,024 in flight, level 1"
     measured.add(row, {"msgs_per_s": report["requests_per_s"], "p99_us": report["p99_us"]}, report)
 
 
 def _replay(measured: _Run) -> None:
     parameters = replay.ReplayParameters(log_mib=measured.parameters.log_mib, runs=measured.parameters.rounds)
-    report = replay.run(parameters, directory=_fresh(measured))
+    with measured.place() as directory:
+        report = replay.run(parameters, directory=directory)
     figures = {"msgs_per_s": report["messages_per_s"], "in_service_s": report["in_service_s"]}
     measured.add("replay at start", figures, report)
     measured.add("idle node with that log behind it", {"resident_mib": report["idle_mib"]})
@@ -303,7 +314,8 @@ def _catchup(measured: _Run) -> None:
     peak = measured.median("1,024 in flight, level 1", "msgs_per_s")
     assert peak is not None
     parameters = catchup.CatchupParameters(missed_mib=measured.parameters.log_mib, rate=peak / 2)
-    report = catchup.run(parameters, directory=_fresh(measured))
+    with measured.place() as directory:
+        report = catchup.run(parameters, directory=directory)
     figures = {"mb_per_s": report["megabytes_per_s"], "p99_ratio": report["p99_ratio"]}
     measured.add("catch-up under half load", figures, report)
 
@@ -318,7 +330,8 @@ def _help(measured: _Run) -> None:
 
 def _compare(measured: _Run) -> None:
     parameters = compare.CompareParameters(rounds=measured.parameters.compare_rounds, depths=(1024,))
-    report = compare.run(parameters, directory=_fresh(measured))
+    with measured.place() as directory:
+        report = compare.run(parameters, directory=directory, keep=measured.keep)
     for row, ratio in _ratios(report).items():
         measured.add(row, {"ratio": ratio})
     measured.reports["compare"] = [report]
@@ -331,11 +344,3 @@ def _ratios(compared: Report) -> dict[str, float]:
         for name, peer in compared["peers"].items()
     }
     return {row: ratio for row, ratio in ratios.items() if ratio is not None}
-
-
-def _fresh(measured: _Run) -> Path:
-    """An empty directory for one measurement, on a disk that has nothing else to do."""
-    settle_disk()
-    path = measured.data_dir / f"run-{sum(1 for _ in measured.data_dir.iterdir())}"
-    path.mkdir()
-    return path

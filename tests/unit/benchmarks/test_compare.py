@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import data_directory
 from benchmarks.peers.etcd import Etcd, EtcdTransactions
 from benchmarks.peers.peer import Measured, Missing, Peer
 from benchmarks.peers.pipeline import JetStreamDialect, PipelineParameters, ZooKeeperDialect, run_pipeline
@@ -169,7 +170,7 @@ def test_an_interrupted_comparison_has_written_its_whole_rounds(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(compare, "make_peers", lambda: [other])
-    monkeypatch.setattr(compare, "settle_disk", settle)
+    monkeypatch.setattr(data_directory, "settle_disk", settle)
     with pytest.raises(KeyboardInterrupt):
         compare.run(
             CompareParameters(rounds=3, depths=(64,)), directory=tmp_path, on_round=partial(write_json, path=found)
