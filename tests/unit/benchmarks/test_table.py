@@ -48,7 +48,7 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
         rate, ratio = next(found)
         return {"megabytes_per_s": rate, "p99_ratio": ratio}
 
-    monkeypatch.setattr(data_directory, "settle_disk", lambda: None)
+    monkeypatch.setattr(data_directory, "settle", lambda: None)
     monkeypatch.setattr(table, "measure_disk", lambda _: {"fdatasync_4k_p50_us": 90.0})
     monkeypatch.setattr(echo, "run", lambda *_, **__: echoed)
     monkeypatch.setattr(request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
