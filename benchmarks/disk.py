@@ -15,6 +15,11 @@ _STREAM_CHUNK_BYTES: Final = 1 << 20
 _STREAM_SYNC_CHUNKS: Final = 4
 
 
+def settle_disk() -> None:
+    """Have written what earlier measurements left in the page cache: later ones are not to share the disk with it."""
+    os.sync()
+
+
 def measure_disk(directory: Path) -> dict[str, float]:
     """Time fdatasync into a file that is written already, and a stream of writes that is synced every 4 MiB."""
     path = directory / "disk-probe"

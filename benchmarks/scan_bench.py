@@ -16,13 +16,13 @@ from service_api.errors import ClusterError
 
 from .client_process import ClientParameters
 from .coordination import Event
+from .disk import settle_disk
 from .long_log import lengthen_log
 from .member_status import wait_for_status, wait_until_serving
 from .meter import METRICS_SETTING, Meter
 from .processes import ClusterProcesses, ProcessGroup, raise_file_limit
 from .report import Report, first_leaf
 from .scenarios.echo import SERVICE, load_figures, run_clients, share
-from .settling import settle
 
 _START_LIMIT_S: Final = 60.0
 _REPLAY_LIMIT_S: Final = 300.0
@@ -238,7 +238,7 @@ class ScanBench:
         return self._log_directory
 
     def _fresh_directory(self) -> Path:
-        settle()
+        settle_disk()
         self._directory_count += 1
         path = self._data_dir / f"cluster-{self._directory_count}"
         path.mkdir()

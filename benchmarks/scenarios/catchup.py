@@ -20,6 +20,7 @@ from service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
 from ..data_directory import data_directory
+from ..disk import settle_disk
 from ..environment import describe, node_settings
 from ..histogram import Histogram
 from ..long_log import LongLog, lengthen_log
@@ -27,7 +28,6 @@ from ..member_log import Event, MemberLog
 from ..member_status import wait_for_status
 from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, progress_line
-from ..settling import USUAL_BYTES, bring_memory, settle_disk
 from .echo import run_clients
 
 SERVICE: Final = "benchmarks.echo_service:EchoService"
@@ -121,9 +121,7 @@ async def _measure(
                 cluster.start_member(member_id)
         progress.describe("replaying the logs")
         await _wait_all(cluster, list(cluster.members), log.stop_position)
-        bring_memory(USUAL_BYTES)
         steady = await _offer(parameters, cluster, group, progress, data_dir)
-        bring_memory(USUAL_BYTES + log.stop_position)  # the copy is twice as fast where its files find memory at hand
         printed = MemberLog.at_end(cluster.log_path_of(_AWAY))
         cluster.start_member(_AWAY)
         meanwhile = await _offer(parameters, cluster, group, progress, data_dir)

@@ -170,7 +170,7 @@ def test_an_interrupted_comparison_has_written_its_whole_rounds(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(compare, "make_peers", lambda: [other])
-    monkeypatch.setattr(data_directory, "settle", settle)
+    monkeypatch.setattr(data_directory, "settle_disk", settle)
     with pytest.raises(KeyboardInterrupt):
         compare.run(
             CompareParameters(rounds=3, depths=(64,)), directory=tmp_path, on_round=partial(write_json, path=found)

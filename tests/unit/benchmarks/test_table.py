@@ -42,13 +42,13 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     echoed = samples.echo(max_us=4.0)
-    found = iter([(198.2, 1.83), (141.8, 2.31), (230.0, 3.05)])
+    found = iter([(141.8, 2.31), (198.2, 1.83), (230.0, 3.05), (212.0, 2.7), (150.0, 2.2)])
 
     def catch_up(*_: object, **__: object) -> dict[str, Any]:
         rate, ratio = next(found)
         return {"megabytes_per_s": rate, "p99_ratio": ratio}
 
-    monkeypatch.setattr(data_directory, "settle", lambda: None)
+    monkeypatch.setattr(data_directory, "settle_disk", lambda: None)
     monkeypatch.setattr(table, "measure_disk", lambda _: {"fdatasync_4k_p50_us": 90.0})
     monkeypatch.setattr(echo, "run", lambda *_, **__: echoed)
     monkeypatch.setattr(request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
