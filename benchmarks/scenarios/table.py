@@ -110,14 +110,12 @@ class _Run:
     parameters: TableParameters
     data_dir: Path
     keep: bool
-    directory_count: int = 0
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
     reports: dict[str, list[Report]] = field(default_factory=dict)
 
     def place(self) -> AbstractContextManager[Path]:
         """An empty directory for one measurement."""
-        self.directory_count += 1
-        return measurement_directory(self.data_dir / f"run-{self.directory_count}", keep=self.keep)
+        return measurement_directory(self.data_dir / f"run-{sum(1 for _ in self.data_dir.iterdir())}", keep=self.keep)
 
     def add(self, row: str, figures: Figures, report: Report | None = None) -> None:
         """Keep the figures of a round."""
