@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -53,6 +54,9 @@ class FileSystem(ReadableFileSystem, Protocol):
 
     def sync_file(self, handle: int) -> None:
         """Return once data and all metadata of the file are durable (fsync)."""
+
+    def evict(self, handle: int, offset: int, length: int) -> None:
+        """Let go of what memory has of a durable range of the file, which is not going to be read soon."""
 
     def sync_directory(self, path: Path) -> None:
         """Return once creations, renames and removals in the directory are durable."""
@@ -109,6 +113,12 @@ class OsFileSystem:
     def file_length(self, handle: int) -> int:
         """Return the length of the file in bytes."""
         return os.fstat(handle).st_size
+
+    def evict(self, handle: int, offset: int, length: int) -> None:
+        """Tell the kernel that the range need not stay in the page cache, where there is a way to tell it."""
+        if hasattr(os, "posix_fadvise"):  # Linux and most of Unix, but not macOS
+            with suppress(OSError):  # it was only meant well
+                os.posix_fadvise(handle, offset, length, os.POSIX_FADV_DONTNEED)
 
     def sync_directory(self, path: Path) -> None:
         """Return once creations, renames and removals in the directory are durable."""

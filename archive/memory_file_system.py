@@ -235,6 +235,11 @@ class MemoryFileSystem:
 
     sync_file = sync_data
 
+    def evict(self, handle: int, offset: int, length: int) -> None:
+        """Do nothing but tell: this disk is memory."""
+        if self.on_operation is not None:
+            self.on_operation("evict", self._file(handle).path, length)
+
     def sync_directory(self, path: Path) -> None:
         """Make the names in the directory durable."""
         if self.on_operation is not None:

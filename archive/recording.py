@@ -171,6 +171,8 @@ class Recording:
         self.recorded_position = position
         self.on_recorded: Callable[[int], None] | None = None
         self.on_failed: Callable[[BaseException], None] | None = None
+        self.is_copy = False
+        """Whether what comes is copied from another archive, and is not going to be read here soon."""
         self._context = context
         self._failure: ArchiveError | None = None
         self._pwrite = context.files.file_system.pwrite
@@ -386,9 +388,15 @@ class Recording:
         return True
 
     def _submit_batch(self, position: int, writes: list[_Write]) -> None:
-        """Hand the writes, and then the sync of everything below `position`, to the worker."""
+        """Hand the writes, and then the sync of everything below `position`, to the worker.
+
+        A long batch of a copy leaves the page cache then: its pages are written again while the processor's caches
+        still know them, instead of taking new ones for every byte.
+        """
         files, clock = self._context.files, self._context.monotonic_ns
         segments = self._segments.copy()
+        begin_position = self.recorded_position
+        is_evicted = self.is_copy and position - begin_position >= BULK_BATCH_BYTES
         begin_ns = end_ns = 0
         step = "write failed"
 
@@ -406,6 +414,8 @@ class Recording:
                     files.publish(segment)
                 files.sync(segment)
             end_ns = clock()
+            for segment in segments if is_evicted else ():
+                files.evict(segment, begin_position, position)
 
         def done(failure: BaseException | None) -> None:
             if isinstance(failure, OSError):

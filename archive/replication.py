@@ -113,27 +113,31 @@ async def copy(
         RemoteProtocolError: a chunk runs past the stop position.
         ArchiveError: the chunks end in front of it; or the disk refused.
     """
-    while stop_position is None or recording.append_position < stop_position:
-        chunk = await read()
-        position = recording.append_position
-        if not chunk:
-            if stop_position is None:
-                return
-            raise ArchiveError(
-                f"source ends in front of stop_position={stop_position}",
-                code=ArchiveErrorCode.INVALID_POSITION,
-                recording_id=recording.recording_id,
-                position=position,
-            )
-        if stop_position is not None and position + len(chunk) > stop_position:
-            raise RemoteProtocolError(
-                f"replayed frames run past the end asked for: position={position} length={len(chunk)} "
-                f"end={stop_position}"
-            )
-        append(recording, chunk)
-        if on_progress is not None:
-            on_progress(recording.append_position)
-        await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)
+    recording.is_copy = True
+    try:
+        while stop_position is None or recording.append_position < stop_position:
+            chunk = await read()
+            position = recording.append_position
+            if not chunk:
+                if stop_position is None:
+                    return
+                raise ArchiveError(
+                    f"source ends in front of stop_position={stop_position}",
+                    code=ArchiveErrorCode.INVALID_POSITION,
+                    recording_id=recording.recording_id,
+                    position=position,
+                )
+            if stop_position is not None and position + len(chunk) > stop_position:
+                raise RemoteProtocolError(
+                    f"replayed frames run past the end asked for: position={position} length={len(chunk)} "
+                    f"end={stop_position}"
+                )
+            append(recording, chunk)
+            if on_progress is not None:
+                on_progress(recording.append_position)
+            await recording.wait_recorded(recording.append_position - AHEAD_LIMIT_BYTES)
+    finally:
+        recording.is_copy = False
 
 
 async def describe(connection: ArchiveConnection, recording_id: int) -> messages.RecordingDescriptor:

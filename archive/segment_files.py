@@ -143,6 +143,13 @@ class SegmentFiles:
         elif self.sync_level > 1:
             self.file_system.sync_file(segment.handle)
 
+    def evict(self, segment: Segment, begin_position: int, end_position: int) -> None:
+        """Let go of what the segment has of a durable range of positions in memory; it stays on disk."""
+        begin = max(0, begin_position - segment.base_position)
+        end = min(self.segment_length_bytes, end_position - segment.base_position)
+        if begin < end:
+            self.file_system.evict(segment.handle, begin, end - begin)
+
     def discard(self, segment: Segment) -> None:
         """Close and remove a segment file that was never published."""
         self.file_system.close_file(segment.handle)

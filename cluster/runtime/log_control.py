@@ -161,12 +161,11 @@ class LogControl:
     async def stop(self) -> int:
         """End every activity and link of the log, let writes settle. Gives the position where the log ends, durably."""
         self._wanted_log_session_id = None
-        self._wanted_catchup_session_id = None
         publication, self._publication = self._publication, None
         if publication is not None:
             publication.close()
         self._live.disconnect()
-        self._catchup.disconnect()
+        self.close_catchup()
         activities = [*self._catchup_replays.values()]
         self._catchup_replays.clear()
         if self._replication is not None:
@@ -278,6 +277,7 @@ class LogControl:
         """Drop the catch-up link."""
         self._wanted_catchup_session_id = None
         self._catchup.disconnect()
+        self._recording.is_copy = False
 
     def start_replication(self, effect: fx.StartLogReplication) -> None:
         """Copy a range of the log from the leader's archive."""
@@ -344,6 +344,7 @@ class LogControl:
             image.abort("begins too late")
             self._post(ev.BehindOldestSegment(append_position, image.setup.position))
             return
+        self._recording.is_copy = True
         self._catchup.open(image, self._receiver(), join_position=None)
         self._post(ev.CatchupImageAvailable(log_session_id))
 

@@ -69,6 +69,7 @@ class TimedFileSystem:
         self.close_file: Final = disk.close_file
         self.file_length: Final = disk.file_length
         self.set_length: Final = disk.set_length
+        self.evict: Final = disk.evict
         self.sync_directory: Final = disk.sync_directory
         self.make_directory: Final = disk.make_directory
         self.list_directory: Final = disk.list_directory

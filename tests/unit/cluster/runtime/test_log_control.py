@@ -138,9 +138,11 @@ async def test_what_is_copied_is_in_the_window_and_stays_when_the_copy_is_stoppe
         me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), len(log) + 640))
         await until(lambda: me.recorded[-1:] == [len(log)])
         assert b"".join(me.ctx.log_buffer.chunks_from(0)) == log
+        assert me.control._recording.is_copy
 
         position = await me.control.stop()
 
+        assert not me.control._recording.is_copy
         assert position == me.ctx.log_buffer.append_position == len(log)
         assert me.posted == []
         assert read_all(me.archive) == log
@@ -349,6 +351,23 @@ async def test_catchup_that_connected_for_an_earlier_attempt_is_not_taken_for_th
 
         assert me.posted == [ev.CatchupImageAvailable(SESSION)]
         assert fresh.is_reading()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+async def test_what_catches_up_is_a_copy_until_the_link_is_closed(is_stopped: bool) -> None:
+    """The page cache need not keep long batches of it; those of the live log it keeps, for whoever reads them here."""
+    async with member() as me:
+        me.control.accept_catchup(fx.AcceptCatchup(SESSION))
+        assert not me.control._recording.is_copy
+        me.connect(me.control._catchup)
+        assert me.control._recording.is_copy
+
+        if is_stopped:
+            await me.control.stop()
+        else:
+            me.control.close_catchup()
+
+        assert not me.control._recording.is_copy
 
 
 async def test_stop_forgets_what_was_waited_for() -> None:
