@@ -65,6 +65,7 @@ from .runtime.member_files import MemberFiles, open_files
 from .runtime.member_links import MemberLinks
 from .runtime.metrics_server import MetricsServer
 from .runtime.operation_desk import OperationDesk
+from .runtime.processor_pressure import ProcessorPressure
 from .runtime.processor_share import ProcessorShare
 from .runtime.queries import QueryDesk
 from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
@@ -175,6 +176,7 @@ class Node:
             clock=host.clock,
             ingress_window_bytes=config.ingress_window_bytes,
             idle_strategy=_make_idle_strategy(config, ctx, archive, host),
+            pressure=ProcessorPressure(host.read_wait, host.clock.monotonic_ns),
         )
         self._operations = OperationDesk(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)

@@ -38,6 +38,7 @@ from .idle_strategy import BackoffIdleStrategy
 from .ingress import Ingress
 from .log_control import LogControl
 from .member_links import MemberLinks
+from .processor_pressure import ProcessorPressure
 from .queries import QueryDesk
 from .snapshot_shipping import SnapshotFetcher
 
@@ -58,11 +59,11 @@ and what was just received is read from the archive again and checked once more,
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
 
-_COPIED_BATCH_S: Final = 0.002
-"""How long a leader whose log is being copied collects a batch, unless the one before it is committed earlier.
+_LONG_BATCH_S: Final = 0.002
+"""How long a leader collects a batch where processors are short, unless the one before it is committed earlier.
 
-Copy and messages want more than the processor has then, where members share a machine: messages wait several times as
-long as this. Batches that are fewer and longer leave a tenth more to the copy, and so less to wait for.
+Messages wait several times as long as this then (`processor_pressure`). While its log is being copied they are short in
+any case, where members share a machine.
 """
 
 _DELAYING: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
@@ -84,9 +85,11 @@ class ConsensusModuleAgent:
         *,
         clock: Clock,
         ingress_window_bytes: int,
+        pressure: ProcessorPressure,
         idle_strategy: BackoffIdleStrategy | None = None,
     ) -> None:
         self.module = module
+        self._pressure = pressure
         self._idle_strategy = idle_strategy
         self._ctx = module.ctx
         self._clock = clock
@@ -306,15 +309,15 @@ class ConsensusModuleAgent:
     def schedule_flush(self) -> None:
         """Send and record what has been appended: at once when idle, otherwise once per pass of the loop.
 
-        While somebody copies the log of this leader, once per batch: when the one before is committed, or a little
-        later.
+        By a leader, where processors are short or somebody copies its log, once per batch: when the one before is
+        committed, or a little later.
         """
         ctx = self._ctx
         if ctx.log_buffer.flushed_position == ctx.commit_position and not self._is_in_turn:
             self._flush()
         elif self._flush_handle is None:
-            if self.module.leader is not None and self._log.is_being_copied():
-                self._flush_handle = self._loop.call_later(_COPIED_BATCH_S, self._flush)
+            if self.module.leader is not None and (self._pressure.is_short() or self._log.is_being_copied()):
+                self._flush_handle = self._loop.call_later(_LONG_BATCH_S, self._flush)
             else:
                 self._flush_handle = self._loop.call_soon(self._flush)
 

@@ -16,6 +16,7 @@ from archive.file_system import FileSystem, OsFileSystem, try_flock
 from archive.worker import ThreadWorker, WorkerFactory
 from service_api import Clock
 
+from .processor_pressure import ReadWait, read_wait_ns
 from .processor_share import SetNice, set_session_nice
 from .system_clock import SystemClock
 
@@ -38,6 +39,8 @@ class Host:
     """Differs whenever the machine was started anew; empty when that cannot be told."""
     set_session_nice: SetNice
     """Says how nice to other processes this one is, which is meant to be alone in its session."""
+    read_wait: ReadWait
+    """Says how long the calling thread has waited for a processor."""
     sched_yield: Callable[[], None] | None
     """Lets another thread run that waits for this processor. None where nothing is won by staying awake."""
 
@@ -52,6 +55,7 @@ class Host:
             try_lock=try_flock,
             boot_id=_read_boot_id(),
             set_session_nice=set_session_nice,
+            read_wait=read_wait_ns,
             sched_yield=os.sched_yield,
         )
 

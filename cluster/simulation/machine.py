@@ -83,6 +83,7 @@ class Machine:
             try_lock=self.disk.try_lock,
             boot_id=f"{self.address}-boot-{self._boot_count}",
             set_session_nice=lambda nice: True,
+            read_wait=lambda: 0,
             sched_yield=None,
         )
 

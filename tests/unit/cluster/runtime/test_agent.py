@@ -18,6 +18,7 @@ from cluster.runtime.agent import ConsensusModuleAgent
 from cluster.runtime.ingress import Ingress
 from cluster.runtime.log_control import LogControl
 from cluster.runtime.member_links import MemberLinks
+from cluster.runtime.processor_pressure import LOOK_INTERVAL_NS, ProcessorPressure
 from cluster.runtime.queries import QueryDesk
 from cluster.runtime.snapshot_shipping import SnapshotFetcher
 from cluster.service.agent import ClusteredServiceAgent
@@ -52,8 +53,12 @@ class Rig:
         self.module = FakeModule()
         self.parts = FakeParts(self.module)
         self.clock = ManualClock()
+        self.waited_ns = 0
         self.agent = ConsensusModuleAgent(
-            cast(ConsensusModule, self.module), clock=self.clock, ingress_window_bytes=1024
+            cast(ConsensusModule, self.module),
+            clock=self.clock,
+            ingress_window_bytes=1024,
+            pressure=ProcessorPressure(lambda: self.waited_ns, self.clock.monotonic_ns),
         )
         parts = self.parts
         self.agent.attach(
@@ -324,10 +329,11 @@ async def test_one_go_of_delivery_is_short_where_others_wait_and_long_where_no_t
     assert positions == [expected]
 
 
-async def test_batch_of_a_leader_waits_for_the_one_before_only_while_its_log_is_copied(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ["its log is copied", "processors are short"])
+async def test_batch_of_a_leader_waits_for_the_one_before_only_while(
+    reason: str, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.runtime.agent._COPIED_BATCH_S", 3600.0)
+    monkeypatch.setattr("cluster.runtime.agent._LONG_BATCH_S", 3600.0)
     ctx, journal = rig.module.ctx, rig.journal
     rig.module.leader = object()
 
@@ -341,7 +347,11 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_while_its_log_is_
     await rig.passes(2)
     assert journal == [("flush", 1), ("flush", 1)]
 
-    rig.parts.is_copied = True
+    if reason == "its log is copied":
+        rig.parts.is_copied = True
+    else:
+        rig.clock.now_ns += LOOK_INTERVAL_NS
+        rig.waited_ns += LOOK_INTERVAL_NS // 2
     append()
     append()
     await rig.passes()
@@ -349,7 +359,7 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_while_its_log_is_
     ctx.commit_position = 64  # what was flushed before is committed
     append()
     assert journal[2:] == [("flush", 3)]
-    monkeypatch.setattr("cluster.runtime.agent._COPIED_BATCH_S", 0.002)
+    monkeypatch.setattr("cluster.runtime.agent._LONG_BATCH_S", 0.002)
     append()
     await rig.until(lambda: len(journal) > 3)  # or the time has come
     assert journal[3:] == [("flush", 1)]
@@ -358,6 +368,8 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_while_its_log_is_
 async def test_follower_whose_archive_is_copied_flushes_in_the_next_pass(rig: Rig) -> None:
     rig.module.ctx.commit_position = -1
     rig.parts.is_copied = True
+    rig.clock.now_ns += LOOK_INTERVAL_NS
+    rig.waited_ns += LOOK_INTERVAL_NS
 
     rig.module.ctx.log_buffer.append(bytes(32))
     rig.agent.schedule_flush()
