@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from archive.report import words
@@ -16,7 +15,7 @@ from .page.figures import PARTS, cost_parts
 from .page.plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
 from .page.sections import calls_words
 from .report import Report
-from .scenarios.table import measured_words, with_comparison
+from .scenarios.table import alone_words, measured_words, with_comparison
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = _PROJECT_DIR / "benchmarks" / "results"
@@ -117,15 +116,12 @@ def _load(path: Path) -> Report | None:
 
 
 def _environment(report: Report) -> str:
-    found, disk = report["environment"], report["rounds"]["disk"]
-    probes = {name: median(figures[name] for figures in disk) for name in disk[0]}
+    found = report["environment"]
     return (
         f"Measured at commit {found['git_commit']} with {found['python']}, uvloop {found['uvloop']}, checksums by "
         f"{found['checksums']}, on "
         f"{found['cores']} cores ({found['cpu_model']}), {found['kernel']}, {found['file_system']}. "
-        "The disk alone: fdatasync of 4 KiB into a file that is written already "
-        f"{probes['fdatasync_4k_p50_us']:,.0f} µs (p50), {probes['fdatasync_4k_p99_us']:,.0f} µs (p99); "
-        f"a stream synced every 4 MiB {probes['stream_mb_per_s']:,.0f} MB/s. "
+        f"{alone_words(report)} "
         f"{words.count(report['parameters']['rounds'], 'round')}: medians, then the least and the most.\n"
     )
 

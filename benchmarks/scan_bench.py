@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,7 +15,7 @@ from service_api.errors import ClusterError
 
 from .client_process import ClientParameters
 from .coordination import Event
-from .disk import settle_disk
+from .data_directory import measurement_directory
 from .long_log import lengthen_log
 from .member_status import wait_for_status, wait_until_serving
 from .meter import METRICS_SETTING, Meter
@@ -77,7 +76,7 @@ class ScanBench:
         self._settings = {**settings, **METRICS_SETTING}
         self._seconds = seconds
         self._on_step = on_step
-        self._running = ExitStack()
+        self._running, self._log_place = ExitStack(), ExitStack()
         self._cluster: ClusterProcesses | None = None
         self._directory_count = 0
         self._log_directory: Path | None = None
@@ -93,6 +92,7 @@ class ScanBench:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+        self._log_place.close()
 
     def measure(self, member_count: int, load: Load) -> Report:
         """Put a load on a cluster of so many members.
@@ -152,8 +152,7 @@ class ScanBench:
             return cluster
         self._end()
         self._on_step(f"{self.name}: starting {member_count} members")
-        directory = self._fresh_directory()
-        self._running.callback(rmtree, directory, ignore_errors=True)
+        directory = self._fresh_directory(self._running)
         given = {**self._settings, **(settings or {})}
         cluster = ClusterProcesses(directory, SERVICE, member_count, settings=given)
         self._cluster = self._running.enter_context(cluster)
@@ -217,7 +216,8 @@ class ScanBench:
     def _member_with_log(self, length_bytes: int) -> Path:
         """Make a member's log so long, or the one that is there as much longer."""
         if self._log_directory is None or self._log_bytes > length_bytes:
-            self._log_directory = self._fresh_directory()
+            self._log_place.close()
+            self._log_directory = self._fresh_directory(self._log_place)
             self._on_step(f"{self.name}: a member's first start")
             with ClusterProcesses(self._log_directory, SERVICE, 1, settings=self._settings) as cluster:
                 _wait_in_service(cluster, 1)
@@ -237,12 +237,11 @@ class ScanBench:
             self._log_bytes = log.stop_position
         return self._log_directory
 
-    def _fresh_directory(self) -> Path:
-        settle_disk()
+    def _fresh_directory(self, place: ExitStack) -> Path:
+        """Make a directory that goes with `place`."""
         self._directory_count += 1
         path = self._data_dir / f"cluster-{self._directory_count}"
-        path.mkdir()
-        return path
+        return place.enter_context(measurement_directory(path, keep=False))
 
 
 def _wait_in_service(cluster: ClusterProcesses, position: int) -> None:

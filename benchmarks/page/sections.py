@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any, Final
 
 from archive.report import words
@@ -12,7 +11,7 @@ from archive.report.page import PageTable, Section
 
 from ..report import Report
 from ..scenarios.scan import UNITS, Dimension
-from ..scenarios.table import measured_words
+from ..scenarios.table import alone_words, measured_words
 from . import captions, figures
 from .files import Source
 
@@ -73,7 +72,7 @@ def targets(report: Report) -> Section:
             rows=rows,
             numbers=frozenset({"measured", "target"}),
             note=f"Medians of {words.count(report['parameters']['rounds'], 'round')}, then the least and the most. "
-            f"{disk_words(report)}",
+            f"{alone_words(report)}",
         ),
         snippet="python -m benchmarks table --json table.json",
         snippet_name=_COMMAND,
@@ -303,18 +302,6 @@ def calls_words(role: str, calls: Mapping[str, float]) -> str:
     """Say which system calls a process makes; nothing where they were not counted."""
     named = [f"{name} {count:g}" for name, count in calls.items() if name != "all" and count]
     return f"The {role}'s for 1,000 messages: {calls['all']:g}, of which {', '.join(named)}." if named else ""
-
-
-def disk_words(report: Report) -> str:
-    """What the disk did by itself in the rounds of the targets."""
-    disk = report["rounds"].get("disk", [])
-    if not disk:
-        return ""
-    probes = {name: median(found[name] for found in disk) for name in disk[0]}
-    return (
-        f"The disk alone: fdatasync of 4 KiB {probes['fdatasync_4k_p50_us']:,.0f} µs (p50), "
-        f"{probes['fdatasync_4k_p99_us']:,.0f} µs (p99); a synced stream {probes['stream_mb_per_s']:,.0f} MB/s."
-    )
 
 
 def other(source: Source) -> Section:

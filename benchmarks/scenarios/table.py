@@ -2,8 +2,9 @@
 
 The echo rows are run in rounds, one after another within a round, so that a noisy minute is shared; medians count. What
 replays a long log runs once, with as many starts as there are rounds; a catch-up, which varies most, runs nearly twice
-as often, behind the rounds. The disk is measured in each round, because durable figures are its, too. With the peers
-installed (`make peers`) a short comparison gives the ratios.
+as often, behind the rounds. The disk and the processors are measured in each round by themselves, because the figures
+are theirs, too, and say which runs can be compared. With the peers installed (`make peers`) a short comparison gives
+the ratios.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from service_api.errors import ConfigurationError
 from ..data_directory import data_directory, measurement_directory
 from ..disk import measure_disk
 from ..environment import describe
+from ..processors import StolenTime, measure_processors
 from ..report import ProgressLine, Report, progress_line
 from . import catchup, compare, echo, replay, request
 
@@ -136,7 +138,7 @@ def run(parameters: TableParameters, *, directory: Path | None = None, keep: boo
         ClusterError: something could not be measured.
     """
     with data_directory(directory, "table", keep=keep) as data_dir:
-        measured = _Run(parameters, data_dir, keep)
+        measured, stolen = _Run(parameters, data_dir, keep), StolenTime()
         steps = _steps(measured)
         with progress_line(len(steps)) as progress:
             _take(steps, progress)
@@ -147,6 +149,7 @@ def run(parameters: TableParameters, *, directory: Path | None = None, keep: boo
         "rows": rows,
         "rounds": measured.rounds,
         "reports": measured.reports,
+        "stolen_percent": stolen.percent(),
         "parameters": asdict(parameters),
         "environment": environment,
     }
@@ -193,8 +196,30 @@ def print_targets(report: Report) -> None:
         table.add_row(row["what"], measured_words(row, report["rounds"]), row["target"], reached)
     console = Console()
     console.print(table)
-    disk = {name: median(figures[name] for figures in report["rounds"]["disk"]) for name in report["rounds"]["disk"][0]}
-    console.print("the disk alone: " + ", ".join(f"{name} {value:,g}" for name, value in disk.items()))
+    console.print(alone_words(report), soft_wrap=True)
+
+
+def alone_words(report: Report) -> str:
+    """Say what the machine did by itself in the rounds: floors under every figure, and what makes two runs alike."""
+    said = []
+    if disk := _medians(report, "disk"):
+        said.append(
+            "The disk alone: fdatasync of 4 KiB into a file that is written already "
+            f"{disk['fdatasync_4k_p50_us']:,.0f} µs (p50), {disk['fdatasync_4k_p99_us']:,.0f} µs (p99); "
+            f"a stream synced every 4 MiB {disk['stream_mb_per_s']:,.0f} MB/s."
+        )
+    if alone := _medians(report, "processors"):
+        said.append(
+            "The processors alone: a byte to another process and back over loopback "
+            f"{alone['round_trip_us']:,.0f} µs, a pass of a Python loop on each {alone['loop_ns']:,.0f} ns; "
+            f"their host took {report['stolen_percent']:g} % of their time meanwhile."
+        )
+    return " ".join(said)
+
+
+def _medians(report: Report, probe: str) -> dict[str, float]:
+    rounds = report["rounds"].get(probe, [])
+    return {name: median(figures[name] for figures in rounds) for name in rounds[0]} if rounds else {}
 
 
 def _number(value: float) -> str:
@@ -219,6 +244,7 @@ def _steps(measured: _Run) -> list[tuple[str, Callable[[], None]]]:
     for number in range(parameters.rounds):
         name = f"round {number + 1}/{parameters.rounds}"
         steps.append((f"{name}: the disk", lambda: measured.add("disk", measure_disk(measured.data_dir))))
+        steps.append((f"{name}: the processors", lambda: measured.add("processors", measure_processors())))
         steps += [(f"{name}: {row}", _echo_step(measured, row)) for row in _ECHO_ROWS]
         steps.append((f"{name}: open loop", lambda: _open_loop(measured)))
         steps.append((f"{name}: requests", lambda: _requests(measured)))

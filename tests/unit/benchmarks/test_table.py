@@ -26,7 +26,8 @@ def test_every_row_but_those_of_peers_is_measured(capsys: pytest.CaptureFixture[
         else:
             assert row["value"] > 0, row
             assert row["reached"] is goal.is_reached(row["value"])
-    assert "fdatasync_4k_p50_us" in printed
+    assert "The disk alone: fdatasync" in printed
+    assert "The processors alone" in printed
     assert "not measured" in printed
 
 
@@ -50,6 +51,7 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
 
     monkeypatch.setattr(data_directory, "settle_disk", lambda: None)
     monkeypatch.setattr(table, "measure_disk", lambda _: {"fdatasync_4k_p50_us": 90.0})
+    monkeypatch.setattr(table, "measure_processors", lambda: {"loop_ns": 27.0})
     monkeypatch.setattr(echo, "run", lambda *_, **__: echoed)
     monkeypatch.setattr(request, "run", lambda *_, **__: {"requests_per_s": 100_000, "p99_us": 1.0})
     monkeypatch.setattr(replay, "run", lambda *_, **__: {"messages_per_s": 2e6, "in_service_s": 5.0, "idle_mib": 60.0})
@@ -63,6 +65,23 @@ def test_what_is_measured_in_rounds_counts_by_its_median_and_says_how_far_they_l
     assert table.measured_words(ratio, report["rounds"]) == "p99 2.31 x p99 without, 1.83 to 3.05"
     assert (rate["reached"], ratio["reached"]) == (False, False)
     assert table.measured_words(rows["replay at start", "in_service_s"], report["rounds"]) == "5.00 s"
+
+
+def test_what_the_machine_does_by_itself_is_told_as_medians_of_the_rounds() -> None:
+    rounds = {
+        "disk": [
+            {"fdatasync_4k_p50_us": value, "fdatasync_4k_p99_us": 200.0, "stream_mb_per_s": 1900}
+            for value in (86, 129, 90)
+        ],
+        "processors": [{"loop_ns": value, "round_trip_us": 2 * value} for value in (20.0, 60.0, 27.4)],
+    }
+
+    assert table.alone_words({"rounds": rounds, "stolen_percent": 4.2}) == (
+        "The disk alone: fdatasync of 4 KiB into a file that is written already 90 µs (p50), 200 µs (p99); a stream "
+        "synced every 4 MiB 1,900 MB/s. The processors alone: a byte to another process and back over loopback 55 µs, "
+        "a pass of a Python loop on each 27 ns; their host took 4.2 % of their time meanwhile."
+    )
+    assert table.alone_words({"rounds": {}}) == ""
 
 
 def test_values_that_make_no_run_are_refused() -> None:
