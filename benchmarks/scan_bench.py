@@ -70,9 +70,16 @@ class ScanBench:
     """Keeps a cluster for the points that can share one; leaving the `with` block ends it."""
 
     def __init__(
-        self, data_dir: Path, settings: Mapping[str, str], *, seconds: float, on_step: Callable[[str], None]
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str],
+        *,
+        seconds: float,
+        on_step: Callable[[str], None],
+        keep: bool = False,
     ) -> None:
         self._data_dir = data_dir
+        self._keep = keep
         self._settings = {**settings, **METRICS_SETTING}
         self._seconds = seconds
         self._on_step = on_step
@@ -241,7 +248,7 @@ class ScanBench:
         """Make a directory that goes with `place`."""
         self._directory_count += 1
         path = self._data_dir / f"cluster-{self._directory_count}"
-        return place.enter_context(measurement_directory(path, keep=False))
+        return place.enter_context(measurement_directory(path, keep=self._keep))
 
 
 def _wait_in_service(cluster: ClusterProcesses, position: int) -> None:

@@ -160,7 +160,7 @@ def run(parameters: ScanParameters, *, directory: Path | None = None, keep: bool
         environment = describe(data_dir)
         settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
         done = 0
-        with ScanBench(data_dir, settings, seconds=parameters.seconds, on_step=progress.describe) as bench:
+        with ScanBench(data_dir, settings, seconds=parameters.seconds, on_step=progress.describe, keep=keep) as bench:
             for _ in range(parameters.rounds):
                 for dimension in parameters.only:
                     for value in parameters.values(dimension):
