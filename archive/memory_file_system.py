@@ -236,9 +236,7 @@ class MemoryFileSystem:
     sync_file = sync_data
 
     def evict(self, handle: int, offset: int, length: int) -> None:
-        """Do nothing but tell: this disk is memory."""
-        if self.on_operation is not None:
-            self.on_operation("evict", self._file(handle).path, length)
+        """Do nothing: this disk is memory. Nor is this an operation that a disk could fail."""
 
     def sync_directory(self, path: Path) -> None:
         """Make the names in the directory durable."""

@@ -582,6 +582,7 @@ async def test_a_long_batch_of_a_copy_leaves_memory_once_it_is_durable(
     rig.recording.is_copy = is_copy
     seen: list[str] = []
     rig.disk.on_operation = lambda name, path, length: seen.append(name)
+    rig.disk.evict = lambda handle, offset, length: seen.append("evict")  # type: ignore[method-assign]  # to see it
     rig.append()
     rig.recording.flush()
     rig.worker.complete()
