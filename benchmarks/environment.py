@@ -18,6 +18,9 @@ from service_api.wire.checksum import CRC32_SOURCE
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
 _GC_THRESHOLDS: Final = (50_000, 50, 100)
 
+_NOT_MEASURED: Final = (":(exclude)benchmarks/results", ":(exclude)docs")
+"""What figures are written to: a second benchmark finds there what the first one has written."""
+
 
 def tune_garbage_collector() -> None:
     """Take what start-up made out of the collector's sight and let it look at the rest less often.
@@ -37,7 +40,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
         "pydantic": _version_of("pydantic"),
         "checksums": f"{CRC32_SOURCE} {_version_of(CRC32_SOURCE) or zlib.ZLIB_RUNTIME_VERSION}",
         "quorate": _version_of("quorate"),
-        "git_commit": _git_commit(),
+        "git_commit": commit_of(_PROJECT_DIR),
         "kernel": f"{platform.system()} {platform.release()}",
         "cpu_model": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -91,18 +94,19 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
-    """The commit of this tree, with "+changes" when files differ from it; None outside a clone."""
+def commit_of(project_dir: Path) -> str | None:
+    """The commit of a tree, with "+changes" when files differ from it that are measured; None outside a clone."""
     try:
-        commit = _git("rev-parse", "--short=12", "HEAD")
-        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+        commit = _git(project_dir, "rev-parse", "--short=12", "HEAD")
+        changes = _git(project_dir, "status", "--porcelain", "--untracked-files=no", "--", ".", *_NOT_MEASURED)
     except (OSError, subprocess.SubprocessError):
         return None
+    return f"{commit}+changes" if changes else commit
 
 
-def _git(*arguments: str) -> str:
+def _git(project_dir: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ("git", "-C", str(_PROJECT_DIR), *arguments), capture_output=True, text=True, check=True, timeout=10
+        ("git", "-C", str(project_dir), *arguments), capture_output=True, text=True, check=True, timeout=10
     )
     return done.stdout.strip()
 

@@ -29,6 +29,7 @@ Written by `python -m benchmarks performance` from `benchmarks/results/*.json`; 
 `make bench` measures everything anew but the comparison, which `make peers` and then
 `python -m benchmarks compare --rounds 5 --json benchmarks/results/compare.json` do.
 `python -m benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same files.
+What other machines have measured is in directories below, with a table of the targets for each.
 
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
 recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the
@@ -67,24 +68,27 @@ def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
 def make_page(results: Path) -> tuple[str, list[Plot]]:
     """Make the page of a directory with `table.json` and, where they were run, `scan`, `compare` and `profile.json`.
 
+    Directories in it are of other machines: each with the table of one, and its comparison if there is one.
+
     Raises:
         ConfigurationError: there are no results.
     """
-    table = _load(results / "table.json")
+    table = _table(results)
     if table is None:
         raise ConfigurationError(f"no results: expected {results / 'table.json'}, which `make bench` writes")
-    stored = _load(results / "compare.json")
-    if stored is not None:
-        table = with_comparison(table, stored)
     plots = _Plots()
     parts = [_INTRODUCTION, _environment(table), "## Targets\n", _targets(table), _costs(table)]
+    for directory in sorted(path for path in results.iterdir() if path.is_dir()):
+        other = _table(directory)
+        if other is not None:
+            parts += [f"## Targets on another machine, {directory.name}\n", _environment(other), _targets(other)]
     latencies = latency_plot(table)
     if latencies is not None:
         parts += ["## Latencies\n", plots.add([latencies])]
     scanned = _load(results / "scan.json")
     if scanned is not None:
         parts += ["## How cost grows\n", _scan(scanned, plots)]
-    compared = stored or next(iter(table["reports"].get("compare", [])), None)
+    compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
     if compared is not None:
         parts += ["## Beside others\n", _comparison(compared, plots)]
     profiled = _load(results / "profile.json")
@@ -106,6 +110,12 @@ class _Plots:
             self.all.append(plot)
             lines.append(f"{plot.caption}\n\n![{plot.name}]({IMAGES}/{plot.file_name})\n")
         return "\n".join(lines)
+
+
+def _table(results: Path) -> Report | None:
+    """Read the table in a directory, with the ratios to others of the comparison beside it."""
+    table, compared = _load(results / "table.json"), _load(results / "compare.json")
+    return table if table is None or compared is None else with_comparison(table, compared)
 
 
 def _load(path: Path) -> Report | None:

@@ -43,6 +43,27 @@ def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
         assert plot.caption in page
 
 
+def test_another_machine_has_a_table_of_its_own_with_its_own_ratios(tmp_path: Path) -> None:
+    other = tmp_path / "quick"
+    other.mkdir()
+    (tmp_path / "left-over").mkdir()
+    (tmp_path / "table.json").write_text(json.dumps(samples.table()))
+    environment = {**samples.ENVIRONMENT, "cpu_model": "another processor"}
+    ratio = {"what": "times etcd, 1,024 in flight, level 1", "figure": "ratio", "unit": "x", "value": 1.0}
+    rows = [{**ratio, "target": ">= 10 x", "reached": False}]
+    (other / "table.json").write_text(json.dumps(samples.table() | {"environment": environment, "rows": rows}))
+    (other / "compare.json").write_text(json.dumps(samples.everything()["compare.json"]))
+
+    page, plots = make_page(tmp_path)
+
+    here, elsewhere = page.split("## Targets on another machine, quick")
+    assert "another processor" not in here
+    assert "another processor" in elsewhere
+    assert "| times etcd, 1,024 in flight, level 1 (3 rounds at commit abc) | 10.3 x | >= 10 x | yes |" in elsewhere
+    assert "left-over" not in page
+    assert [plot.name for plot in plots] == ["latencies"]
+
+
 def test_plots_are_files_of_their_own_and_old_ones_go(tmp_path: Path) -> None:
     results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
     results.mkdir()
