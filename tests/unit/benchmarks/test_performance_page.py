@@ -59,7 +59,7 @@ def test_another_machine_has_a_table_of_its_own_with_its_own_ratios(tmp_path: Pa
     here, elsewhere = page.split("## Targets on another machine, quick")
     assert "another processor" not in here
     assert "another processor" in elsewhere
-    assert "| times etcd, 1,024 in flight, level 1 (3 rounds at commit abc) | 10.3 x | >= 10 x | yes |" in elsewhere
+    assert "| times etcd, 1,024 in flight, level 1 (3 rounds at commit abc) | 10.30 x | >= 10 x | yes |" in elsewhere
     assert "left-over" not in page
     assert [plot.name for plot in plots] == ["latencies"]
 
