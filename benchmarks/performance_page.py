@@ -29,7 +29,7 @@ Written by `python -m benchmarks performance` from `benchmarks/results/*.json`; 
 `make bench` measures everything anew but the comparison, which `make peers` and then
 `python -m benchmarks compare --rounds 5 --json benchmarks/results/compare.json` do.
 `python -m benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same files.
-What other machines have measured is in directories below, with a table of the targets for each.
+Other runs, at another hour or on another machine, are in directories below, with a table of the targets for each.
 
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
 recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the
@@ -68,7 +68,7 @@ def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
 def make_page(results: Path) -> tuple[str, list[Plot]]:
     """Make the page of a directory with `table.json` and, where they were run, `scan`, `compare` and `profile.json`.
 
-    Directories in it are of other machines: each with the table of one, and its comparison if there is one.
+    Directories in it are of other runs: each with a table, and its comparison if there is one.
 
     Raises:
         ConfigurationError: there are no results.
@@ -81,7 +81,7 @@ def make_page(results: Path) -> tuple[str, list[Plot]]:
     for directory in sorted(path for path in results.iterdir() if path.is_dir()):
         other = _table(directory)
         if other is not None:
-            parts += [f"## Targets on another machine, {directory.name}\n", _environment(other), _targets(other)]
+            parts += [f"## Targets in another run, {directory.name}\n", _environment(other), _targets(other)]
     latencies = latency_plot(table)
     if latencies is not None:
         parts += ["## Latencies\n", plots.add([latencies])]

@@ -43,7 +43,7 @@ def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
         assert plot.caption in page
 
 
-def test_another_machine_has_a_table_of_its_own_with_its_own_ratios(tmp_path: Path) -> None:
+def test_another_run_has_a_table_of_its_own_with_its_own_ratios(tmp_path: Path) -> None:
     other = tmp_path / "quick"
     other.mkdir()
     (tmp_path / "left-over").mkdir()
@@ -56,7 +56,7 @@ def test_another_machine_has_a_table_of_its_own_with_its_own_ratios(tmp_path: Pa
 
     page, plots = make_page(tmp_path)
 
-    here, elsewhere = page.split("## Targets on another machine, quick")
+    here, elsewhere = page.split("## Targets in another run, quick")
     assert "another processor" not in here
     assert "another processor" in elsewhere
     assert "| times etcd, 1,024 in flight, level 1 (3 rounds at commit abc) | 10.30 x | >= 10 x | yes |" in elsewhere
