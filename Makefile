@@ -1,10 +1,10 @@
-# Quorate's tasks. Needs make and Python 3.11 or newer; everything else goes into .venv.
+# Trimaran's tasks. Needs make and Python 3.11 or newer; everything else goes into .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(VENV)/.quorate-installed
-STAMP := $(VENV)/.quorate-tools-installed
-PACKAGES := service_api archive client cluster pyspark_aeron_archive
+CORE := $(VENV)/.trimaran-installed
+STAMP := $(VENV)/.trimaran-tools-installed
+PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
@@ -13,7 +13,7 @@ SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP)  ## Create .venv with quorate, Spark, notebooks and the development tools in it.
+setup: $(STAMP)  ## Create .venv with trimaran, Spark, notebooks and the development tools in it.
 
 # Both run again only when pyproject.toml changed. `PYTHON=/path/to/python make setup` picks the interpreter.
 $(CORE): pyproject.toml
@@ -32,10 +32,10 @@ $(CORE): pyproject.toml
 	    echo "==> creating $(VENV) with $$("$$found" --version)"; \
 	    "$$found" -m venv --clear $(VENV); \
 	fi; \
-	echo "==> installing quorate into $(VENV)"; \
+	echo "==> installing trimaran into $(VENV)"; \
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .; \
 	touch $(CORE); \
-	echo "==> ready: $(BIN)/quorate --help"
+	echo "==> ready: $(BIN)/trimaran --help"
 
 $(STAMP): $(CORE)
 	@set -eu; \
@@ -48,7 +48,7 @@ compiled: $(CORE)
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 demo: $(CORE) compiled  ## Run three nodes, kill the leader half-way, check every reply.
-	@$(BIN)/quorate demo $(ARGS)
+	@$(BIN)/trimaran demo $(ARGS)
 
 # Jupyter refuses to run as root unless told; it listens on loopback only, and asks for the token that it prints.
 notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
@@ -70,7 +70,7 @@ FROM ?= $(shell date +%s)000
 
 sim: $(STAMP)  ## Simulate SEEDS=2000 fresh seeds on all cores, then find every planted bug.
 	@echo "==> $(SEEDS) seeds from $(FROM)"
-	@$(BIN)/quorate sim --seeds $(FROM):$$(($(FROM) + $(SEEDS))) $(ARGS)
+	@$(BIN)/trimaran sim --seeds $(FROM):$$(($(FROM) + $(SEEDS))) $(ARGS)
 	@echo "==> planted bugs"
 	@$(BIN)/python -m tests.simulation.plants --seeds $(SEEDS)
 
@@ -81,11 +81,11 @@ format: $(STAMP)  ## Format the code and sort its imports.
 RESULTS := benchmarks/results
 
 bench: $(STAMP) compiled  ## Measure everything in docs/performance.md in about ten minutes, and write it; peers where installed.
-	@echo "==> targets"; $(BIN)/python -m benchmarks table --json $(RESULTS)/table.json $(ARGS)
-	@echo "==> how cost grows"; $(BIN)/python -m benchmarks scan --seconds 1 --json $(RESULTS)/scan.json
-	@echo "==> profile"; $(BIN)/python -m benchmarks profile --json $(RESULTS)/profile.json \
+	@echo "==> targets"; $(BIN)/python -m trimaran.benchmarks table --json $(RESULTS)/table.json $(ARGS)
+	@echo "==> how cost grows"; $(BIN)/python -m trimaran.benchmarks scan --seconds 1 --json $(RESULTS)/scan.json
+	@echo "==> profile"; $(BIN)/python -m trimaran.benchmarks profile --json $(RESULTS)/profile.json \
 	    || echo "==> without a new profile" >&2
-	@$(BIN)/python -m benchmarks performance
+	@$(BIN)/python -m trimaran.benchmarks performance
 
 PEER_PACKAGES := etcd-server linux-perf nghttp2-client nats-server redis-server redis-tools valgrind zookeeper
 
@@ -95,7 +95,7 @@ peers: $(STAMP)  ## Install what we are compared with, and what benchmarks count
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,bench]'
 
 bench-guard: $(STAMP)  ## Count the hot paths' instructions (needs valgrind); fail where they grew by over 5 %.
-	@$(BIN)/python -m benchmarks guard
+	@$(BIN)/python -m trimaran.benchmarks guard
 
 clean:  ## Remove .venv, caches and build output.
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

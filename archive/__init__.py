@@ -10,19 +10,19 @@ A name is loaded when it is first asked for: an executor of Spark reads recordin
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .client import ArchiveClient as ArchiveClient
-    from .conductor import Archive as Archive
     from .config import ArchiveConfig as ArchiveConfig
-    from .descriptor import RecordingDescriptor as RecordingDescriptor
-    from .descriptor import RecordingState as RecordingState
     from .errors import ArchiveError as ArchiveError
     from .errors import ArchiveErrorCode as ArchiveErrorCode
     from .errors import CorruptionError as CorruptionError
-    from .frame_batches import ReadProblem as ReadProblem
-    from .frame_batches import frames as frames
-    from .publication import Publication as Publication
-    from .recording import Recording as Recording
-    from .server import ArchiveServer as ArchiveServer
+    from .format.descriptor import RecordingDescriptor as RecordingDescriptor
+    from .format.descriptor import RecordingState as RecordingState
+    from .net.client import ArchiveClient as ArchiveClient
+    from .net.publication import Publication as Publication
+    from .net.server.archive_server import ArchiveServer as ArchiveServer
+    from .reading.frame_batches import ReadProblem as ReadProblem
+    from .reading.frame_batches import frames as frames
+    from .store.conductor import Archive as Archive
+    from .store.recording import Recording as Recording
 else:
     from .exports import __dir__ as __dir__
     from .exports import __getattr__ as __getattr__

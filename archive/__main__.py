@@ -1,14 +1,14 @@
-"""`python -m archive`: the archive commands by themselves, without the cluster's messages."""
+"""`python -m trimaran.archive`: the archive commands by themselves, without the cluster's messages."""
 
 from .errors import ArchiveError
-from .selection import refuse
-from .tool import app
+from .tool.app import app
+from .tool.selection import refuse
 
 
 def main() -> None:
     """Run the command line; what a disk or an archive refuses ends in one line."""
     try:
-        app(prog_name="python -m archive")
+        app(prog_name="python -m trimaran.archive")
     except (ArchiveError, OSError) as error:
         refuse(str(error))
 

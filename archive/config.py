@@ -37,7 +37,7 @@ class ArchiveConfig:
     """With less free on the disk no recording is started or extended, and one that runs warns once. None: a segment, as
     Aeron has it. Source: Aeron `Archive.Configuration.LOW_STORAGE_SPACE_THRESHOLD_PROP_NAME`."""
     replay_time_share: float | None = None
-    """How much of the loop's time a replay of a recording that grows may take (`archive.time_share`); None: all."""
+    """How much of the loop's time a replay of a recording that grows may take (`time_share`); None: all."""
     spares_readers: bool = True
     """Whether an edit is refused that would take from a running replay what it has yet to read. Who turns this off asks
     `Archive.reader_positions` and decides, as a member does that may not keep its log for ever."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 
 class ArchiveErrorCode(IntEnum):

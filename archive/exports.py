@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from .lazy_exports import lazy_exports
+from trimaran.service_api.lazy_exports import lazy_exports
 
 HOMES: Final = {
-    "Archive": "conductor",
-    "ArchiveClient": "client",
+    "Archive": "store.conductor",
+    "ArchiveClient": "net.client",
     "ArchiveConfig": "config",
     "ArchiveError": "errors",
     "ArchiveErrorCode": "errors",
-    "ArchiveServer": "server",
+    "ArchiveServer": "net.server.archive_server",
     "CorruptionError": "errors",
-    "Publication": "publication",
-    "ReadProblem": "frame_batches",
-    "Recording": "recording",
-    "RecordingDescriptor": "descriptor",
-    "RecordingState": "descriptor",
-    "frames": "frame_batches",
+    "Publication": "net.publication",
+    "ReadProblem": "reading.frame_batches",
+    "Recording": "store.recording",
+    "RecordingDescriptor": "format.descriptor",
+    "RecordingState": "format.descriptor",
+    "frames": "reading.frame_batches",
 }
 
-__getattr__, __dir__ = lazy_exports("archive", HOMES)
+__getattr__, __dir__ = lazy_exports("trimaran.archive", HOMES)

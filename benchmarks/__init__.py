@@ -1,4 +1,4 @@
-"""Benchmarks of Quorate: `python -m benchmarks echo --help`. Not part of the wheel.
+"""Benchmarks of Trimaran: `python -m trimaran.benchmarks echo --help`. Not part of the wheel.
 
 scenarios        what is measured: echo and failover (whole clusters), client (the client's own cost), archive (reading)
 load             closed and open loop traffic of one session; failover_load goes on across leaders

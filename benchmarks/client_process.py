@@ -25,8 +25,8 @@ from typing import Any, Self, TypeAlias
 
 import uvloop
 
-from client import ClusterClient
-from service_api.errors import ClusterError
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ClusterError
 
 from .environment import tune_garbage_collector
 from .histogram import Histogram

@@ -34,7 +34,7 @@ class ClientProcess:
         """Start a client process in `group`."""
         process = group.spawn(
             name,
-            (sys.executable, "-m", "benchmarks.client_process", parameters.to_json()),
+            (sys.executable, "-m", "trimaran.benchmarks.client_process", parameters.to_json()),
             log_path=log_path,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service_api import ClientSession, ClusteredService
+from trimaran.service_api import ClientSession, ClusteredService
 
 
 class EchoService(ClusteredService):

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from service_api.wire.checksum import CRC32_SOURCE
+from trimaran.service_api.wire.checksum import CRC32_SOURCE
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
 _GC_THRESHOLDS: Final = (50_000, 50, 100)
@@ -39,7 +39,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
         "uvloop": _version_of("uvloop"),
         "pydantic": _version_of("pydantic"),
         "checksums": f"{CRC32_SOURCE} {_version_of(CRC32_SOURCE) or zlib.ZLIB_RUNTIME_VERSION}",
-        "quorate": _version_of("quorate"),
+        "trimaran": _version_of("trimaran"),
         "git_commit": commit_of(_PROJECT_DIR),
         "kernel": f"{platform.system()} {platform.release()}",
         "cpu_model": _cpu_model(),
@@ -54,7 +54,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
 
 def node_settings(names: Sequence[str], given: Mapping[str, object]) -> dict[str, object]:
     """The settings of these names as members have them, and all that were given; the rest are defaults."""
-    from cluster.config import NodeConfig
+    from trimaran.cluster.settings.config import NodeConfig
 
     return {**{name: NodeConfig.model_fields[name].default for name in names}, **given}
 

@@ -10,8 +10,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from client import ClusterClient
-from service_api.wire.session import EventCode
+from trimaran.client import ClusterClient
+from trimaran.service_api.wire.session import EventCode
 
 from .load import SEQUENCE, LoadError
 from .ticker import Ticker

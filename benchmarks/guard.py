@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from .instructions import count_instructions, interpreter
 
@@ -54,7 +54,7 @@ def run(*, update: bool, path: Path = STORED_COUNTS) -> dict[str, str]:
     key = interpreter()
     if not update and key not in stored:
         raise ConfigurationError(
-            f"no counts are stored for {key!r}, only for {sorted(stored)}: python -m benchmarks guard --update"
+            f"no counts are stored for {key!r}, only for {sorted(stored)}: python -m trimaran.benchmarks guard --update"
         )
     counted = count_instructions(PAYLOAD_LENGTH)
     if update:

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from .paths import CHUNK_MESSAGES, make_paths
 
@@ -53,7 +53,7 @@ def count_instructions(payload_length: int) -> dict[str, int]:
             f"--callgrind-out-file={directory}/counts.%p",
             sys.executable,
             "-m",
-            "benchmarks.instructions",
+            "trimaran.benchmarks.instructions",
             str(payload_length),
         ]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}

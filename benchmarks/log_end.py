@@ -6,8 +6,8 @@ import mmap
 from pathlib import Path
 from typing import Final
 
-from archive.layout import parse_segment_file_name
-from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, align
+from trimaran.archive.format.layout import parse_segment_file_name
+from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, align
 
 LOG_RECORDING_ID: Final = 0
 """The log is the first recording of every member."""

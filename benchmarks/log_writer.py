@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from archive import Recording
-from client.ingress_publisher import IngressPublisher
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import PREFIX_LENGTH, LogPublisher
-from cluster.messages.log import SessionOpenEvent
-from service_api.errors import ConfigurationError
-from service_api.types import ClusterSessionId, CorrelationId, TermId
-from service_api.wire.frame import HEADER_LENGTH
+from trimaran.archive import Recording
+from trimaran.client.ingress_publisher import IngressPublisher
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.frame import HEADER_LENGTH
 
 _RESPONSE_STREAM_ID: Final = 102
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from archive import Archive, ArchiveConfig
-from cluster.cli.demo.recordings import find_log_recording
-from cluster.core.recording_log import RecordingLog
-from cluster.runtime.recording_log_file import RECORDING_LOG_FILE_NAME
-from service_api.types import ClusterSessionId, TermId
+from trimaran.archive import Archive, ArchiveConfig
+from trimaran.cluster.cli.demo.recordings import find_log_recording
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
+from trimaran.service_api.types import ClusterSessionId, TermId
 
 from .log_writer import LogWriter
 from .processes import ProcessError

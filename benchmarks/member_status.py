@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from cluster.config import parse_members
-from cluster.status import MemberStatus, StatusQueryError, query_status
-from service_api.errors import ClusterTimeoutError
+from trimaran.cluster.documents.status import MemberStatus, StatusQueryError, query_status
+from trimaran.cluster.settings.config import parse_members
+from trimaran.service_api.errors import ClusterTimeoutError
 
 from .processes import ClusterProcesses
 

@@ -17,7 +17,7 @@ from .member_log import MemberLog
 from .processes import ClusterProcesses, ProcessError
 
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
-_SYNC_METRIC: Final = "quorate_sync_duration_seconds_count"
+_SYNC_METRIC: Final = "trimaran_sync_duration_seconds_count"
 _ASK_TIMEOUT_S: Final = 10.0
 
 _PAGE_AGE_S: Final = 0.15

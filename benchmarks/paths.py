@@ -10,18 +10,18 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from client.config import ClientConfig
-from client.effects import Dial
-from client.protocol import ClientProtocol
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import PREFIX_LENGTH, LogPublisher
-from cluster.core.log_receiver import LogReceiver
-from cluster.messages.consensus import AppendPosition
-from cluster.messages.log import SessionOpenEvent
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import ClientSession, ClusteredService
-from service_api.types import (
+from trimaran.client.config import ClientConfig
+from trimaran.client.effects import Dial
+from trimaran.client.protocol import ClientProtocol
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.messages.consensus import AppendPosition
+from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api import ClientSession, ClusteredService
+from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     ClusterSessionId,
     CorrelationId,
@@ -29,8 +29,8 @@ from service_api.types import (
     TermId,
     TimeUnit,
 )
-from service_api.wire.frame import HEADER_LENGTH, encode_message
-from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
+from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
 
 from .echo_service import EchoService
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from archive.report import words
-from service_api.errors import ConfigurationError
+from trimaran.archive.report import words
+from trimaran.service_api.errors import ConfigurationError
 
 from .page import captions
 from .page.figures import PARTS, cost_parts
@@ -27,7 +27,7 @@ _INTRODUCTION: Final = """# Performance
 
 Written by `python -m benchmarks performance` from `benchmarks/results/*.json`; change the benchmarks, not this page.
 `make bench` measures everything anew but the comparison, which `make peers` and then
-`python -m benchmarks compare --rounds 5 --json benchmarks/results/compare.json` do.
+`python -m trimaran.benchmarks compare --rounds 5 --json benchmarks/results/compare.json` do.
 `python -m benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same files.
 Other runs, at another hour or on another machine, are in directories below, with a table of the targets for each.
 
@@ -183,7 +183,7 @@ def _comparison(report: Report, plots: _Plots) -> str:
     lines = [
         f"{parameters['payload']} bytes, {captions.comparison_rounds(report)}, every system started anew in each; "
         f"medians at commit {report['environment']['git_commit']}, and where there are several rounds the slowest and "
-        "the fastest; *x*: how many times faster Quorate at level 1 is. The third column says who makes the load, and "
+        "the fastest; *x*: how many times faster Trimaran at level 1 is. The third column says who makes the load, and "
         f"its processor time for a message at {int(depths[-1]):,} in flight.\n",
         plots.add(plot for plot in drawn if plot is not None),
         "| system | an acknowledged message is | client | "
@@ -214,8 +214,8 @@ def _cell(figures: dict[str, Any] | None) -> str:
         said.append(f"{min(rates):,} to {max(rates):,}/s")
     if figures["p50_us"] is not None:
         said.append(f"p50 {figures['p50_us']:,.0f} µs")
-    if "quorate_is_times_faster" in figures:
-        said.append(f"{figures['quorate_is_times_faster']:g}x")
+    if "trimaran_is_times_faster" in figures:
+        said.append(f"{figures['trimaran_is_times_faster']:g}x")
     return ", ".join(said)
 
 

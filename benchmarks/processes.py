@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 PORTS_PER_MEMBER: Final = 5
 """Ingress, consensus, log, catchup and archive, from one base port."""
@@ -153,7 +153,7 @@ class ProcessGroup:
 
 @dataclass(slots=True)
 class ClusterProcesses:
-    """A cluster of `quorate node` processes on free ports of 127.0.0.1.
+    """A cluster of `trimaran node` processes on free ports of 127.0.0.1.
 
     `settings` are node settings by name, as flags take them, for example {"file_sync_level": "1"}.
     """
@@ -214,9 +214,9 @@ class ClusterProcesses:
         flags = [text for name, value in settings.items() for text in _flag(name, value)]
         process = self.group.spawn(
             f"member-{member_id}",
-            (sys.executable, "-m", "cluster", "node", *flags),
+            (sys.executable, "-m", "trimaran", "node", *flags),
             log_path=self.log_path_of(member_id),
-            environment={name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")},
+            environment={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
         )
         self.members[member_id] = process
         return process

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from service_api.errors import ClusterTimeoutError
+from trimaran.service_api.errors import ClusterTimeoutError
 
 _PASSES: Final = 500_000
 _LOOPS: Final = 5

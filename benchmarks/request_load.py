@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from client import ClusterClient
+from trimaran.client import ClusterClient
 
 from .load import LoadError, Phase, message_packer
 from .request_service import COUNTS

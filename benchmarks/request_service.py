@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from service_api import ClientSession, CloseReason, ClusteredService, LocalProtocolError
+from trimaran.service_api import ClientSession, CloseReason, ClusteredService, LocalProtocolError
 
 COUNTS: Final = struct.Struct("<qq")
 """The reply to an empty request: requests of this session that ran, and how many of them had run before."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from .meter import Meter
 from .processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup
@@ -44,7 +44,7 @@ _ALL_CALLS: Final = "raw_syscalls:sys_enter"
 _START_LIMIT_S: Final = 10.0
 _SETTLING_S: Final = 0.3
 _STOP_LIMIT_S: Final = 30.0
-_HINT: Final = "pip install 'quorate[bench]' and apt install linux-perf"
+_HINT: Final = "pip install 'trimaran[bench]' and apt install linux-perf"
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 from .client_process import ClientParameters
 from .coordination import Event

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from client import ClusterClient
-from service_api.wire.session import EventCode
+from trimaran.client import ClusterClient
+from trimaran.service_api.wire.session import EventCode
 
 from .load import SEQUENCE, Phase, WaitingLoad, message_packer
 

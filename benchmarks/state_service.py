@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 FILL: Final = b"fill one MiB more"
 """A message that makes the state one mebibyte larger, and is answered like any other."""

@@ -56,7 +56,7 @@ class QueryParameters:
 
 def run(parameters: QueryParameters) -> None:
     """Run the query to its end, if it has one."""
-    from archive.spark import create_session, register
+    from trimaran.archive.spark import create_session, register
 
     spark = create_session("stream-query", master="local[2]", config={"spark.driver.memory": "1g", **parameters.config})
     register(spark)

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from archive import Archive, ArchiveConfig, Recording
-from cluster.core.log_publisher import LogPublisher
-from cluster.core.recording_log import CONSENSUS_MODULE_SERVICE_ID
-from cluster.messages.log import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent
-from cluster.replaying import MemberLog
-from cluster.replaying.replay import ReplayedService, choose_snapshot
-from cluster.runtime.recording_log_file import RecordingLogFile
-from cluster.runtime.snapshot_recording import SnapshotWriter
-from cluster.runtime.snapshot_taker import container_messages
-from service_api import ClusteredService
-from service_api.types import (
+from trimaran.archive import Archive, ArchiveConfig, Recording
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
+from trimaran.cluster.messages.log import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
+from trimaran.cluster.runtime.snapshots.snapshot_taker import container_messages
+from trimaran.cluster.time_travel import MemberLog
+from trimaran.cluster.time_travel.replay import ReplayedService, choose_snapshot
+from trimaran.service_api import ClusteredService
+from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
@@ -57,7 +57,7 @@ async def make_log(
     archive = await Archive.launch(directory / "archive", config, clock_ms=lambda: _FIRST_TIMESTAMP_MS)
     try:
         log = await archive.start_recording(
-            stream_id=LOG_STREAM_ID, session_id=-1, channel="quorate:tcp?alias=log", source_identity="quorate:tcp"
+            stream_id=LOG_STREAM_ID, session_id=-1, channel="trimaran:tcp?alias=log", source_identity="trimaran:tcp"
         )
         positions = await _write_log(log, message_count, payload_length, snapshot_count, random.Random(seed))
         (directory / "cluster").mkdir()

@@ -6,7 +6,7 @@ import json
 import struct
 from typing import Final
 
-from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 KEY_COUNT: Final = 1000
 KEY_AND_AMOUNT: Final = struct.Struct("<qq")

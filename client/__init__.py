@@ -1,4 +1,4 @@
-"""The client of a Quorate cluster: for asyncio, and for scripts and notebooks.
+"""The client of a Trimaran cluster: for asyncio, and for scripts and notebooks.
 
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
 sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
@@ -9,7 +9,7 @@ protocol         the session's state machine, sans-IO; its parts: leader_search,
 credentials      who the client is, to the cluster's authenticator
 """
 
-from service_api.wire.session import EventCode as EventCode
+from trimaran.service_api.wire.session import EventCode as EventCode
 
 from .cluster_client import ClusterClient as ClusterClient
 from .config import ClientConfig as ClientConfig

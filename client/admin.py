@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from service_api.errors import BackPressureError, ClusterError
-from service_api.types import ClusterSessionId, CorrelationId, TermId
-from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
+from trimaran.service_api.errors import BackPressureError, ClusterError
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
 
 from .egress_adapter import SessionState
 from .errors import AdminRefusedError, IndeterminateError

@@ -9,9 +9,8 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
-from service_api.distribution import check_package_owners_once
-from service_api.errors import ClusterTimeoutError, LocalProtocolError
-from service_api.types import ClusterSessionId, MemberId, TermId
+from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 
 from .admin import take_snapshot
 from .config import ClientConfig, client_config
@@ -39,7 +38,7 @@ class ClusterClient:
     the session goes on, but what was offered and not answered may be lost or not. Use `request` for what must be
     run exactly once; it asks for that again by itself.
 
-    Times are in seconds. Errors are of `service_api.errors`, and those of `client.errors`.
+    Times are in seconds. Errors are of `trimaran.service_api.errors`, and those of `trimaran.client.errors`.
     """
 
     def __init__(self, conductor: ClientConductor) -> None:
@@ -410,7 +409,6 @@ class Connecting:
         if self._is_used:
             raise LocalProtocolError("this connect was used before: call ClusterClient.connect again")
         self._is_used = True
-        check_package_owners_once()
         random = self._config.random or Random().random
         conductor = ClientConductor(self._config, self._listener, random=random)
         protocol = conductor.protocol

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from service_api.errors import ConfigurationError
-from service_api.types import MemberId
-from service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
-from service_api.wire.session import SESSION_HEADER_LENGTH
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .credentials import CredentialsSupplier
 

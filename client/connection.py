@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
-from service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 
 from .admin import OnDone
 from .config import ClientConfig, parse_endpoint

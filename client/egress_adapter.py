@@ -13,12 +13,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from service_api.errors import RemoteProtocolError
-from service_api.types import EGRESS_STREAM_ID
-from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
-from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from service_api.wire.session import SESSION_MESSAGE
-from service_api.wire.stream import MessageAssembler
+from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.types import EGRESS_STREAM_ID
+from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
+from trimaran.service_api.wire.request import (
+    REQUEST_BLOCK_LENGTH,
+    REQUEST_HEADER,
+    REQUEST_HEADER_LENGTH,
+    REQUEST_MESSAGE,
+)
+from trimaran.service_api.wire.session import SESSION_MESSAGE
+from trimaran.service_api.wire.stream import MessageAssembler
 
 from .egress import EgressListener
 from .ingress_publisher import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET

@@ -1,4 +1,4 @@
-"""What can go wrong with a client alone; `service_api.errors` has the rest.
+"""What can go wrong with a client alone; `trimaran.service_api.errors` has the rest.
 
 ClusterError
 ├── ClusterTimeoutError
@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
-from service_api.types import MemberId
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.types import MemberId
 
 
 class ConnectTimeoutError(ClusterTimeoutError):

@@ -9,7 +9,7 @@ An application message is laid out as it will stand in the log, so that the lead
     64     ..   payload, then zeros up to a multiple of 32
 
 With its session header it is cut into fragments when it is longer than one frame. A request has two numbers more in
-front of its payload, see `service_api.wire.request`.
+front of its payload, see `trimaran.service_api.wire.request`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from service_api.types import INGRESS_STREAM_ID
-from service_api.wire.frame import (
+from trimaran.service_api.types import INGRESS_STREAM_ID
+from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_DATA,
     UNFRAGMENTED,
@@ -27,8 +27,8 @@ from service_api.wire.frame import (
     align,
     encode_message,
 )
-from service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 """Where the payload begins in the frame of an unfragmented application message."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from service_api.errors import LocalProtocolError, SessionClosedError
+from trimaran.service_api.errors import LocalProtocolError, SessionClosedError
 
 from .protocol import CLOSED_BY_CLIENT
 
@@ -47,7 +47,7 @@ class LoopThread:
         self._tasks: asyncio.TaskGroup
         self._end: asyncio.Event
         is_ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(is_ready,), name="quorate-client", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(is_ready,), name="trimaran-client", daemon=True)
         self._thread.start()
         is_ready.result()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from service_api.types import MemberId
+from trimaran.service_api.types import MemberId
 
 from .config import ClientConfig
 from .connection_events import Connected, ConnectionEventLog, Disconnected

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from service_api.errors import (
+from trimaran.service_api.errors import (
     ClusterError,
     ClusterTimeoutError,
     ConfigurationError,
@@ -37,12 +37,19 @@ from service_api.errors import (
     SessionClosedError,
     invariant,
 )
-from service_api.types import EGRESS_STREAM_ID, NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
-from service_api.wire.frame import ReadableBuffer
-from service_api.wire.message import peek_header
-from service_api.wire.queries import QueryResponse
-from service_api.wire.request import REQUEST_HEADER_LENGTH
-from service_api.wire.session import (
+from trimaran.service_api.types import (
+    EGRESS_STREAM_ID,
+    NULL_VALUE,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    TermId,
+)
+from trimaran.service_api.wire.frame import ReadableBuffer
+from trimaran.service_api.wire.message import peek_header
+from trimaran.service_api.wire.queries import QueryResponse
+from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
+from trimaran.service_api.wire.session import (
     SESSION_HEADER_LENGTH,
     AdminResponse,
     Challenge,

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
-from service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
-from service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
+from trimaran.service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
+from trimaran.service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
 
 from .config import ClientConfig
 from .egress_adapter import SessionState

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from service_api.errors import ClusterError
-from service_api.wire.request import RequestCode
+from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.wire.request import RequestCode
 
 from .config import ClientConfig
 from .errors import RejectedError, RequestFailedError, RequestIndeterminateError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from service_api.types import ClusterSessionId, CorrelationId
-from service_api.wire.session import Challenge, ChallengeResponse
-from service_api.wire.session_token import token_channel
+from trimaran.service_api.types import ClusterSessionId, CorrelationId
+from trimaran.service_api.wire.session import Challenge, ChallengeResponse
+from trimaran.service_api.wire.session_token import token_channel
 
 from .config import ClientConfig
 from .errors import ConnectRejectedError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from service_api.errors import LocalProtocolError
+from trimaran.service_api.errors import LocalProtocolError
 
 from .connection import ClientConductor
 from .connection_events import ConnectionEvent

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from service_api.errors import ClusterTimeoutError, SessionClosedError
-from service_api.types import ClusterSessionId, MemberId, TermId
+from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 
 from .cluster_client import ClusterClient
 from .config import ClientConfig, client_config

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import structlog
 
-from archive import Archive, ArchiveConfig, Recording
-from archive.server import ArchiveServer
-from service_api import ClusteredService, ClusterError, ConfigurationError
-from service_api.types import (
+from trimaran.archive import Archive, ArchiveConfig, Recording
+from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.service_api import ClusteredService, ClusterError, ConfigurationError
+from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     LOG_STREAM_ID,
     NULL_VALUE,
@@ -32,55 +32,55 @@ from service_api.types import (
     TermId,
     TimeUnit,
 )
-from service_api.wire.session import SESSION_HEADER_LENGTH
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
-from .config import MemberEndpoints, NodeConfig
 from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged
-from .core.log_buffer import LogBuffer
-from .core.log_publisher import max_message_length
+from .core.log.log_buffer import LogBuffer
+from .core.log.log_publisher import max_message_length
+from .core.log.recording_log import RecordingLog
+from .core.log.retention import RetentionPolicy, needed_log_position
 from .core.member_settings import settings_of
 from .core.members import ClusterMember
-from .core.recording_log import RecordingLog
-from .core.retention import RetentionPolicy, needed_log_position
 from .core.service_messages import SERVICE_LIMIT
-from .plugin_loading import load_authenticator, load_authorisation
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
-from .runtime.answering import answering_once
+from .runtime.answering.document_server import answering_once
+from .runtime.answering.inspector import Inspector
+from .runtime.answering.operation_handler import OperationDesk
+from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
-from .runtime.dialling import Endpoint
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
-from .runtime.idle_strategy import BackoffIdleStrategy
-from .runtime.ingress import Ingress
-from .runtime.inspector import Inspector
+from .runtime.links.dialling import Endpoint
+from .runtime.links.ingress import Ingress
+from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl, MemberLogEndpoints
-from .runtime.log_tap import LogTap, keep_failure
 from .runtime.member_files import MemberFiles, open_files
-from .runtime.member_links import MemberLinks
-from .runtime.metrics_server import MetricsServer
-from .runtime.operation_desk import OperationDesk
-from .runtime.processor_pressure import ProcessorPressure
-from .runtime.processor_share import ProcessorShare
 from .runtime.queries import QueryDesk
-from .runtime.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
-from .runtime.retention import Retention
-from .runtime.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotOffice
-from .runtime.snapshot_taker import SnapshotTaker
-from .runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
-from .runtime.status_publisher import StatusPublisher
-from .runtime.sync_timer import TimedFileSystem
-from .runtime.vitals import EffectCounts, Vitals
+from .runtime.shared_machine.idle_strategy import BackoffIdleStrategy
+from .runtime.shared_machine.processor_pressure import ProcessorPressure
+from .runtime.shared_machine.processor_share import ProcessorShare
+from .runtime.snapshots.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
+from .runtime.snapshots.retention import Retention
+from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotOffice
+from .runtime.snapshots.snapshot_taker import SnapshotTaker
+from .runtime.watching.log_tap import LogTap, keep_failure
+from .runtime.watching.metrics_server import MetricsServer
+from .runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
+from .runtime.watching.sync_timer import TimedFileSystem
+from .runtime.watching.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
-from .service_loading import load_service_class
+from .settings.config import MemberEndpoints, NodeConfig
+from .settings.plugin_loading import load_authenticator, load_authorisation
+from .settings.service_loading import load_service_class
 
-_CHANNEL: Final = "quorate:tcp?alias=log"
+_CHANNEL: Final = "trimaran:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
 _REPLAY_TIME_SHARE: Final = 0.25
@@ -527,7 +527,7 @@ class Node:
 
     async def _start_metrics(self, endpoint: Endpoint) -> None:
         # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
-        from .runtime.metrics import CONTENT_TYPE, MetricsPage
+        from .runtime.watching.metrics import CONTENT_TYPE, MetricsPage
 
         self._metrics = MetricsServer(
             make_page=MetricsPage(self.vitals).render,
@@ -566,7 +566,7 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         recording = await archive.extend_recording(known[0].recording_id, session_id=NULL_VALUE)
     else:
         return await archive.start_recording(
-            stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="quorate:tcp"
+            stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="trimaran:tcp"
         )
     if last is not None and last.term_base_log_position > recording.append_position:
         logger.warning(

@@ -12,7 +12,7 @@ import json
 from bisect import bisect_right, insort
 from typing import NamedTuple
 
-from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 ALLOWED_LIMIT = 10
 WINDOW_S = 60

@@ -1,6 +1,6 @@
 """The quota, and a watch over who is refused: timers, names of clients, and a snapshot that holds more than one thing.
 
-    quorate node --service examples.quota_watch:QuotaWatch --authenticator examples.quota_watch:ByName ...
+    trimaran node --service examples.quota_watch:QuotaWatch --authenticator examples.quota_watch:ByName ...
 
 A host that is refused is watched until it has been quiet for a quarter of a second of cluster time: each refusal moves
 its timer on. The decisions are those of `AccessQuota`, message for message. A plain message asks for the number of
@@ -15,8 +15,8 @@ import zlib
 from typing import Any
 
 from examples.access_quota import AccessQuota
-from service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
-from service_api.authenticator import SessionProxy
+from trimaran.service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
+from trimaran.service_api.authenticator import SessionProxy
 
 QUIET_MS = 250
 

@@ -1,6 +1,6 @@
 """Two services of one node: one sells seats, the other keeps the books. What they tell each other goes through the log.
 
-    quorate node --service examples.seats:BoxOffice,examples.seats:Ledger ...
+    trimaran node --service examples.seats:BoxOffice,examples.seats:Ledger ...
 
 `BoxOffice` (service 0) holds a seat for a minute, by a timer, until it is paid. What it sold and what came free again
 it offers to the log; `Ledger` (service 1) hears of it there, in the same order on every member, also when leaders fail
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 
-from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 HOLD_MS = 60_000
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 
-from client import Connected, SyncClusterClient
-from service_api import ClusterError
+from trimaran.client import Connected, SyncClusterClient
+from trimaran.service_api import ClusterError
 
 ANSWER_TIMEOUT_S = 10.0
 

@@ -17,7 +17,7 @@ print(morning.tell())
 # A member's directory is all that Spark needs; it finds the log among the recordings by itself.
 
 # %%
-from archive.spark import create_session
+from trimaran.archive.spark import create_session
 
 spark = create_session("first look")
 member = morning.member(morning.survivor_member_id)
@@ -38,7 +38,7 @@ first.toPandas()
 # Which messages are there, how many and how long? Templates are those of Aeron's cluster schema.
 
 # %%
-from archive.spark.analyses import payload_histogram, payload_sizes
+from trimaran.archive.spark.analyses import payload_histogram, payload_sizes
 
 sizes = payload_sizes(log).toPandas()
 sizes[["template_id", "message", "messages", "length_min", "length_p50", "length_max", "log_bytes", "overhead_share"]]
@@ -47,7 +47,7 @@ sizes[["template_id", "message", "messages", "length_min", "length_p50", "length
 # **What to see:** nearly all messages are requests of 64 to 255 bytes: a host, a time and the address of a page.
 
 # %%
-from archive.report import figures
+from trimaran.archive.report import figures
 
 lengths = payload_histogram(log, bin_bytes=16).toPandas().merge(sizes[["template_id", "message"]])
 figures.payload_sizes(lengths)
@@ -68,7 +68,7 @@ spark.sql(f"{query} WHERE leadership_term_id IS NOT NULL GROUP BY 1 ORDER BY 1")
 # a dent.
 
 # %%
-from archive.spark.analyses import session_traffic
+from trimaran.archive.spark.analyses import session_traffic
 
 figures.throughput(session_traffic(log, interval="200 milliseconds").toPandas())
 
@@ -76,7 +76,7 @@ figures.throughput(session_traffic(log, interval="200 milliseconds").toPandas())
 # Is the recording sound? Every checksum was verified on the way. What cannot be read would be listed here.
 
 # %%
-from archive.spark import problems
+from trimaran.archive.spark import problems
 
 problems(spark, str(member)).toPandas()
 
@@ -84,7 +84,7 @@ problems(spark, str(member)).toPandas()
 # Without Spark the same rows come as Arrow batches: for pandas, Polars and DuckDB.
 
 # %%
-import archive
+from trimaran import archive
 
 table = archive.frames(member / "archive", recording_id=0).read_all()
 print(f"{table.num_rows:,} frames, {log.count():,} by Spark")

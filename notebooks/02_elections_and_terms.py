@@ -5,8 +5,8 @@
 # know, and they say so in what they print.
 
 # %%
-from archive.spark import create_session
 from notebooks.demo import recorded_morning
+from trimaran.archive.spark import create_session
 
 morning = recorded_morning()
 spark = create_session("elections")
@@ -17,7 +17,7 @@ print(morning.tell())
 # Each leader's first entry in the log is a `NewLeadershipTermEvent`; the rest of a term's rows come from all entries.
 
 # %%
-from archive.spark.analyses import term_timeline
+from trimaran.archive.spark.analyses import term_timeline
 
 terms = term_timeline(log).toPandas()
 terms[["leadership_term_id", "leader_member_id", "start_position", "stop_position", "messages", "hand_over_us"]]
@@ -27,7 +27,7 @@ terms[["leadership_term_id", "leader_member_id", "start_position", "stop_positio
 # notice the dead leader by its closed connections. The second change takes seconds: nobody was left who could lead.
 
 # %%
-from archive.report import figures
+from trimaran.archive.report import figures
 
 figures.term_timeline(terms)
 
@@ -35,7 +35,7 @@ figures.term_timeline(terms)
 # The members' own logs add the reasons: who noticed what first, and how long the election itself took.
 
 # %%
-from archive.spark.analyses import elections, read_node_logs
+from trimaran.archive.spark.analyses import elections, read_node_logs
 
 node_logs = read_node_logs(spark, [str(path) for path in sorted(morning.directory.glob("node-*.log"))])
 changes = elections(log, node_logs).toPandas()
@@ -55,6 +55,6 @@ figures.elections(changes)
 # ballot; the member that comes back catches up before it follows.
 
 # %%
-from archive.spark.analyses import election_states
+from trimaran.archive.spark.analyses import election_states
 
 figures.election_states(election_states(node_logs).toPandas())

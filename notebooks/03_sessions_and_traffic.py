@@ -5,9 +5,9 @@
 # those that were refused because a host had used up its quota of ten a minute.
 
 # %%
-from archive.report import figures
-from archive.spark import create_session
 from notebooks.demo import recorded_morning
+from trimaran.archive.report import figures
+from trimaran.archive.spark import create_session
 
 morning = recorded_morning()
 spark = create_session("sessions")
@@ -18,7 +18,7 @@ log = spark.read.format("aeron_archive").load(str(member)).persist()
 # A session begins and ends with an entry in the log; its principal is the name that the client gave.
 
 # %%
-from archive.spark.analyses import session_lives
+from trimaran.archive.spark.analyses import session_lives
 
 lives = session_lives(log).toPandas()
 lives[["cluster_session_id", "encoded_principal", "state", "close_reason", "messages", "longest_idle_us"]]
@@ -35,7 +35,7 @@ figures.session_lives(lives)
 # front ends send what is due every ten; the longest silence of each is the power cut.
 
 # %%
-from archive.spark.analyses import session_traffic
+from trimaran.archive.spark.analyses import session_traffic
 
 figures.inter_arrival(session_traffic(log, interval=None).toPandas())
 
@@ -44,7 +44,7 @@ figures.inter_arrival(session_traffic(log, interval=None).toPandas())
 # clients send what had to wait.
 
 # %%
-from archive.spark.analyses import bursts, gaps
+from trimaran.archive.spark.analyses import bursts, gaps
 
 figures.bursts_and_gaps(bursts(log, window="100 milliseconds").toPandas(), gaps(log, longer_than_us=100_000).toPandas())
 
@@ -55,7 +55,7 @@ figures.bursts_and_gaps(bursts(log, window="100 milliseconds").toPandas(), gaps(
 # the time, and a page.
 
 # %%
-from archive.spark import decode_payload
+from trimaran.archive.spark import decode_payload
 
 decode_payload(log.where("position < 3000"), str, requests=True).select(
     "position", "request_sequence", "payload"
@@ -94,9 +94,9 @@ web_figures.hosts(by_host)
 # led.
 
 # %%
-from archive.spark.analyses import timers
-from cluster.replaying.spark import scheduled_timers
 from examples.quota_watch import QuotaWatch
+from trimaran.archive.spark.analyses import timers
+from trimaran.cluster.time_travel.spark import scheduled_timers
 
 watched = timers(log, scheduled_timers(spark, member, QuotaWatch, bound="recorded")).toPandas()
 figures.timers(watched)

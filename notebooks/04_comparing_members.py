@@ -5,9 +5,9 @@
 # are two ways of going apart: a tail that never committed, and a single wrong bit.
 
 # %%
-from archive.report import figures
-from archive.spark import create_session
 from notebooks.demo import recorded_morning, silently_changed_copy
+from trimaran.archive.report import figures
+from trimaran.archive.spark import create_session
 
 morning = recorded_morning()
 spark = create_session("comparing")
@@ -18,7 +18,7 @@ logs = {f"member {i}": spark.read.format("aeron_archive").load(str(path)) for i,
 # it led when the power was cut.
 
 # %%
-from archive.spark.analyses import compare_members
+from trimaran.archive.spark.analyses import compare_members
 
 pairs = compare_members(logs).toPandas()
 pairs[["member_a", "member_b", "verdict", "stop_a", "stop_b", "diverges_at", "differences", "differing_frames"]]
@@ -35,7 +35,7 @@ figures.divergence(pairs)
 # not committed, and what the next leader wrote there instead. No client was ever told that one of them was done.
 
 # %%
-from archive.spark.analyses import differing_frames
+from trimaran.archive.spark.analyses import differing_frames
 
 lost, survivor = logs[f"member {morning.lost_member_id}"], logs[f"member {morning.survivor_member_id}"]
 shown = ["leadership_term_id", "cluster_session_id", "timestamp"]
@@ -49,7 +49,7 @@ tail.limit(8).toPandas()
 # like this, it is a part of the others'.
 
 # %%
-from archive.spark.analyses import divergence
+from trimaran.archive.spark.analyses import divergence
 
 committed = (
     spark.read.format("aeron_archive").option("committed", "true").load(str(morning.member(morning.lost_member_id)))

@@ -5,10 +5,10 @@
 # again, long after, without a cluster; and other code can be asked what it would have done.
 
 # %%
-from archive.spark import create_session
-from cluster.replaying import replay_service
 from examples.quota_watch import QuotaWatch
 from notebooks.demo import recorded_morning
+from trimaran.archive.spark import create_session
+from trimaran.cluster.time_travel import replay_service
 
 morning = recorded_morning()
 member = morning.member(morning.survivor_member_id)
@@ -41,8 +41,8 @@ tell(then)
 # morning. There are always new hosts: the upper line hardly bends.
 
 # %%
-from cluster.replaying.spark import states_at
 from notebooks.demo import figures as web_figures
+from trimaran.cluster.time_travel.spark import states_at
 
 spark = create_session("time travel")
 end_position = replay_service(member, QuotaWatch, bound="recorded").log_position
@@ -63,7 +63,7 @@ web_figures.state_over_log(along)
 # write there is held against what a member did write, byte for byte.
 
 # %%
-from cluster.replaying.spark import snapshot_verdicts
+from trimaran.cluster.time_travel.spark import snapshot_verdicts
 
 snapshot_verdicts(spark, member, QuotaWatch).toPandas()
 
@@ -74,7 +74,7 @@ snapshot_verdicts(spark, member, QuotaWatch).toPandas()
 # with what the old code does.
 
 # %%
-from cluster.replaying import what_if
+from trimaran.cluster.time_travel import what_if
 
 
 class FreeForGovernment(QuotaWatch):

@@ -5,8 +5,8 @@
 # cluster is started here, three members and six clients, and ends with the notebook.
 
 # %%
-from archive.spark import create_session
 from notebooks.demo import LiveCluster
+from trimaran.archive.spark import create_session
 
 spark = create_session("live")
 live = LiveCluster()

@@ -5,9 +5,9 @@
 # left on disk: three members, two leaders killed, two snapshots. The same lines open it.
 
 # %%
-from archive.report import figures
-from archive.spark import create_session, log_messages, problems
 from notebooks.demo import aeron_member
+from trimaran.archive.report import figures
+from trimaran.archive.spark import create_session, log_messages, problems
 
 member = aeron_member()
 spark = create_session("aeron")
@@ -18,7 +18,7 @@ print(sorted(path.name for path in (member / "archive").iterdir()))
 # What is in the log, message by message?
 
 # %%
-from archive.spark.analyses import payload_histogram, payload_sizes
+from trimaran.archive.spark.analyses import payload_histogram, payload_sizes
 
 sizes = payload_sizes(log).toPandas()
 sizes[["template_id", "message", "messages", "frames", "length_max", "log_bytes", "overhead_share"]]
@@ -35,7 +35,7 @@ figures.payload_sizes(payload_histogram(log).toPandas().merge(sizes[["template_i
 # notice that a leader is dead by its silence.
 
 # %%
-from archive.spark.analyses import term_timeline
+from trimaran.archive.spark.analyses import term_timeline
 
 terms = term_timeline(log).toPandas()
 figures.term_timeline(terms)
@@ -44,7 +44,7 @@ figures.term_timeline(terms)
 # Every message of Aeron's schema has typed columns: here each leader's first entry, as Aeron's own class wrote it.
 
 # %%
-from cluster.messages import NewLeadershipTermEvent
+from trimaran.cluster.messages import NewLeadershipTermEvent
 
 log_messages(log, NewLeadershipTermEvent).toPandas().T
 
@@ -52,7 +52,7 @@ log_messages(log, NewLeadershipTermEvent).toPandas().T
 # Snapshots are recordings, too. The consensus module's newest one says which sessions were open when it was taken.
 
 # %%
-from cluster.messages import ClusterSession
+from trimaran.cluster.messages import ClusterSession
 
 snapshots = spark.read.format("aeron_archive").option("recordingId", "all").option("messages", "true").load(str(member))
 sessions = log_messages(snapshots.where("stream_id = 107"), ClusterSession).toPandas()
@@ -62,7 +62,7 @@ sessions[["recording_id", "cluster_session_id", "opened_log_position", "response
 # **What to see:** two sessions that outlived two leaders; they were still open when the cluster was stopped.
 
 # %%
-from archive.spark.analyses import session_lives
+from trimaran.archive.spark.analyses import session_lives
 
 figures.session_lives(session_lives(log).toPandas())
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from .wire.message import ClusterMessage, QuorateMessage
+from .wire.message import ClusterMessage, TrimaranMessage
 
 _BACKUP_QUERY: Final = 77
 _HEARTBEAT_REQUEST: Final = 79
@@ -24,7 +24,7 @@ _QUERY_TEMPLATE_IDS: Final = range(1, 10)
 
 _ALLOWED_BY_DEFAULT: Final = frozenset(
     (ClusterMessage.SCHEMA_ID, template_id) for template_id in (_BACKUP_QUERY, _HEARTBEAT_REQUEST, _STANDBY_SNAPSHOT)
-) | frozenset((QuorateMessage.SCHEMA_ID, template_id) for template_id in _QUERY_TEMPLATE_IDS)
+) | frozenset((TrimaranMessage.SCHEMA_ID, template_id) for template_id in _QUERY_TEMPLATE_IDS)
 
 
 class AuthorisationService(Protocol):

@@ -1,4 +1,4 @@
-"""Every error that Quorate raises, as one tree.
+"""Every error that Trimaran raises, as one tree.
 
     ClusterError                     category, retriable
     ├── ConfigurationError           what a user wrote is wrong: names the value and what was expected
@@ -31,7 +31,7 @@ class ErrorCategory(StrEnum):
 
 
 class ClusterError(Exception):
-    """The root of every error that Quorate raises.
+    """The root of every error that Trimaran raises.
 
     `category` says whether the node can go on; `retriable` whether the same call may succeed later.
     """
@@ -97,7 +97,7 @@ class NodeTerminatedError(ClusterError):
 
 
 class InvariantViolation(ClusterError):
-    """Something that must always hold did not: a bug in Quorate. It is never caught; the node stops."""
+    """Something that must always hold did not: a bug in Trimaran. It is never caught; the node stops."""
 
     category: ClassVar[ErrorCategory] = ErrorCategory.FATAL
 

@@ -38,7 +38,7 @@ PRINCIPAL_LIMIT_BYTES: Final = 256
 
 _CHALLENGE: Final = struct.Struct(f"<B{NONCE_LENGTH}s{SALT_LENGTH}sI")
 _VERSION: Final = 1
-_PURPOSE: Final = b"quorate session 1"
+_PURPOSE: Final = b"trimaran session 1"
 
 
 def encode_principal(principal: str) -> bytes:

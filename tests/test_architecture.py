@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.core.election_state import LEGAL_TRANSITIONS, ElectionState, mermaid
+from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS, ElectionState, mermaid
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_the_election_diagram_is_drawn_from_the_table() -> None:
-    """Regenerate with `python -c "from cluster.core.election_state import mermaid; print(mermaid())"`."""
+    """Regenerate the diagram with `print(mermaid())`."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
 
     (diagram,) = re.findall(r"```mermaid\n(.*?)\n```", text, flags=re.DOTALL)

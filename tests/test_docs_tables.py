@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.app import COMMANDS
+from trimaran.cluster.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
@@ -81,6 +81,6 @@ def test_every_command_of_their_tools_has_a_row(page: str, heading: str, command
 
 
 def test_every_command_of_ours_that_a_table_names_exists() -> None:
-    named = set(re.findall(r"`quorate ([a-z-]+)", TOOLS + ARCHIVE_TOOL_PAGE))
+    named = set(re.findall(r"`trimaran ([a-z-]+)", TOOLS + ARCHIVE_TOOL_PAGE))
 
     assert named - set(COMMANDS) == set()

@@ -1,4 +1,4 @@
-"""The wheel: exactly four packages at its top and what Spark finds by its name; it works in an empty environment.
+"""The wheel: one package at its top and the module that Spark finds by its name; it works in an empty environment.
 
 That is one away from the checkout, with nothing but what the wheel says it needs.
 """
@@ -12,19 +12,27 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("service_api", "archive", "client", "cluster", "pyspark_aeron_archive")
+TOP = ("pyspark_trimaran.py", "trimaran")
+SOURCE = ROOT / "src"
 NEEDING_AN_EXTRA = (
-    *("archive.report", "archive.spark", "archive.vector", "cluster.replaying.spark", "pyspark_aeron_archive"),
+    *(
+        "trimaran.archive.report",
+        "trimaran.archive.spark",
+        "trimaran.archive.reading.vector",
+        "trimaran.cluster.time_travel.spark",
+        "pyspark_trimaran",
+    ),
 )
 """What a plain installation cannot import, and nothing else imports before it is used."""
 
-DATA_FILES = ("*.css", "*.jinja")
-"""What packages hold besides modules: the report's page."""
+DATA_FILES = ("*.css", "*.jinja", "*.json")
+"""What packages hold besides modules: the report's page, and the instruction counts of the benchmarks."""
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from this checkout, with the build backend of this environment."""
     directory = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT, cwd=directory)
-    (found,) = directory.glob("quorate-*.whl")
+    (found,) = directory.glob("trimaran-*.whl")
     return found
 
 
@@ -66,39 +74,46 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+def source_files(*patterns: str) -> Iterator[Path]:
+    """Files of the package as they are imported; the links to the folders of the checkout are followed."""
+    for folder, _, names in os.walk(SOURCE / "trimaran", followlinks=True):
+        for name in sorted(names):
+            if any(fnmatch(name, pattern) for pattern in patterns):
+                yield Path(folder, name)
+
+
 def public_names() -> Iterator[tuple[str, str]]:
     """(module, name) of every name that a package re-exports, and (module, "") of every other module."""
-    for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
-            module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            if module.endswith("__main__") or module.startswith(NEEDING_AN_EXTRA):
-                continue
-            yield module, ""
-            if file.name == "__init__.py":
-                for node in ast.parse(file.read_text(encoding="utf-8")).body:
-                    if isinstance(node, ast.ImportFrom):
-                        yield from ((module, alias.asname or alias.name) for alias in node.names)
+    for file in source_files("*.py"):
+        module = ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        if module.endswith("__main__") or module.startswith(NEEDING_AN_EXTRA):
+            continue
+        yield module, ""
+        if file.name == "__init__.py":
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ImportFrom):
+                    yield from ((module, alias.asname or alias.name) for alias in node.names)
 
 
-def test_the_wheels_top_level_is_the_packages(wheel: Path) -> None:
+def test_the_wheel_has_one_package_at_its_top(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     top = {name.split("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
-    assert len(top) == len(PACKAGES) + 1
-    assert all(f"{package}/py.typed" in names for package in PACKAGES)
+    assert {name for name in top if not name.endswith(".dist-info")} == set(TOP)
+    assert len(top) == len(TOP) + 1
+    assert "trimaran/py.typed" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
 def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
-    patterns = ("*.py", *DATA_FILES)
-    modules = {f.relative_to(ROOT).as_posix() for p in PACKAGES for kind in patterns for f in (ROOT / p).rglob(kind)}
-    examples = {name for name in names if name.startswith("cluster/_examples/")}
-    assert names - examples - {f"{package}/py.typed" for package in PACKAGES} == modules
-    assert "cluster/_examples/access_quota.py" in examples
-    assert "cluster/_examples/data/nasa-http-1995-08-01.tsv.gz" in examples
+    modules = {file.relative_to(SOURCE).as_posix() for file in source_files("*.py", "py.typed", *DATA_FILES)}
+    examples = {name for name in names if name.startswith("trimaran/cluster/_examples/")}
+    assert len(modules) > 400
+    assert names - examples - {"pyspark_trimaran.py"} == modules
+    assert "trimaran/cluster/_examples/access_quota.py" in examples
+    assert "trimaran/cluster/_examples/data/nasa-http-1995-08-01.tsv.gz" in examples
 
 
 def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
@@ -111,17 +126,17 @@ def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_
     run(installed, "-W", "error", script, cwd=tmp_path)
 
 
-def test_the_installed_command_knows_who_owns_its_packages(installed: Path, tmp_path: Path) -> None:
-    lines = run(installed.parent / "quorate", "--version", cwd=tmp_path).splitlines()
+def test_the_installed_command_says_where_its_package_is(installed: Path, tmp_path: Path) -> None:
+    lines = run(installed.parent / "trimaran", "--version", cwd=tmp_path).splitlines()
 
-    assert [line.split()[0] for line in lines[1:]] == ["cluster", "archive", "client", "service_api"]
-    assert all(line.endswith("(quorate)") for line in lines[1:])
+    assert [line.split()[0] for line in lines] == ["trimaran", "package", "python"]
+    assert lines[1].endswith("site-packages/trimaran")
     assert str(ROOT) not in "\n".join(lines)
 
 
 def test_the_demo_runs_from_the_installed_wheel(installed: Path, tmp_path: Path) -> None:
     output = run(
-        installed.parent / "quorate", "demo", "--dir", tmp_path / "data", "--file-sync-level", "0", cwd=tmp_path
+        installed.parent / "trimaran", "demo", "--dir", tmp_path / "data", "--file-sync-level", "0", cwd=tmp_path
     )
 
     assert "FAILED" not in output

@@ -95,11 +95,11 @@ def test_the_readme_example_is_about_thirty_lines() -> None:
 def test_the_archive_example_runs_as_printed_in_ten_lines(tmp_path: Path) -> None:
     """With the command in front of it; only the port is exchanged for a free one."""
     example = blocks("python")[2]
-    (command,) = re.findall(r"`quorate (archive serve [^`]*)`", (ROOT / "README.md").read_text())
+    (command,) = re.findall(r"`trimaran (archive serve [^`]*)`", (ROOT / "README.md").read_text())
     assert len([line for line in example.splitlines() if line.strip()]) == 10
     arguments = command.replace("8010", "0").split()
     with subprocess.Popen(
-        [Path(sys.executable).parent / "quorate", *arguments, "--term-length=65536", "--segment-length=65536"],
+        [Path(sys.executable).parent / "trimaran", *arguments, "--term-length=65536", "--segment-length=65536"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("service_api", "archive", "client", "cluster", "pyspark_aeron_archive")
+PACKAGES = ("service_api", "archive", "client", "cluster", "src")
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "notebooks", "tests")
 
 FUNCTION_LINE_LIMIT = 60
 FILE_LINE_LIMIT = 700
+FOLDER_MODULE_LIMIT = 26  # 25 and an __init__
 
 TASK_OWNERS = {
-    "archive/conductor.py": "awaits the executor's future itself, shielded, so that file work is never abandoned",
-    "archive/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
-    "archive/server.py": "owns the replications, which outlive the connections that ask for them; aclose() joins them",
+    "archive/store/conductor.py": "awaits the executor's future itself, shielded, so that file work is never abandoned",
+    "archive/store/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
+    "archive/net/server/archive_server.py": "owns the replications, which outlive connections; aclose() joins them",
     "client/connection.py": "owns its dials; closing cancels and joins them",
-    "cluster/simulation/machine.py": "the main task of a simulated process, which dies with the process, unjoined",
+    "cluster/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",
 }
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""
 
 CLOCK_OWNERS = {
-    "archive/commands/offline.py": "a command's entry: how long ago an Aeron archive was active",
-    "archive/commands/serve.py": "a command's entry: the time of day that recordings start and stop at",
-    "archive/conductor.py": "the default of a parameter: how long a sync takes",
-    "archive/spark/stream_planner.py": "the default of a parameter: how often a stream looks at directories",
+    "archive/tool/commands/offline.py": "a command's entry: how long ago an Aeron archive was active",
+    "archive/tool/commands/serve.py": "a command's entry: the time of day that recordings start and stop at",
+    "archive/store/conductor.py": "the default of a parameter: how long a sync takes",
+    "archive/spark/streaming/stream_planner.py": "the default of a parameter: how often a stream looks at directories",
     "cluster/cli/demo/stream.py": "the default of a parameter: latencies of the demo",
     "cluster/runtime/system_clock.py": "the clock itself",
 }
@@ -152,8 +154,8 @@ def test_every_public_name_says_what_it_is() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_package_is_typed_and_its_init_only_exports(package: str) -> None:
+@pytest.mark.parametrize("package", [*(f"{name}" for name in PACKAGES if name != "src"), "src/trimaran"])
+def test_a_packages_init_only_exports(package: str) -> None:
     """What is exported is imported at once, or said to type checkers and imported when it is asked for."""
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
 
@@ -164,15 +166,28 @@ def test_every_package_is_typed_and_its_init_only_exports(package: str) -> None:
         if not isinstance(node, ast.Import | ast.ImportFrom)
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     ]
-    assert (ROOT / package / "py.typed").is_file()
     assert others == []
+
+
+def test_every_folder_is_a_room_of_the_package() -> None:
+    """`src/trimaran` holds a link to each folder of the checkout that is imported."""
+    links = {link.name: link.resolve() for link in (ROOT / "src" / "trimaran").iterdir() if link.is_symlink()}
+
+    assert links == {name: ROOT / name for name in (*PACKAGES, "benchmarks") if name != "src"}
+
+
+def test_no_folder_holds_more_than_its_name_can_tell() -> None:
+    """A folder that grows beyond this tells two stories."""
+    counts = Counter(file.parent.relative_to(ROOT).as_posix() for file in python_files(*PACKAGES))
+
+    assert {name: count for name, count in counts.items() if count > FOLDER_MODULE_LIMIT} == {}
 
 
 def test_every_directory_of_a_package_is_a_package() -> None:
     bare = {
         file.parent.relative_to(ROOT).as_posix()
         for file in python_files(*PACKAGES)
-        if not (file.parent / "__init__.py").is_file()
+        if file.parent != ROOT / "src" and not (file.parent / "__init__.py").is_file()
     }
 
     assert bare == set()

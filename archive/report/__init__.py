@@ -1,7 +1,7 @@
-"""The standard analyses as figures and as one page: needs `quorate[spark]`.
+"""The standard analyses as figures and as one page: needs `trimaran[spark]`.
 
 Begin: `figures` (one function for each analysis), `captions` (what there is to see in it). The page of
-`quorate report`: `building` runs the analyses, `sections` lays out what they give, `page` is the HTML.
+`trimaran report`: `building` runs the analyses, `sections` lays out what they give, `page` is the HTML.
 """
 
 from . import extra as extra

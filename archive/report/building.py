@@ -1,6 +1,6 @@
 """Running the standard analyses over a member's log, or over those of a cluster, and making a page of what they give.
 
-The analyses are those of `archive.spark.analyses`; nothing is counted here. What comes to this process is bounded,
+The analyses are those of `analyses`; nothing is counted here. What comes to this process is bounded,
 however long the log is: no frame has more than `ROW_LIMIT` rows, and where it would, the page says so.
 """
 
@@ -16,11 +16,11 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ..frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
+from ..reading.frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses, problems
 from ..spark.analyses.log_columns import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
-from ..spark.options import parse_options
-from ..spark.partitions import plan_read
+from ..spark.source.options import parse_options
+from ..spark.source.partitions import plan_read
 from . import sections, words
 from .page import Fact, Page, Section
 from .snippets import Snippets

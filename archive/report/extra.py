@@ -1,8 +1,8 @@
-"""Whether what `archive.report` needs is installed: asked once, before anything else of the package is imported."""
+"""Whether what `report` needs is installed: asked once, before anything else of the package is imported."""
 
 from __future__ import annotations
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 try:
     import jinja2  # noqa: F401
@@ -10,5 +10,5 @@ try:
     import numpy  # noqa: F401
     import pandas  # noqa: F401
 except ImportError as error:
-    message = f"archive.report needs matplotlib, jinja2 and pandas: pip install 'quorate[spark]' ({error})"
+    message = f"trimaran.archive.report needs matplotlib, jinja2 and pandas: pip install 'trimaran[spark]' ({error})"
     raise ConfigurationError(message) from error

@@ -1,6 +1,6 @@
-"""The standard figures: each takes what an analysis of `archive.spark.analyses` gives, as a small pandas frame.
+"""The standard figures: each takes what an analysis of `analyses` gives, as a small pandas frame.
 
-    from archive.report import captions, figures
+    from trimaran.archive.report import captions, figures
     frame = analyses.term_timeline(log).toPandas()
     figures.term_timeline(frame)            # a matplotlib Figure, which a notebook shows by itself
     captions.term_timeline(frame)           # a sentence that says what there is to see

@@ -80,7 +80,7 @@ class Page:
     damage: Damage | None = None
     remarks: Sequence[str] = field(default=())
     """What a reader should know of how the page was made: at its end."""
-    maker: str = "Quorate report"
+    maker: str = "Trimaran report"
     """What the page is, above its title."""
 
 

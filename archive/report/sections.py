@@ -53,7 +53,7 @@ def damage_of(found: Sequence[tuple[str, int | None, int | None, str]]) -> Damag
     )
     caption = (
         f"{words.count(len(found), 'problem')} in {directories}. What lies behind a damaged place may be missing "
-        "below. The command quorate archive verify tells more."
+        "below. The command trimaran archive verify tells more."
     )
     return Damage(caption=caption, table=table)
 

@@ -69,8 +69,8 @@ class Snippets:
 
 
 _HEAD: Final = (
-    "from archive.report import captions, figures",
-    "from archive.spark import analyses, create_session, register",
+    "from trimaran.archive.report import captions, figures",
+    "from trimaran.archive.spark import analyses, create_session, register",
     "",
     "spark = create_session()",
     "register(spark)",

@@ -77,7 +77,7 @@ _SETTINGS: Final[dict[Any, Any]] = {  # matplotlib types each key by its name
     "lines.linewidth": 1.6,
     "savefig.dpi": DOTS_PER_INCH,
     "svg.fonttype": "none",
-    "svg.hashsalt": "quorate",
+    "svg.hashsalt": "trimaran",
     "text.color": INK,
     "text.parse_math": False,  # what clients call themselves may hold dollar signs
     "xtick.color": LINE,

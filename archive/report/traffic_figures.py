@@ -204,8 +204,8 @@ def payload_sizes(frame: Frame) -> Chart:
 def kind_names(frame: Frame) -> Column:
     """Name the kind of messages that each row of a histogram counts, by its template."""
     from ..spark.analyses.log_columns import (
-        TEMPLATE_NAMES,
-    )  # here: it loads pyspark, which the other figures do without
+        TEMPLATE_NAMES,  # here: it loads pyspark, which the other figures do without
+    )
 
     return frame["template_id"].map(TEMPLATE_NAMES).fillna("other")
 

@@ -1,6 +1,6 @@
-"""Recordings as Spark DataFrames: needs `quorate[spark]`.
+"""Recordings as Spark DataFrames: needs `trimaran[spark]`.
 
-Begin: `session` (create_session), `java` (a Java is found or brought), `shipping` (executors without Quorate).
+Begin: `session` (create_session), `java` (a Java is found or brought), `shipping` (executors without Trimaran).
 Read: `data_source` <- `options`, `filters`; `partitions` <- `boundaries`, `pruning` plan a read; `batch_reader` reads a
 partition; `damage` lists problems; `hybrid` (read_log) joins it with the Parquet of an export.
 Typed columns: `messages` (of the log's own messages), `decoders` (of what applications said).
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from . import extra as extra
 
 if TYPE_CHECKING:
-    from .damage import problems as problems
-    from .data_source import register as register
     from .decoders import decode_payload as decode_payload
     from .hybrid import read_log as read_log
     from .java import ensure_java as ensure_java
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from .messages import message_schema as message_schema
     from .session import create_session as create_session
     from .shipping import ship as ship
+    from .source.damage import problems as problems
+    from .source.data_source import register as register
 else:
     from .exports import __dir__ as __dir__
     from .exports import __getattr__ as __getattr__

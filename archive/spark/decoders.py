@@ -1,7 +1,7 @@
 """`decode_payload`: what applications said, as typed columns.
 
 An application's payload lies behind the session message header, and behind 16 bytes more where it is a request
-(`service_api.wire.request`). Spark's own expressions find it, so that filters on other columns go on to be pushed down
+(`request`). Spark's own expressions find it, so that filters on other columns go on to be pushed down
 to the data source, and what nobody selects is not computed. JSON is then read in the JVM, everything else by whole
 Arrow arrays in Python.
 """
@@ -21,16 +21,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
-from service_api.errors import ConfigurationError, LocalProtocolError
-from service_api.types import TimeUnit
-from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message
-from service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
-from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
+from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
+from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message
+from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
 
-from ..vector.message_columns import Faults, read_messages
-from ..vector.message_plan import MessagePlan
-from ..vector.payloads import Payloads
-from ..vector.struct_columns import StructPlan, read_structs
+from ..reading.vector.message_columns import Faults, read_messages
+from ..reading.vector.message_plan import MessagePlan
+from ..reading.vector.payloads import Payloads
+from ..reading.vector.struct_columns import StructPlan, read_structs
 from .json_schema import json_schema, required_fields
 from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_columns, check_mode, parse_time_unit
 
@@ -79,7 +79,7 @@ def decode_payload(
       takes the bytes behind them. Unsigned numbers get the next longer type.
     - "json" with a `schema` as Spark writes it, "host string, time_s long"; or a pydantic model for what it is in
       JSON: its types and which fields are required are held to, its own validators do not run.
-    - a message class of `service_api.wire`, for SBE.
+    - a message class of `trimaran.service_api.wire`, for SBE.
     - a callable with a `schema`: given a `pyarrow.BinaryArray`, it gives a StructArray, RecordBatch or Table of as many
       rows. NULL in a StructArray is a bad payload; an exception ends the query.
 

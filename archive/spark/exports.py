@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..lazy_exports import lazy_exports
+from trimaran.service_api.lazy_exports import lazy_exports
 
 HOMES: Final = {
     "create_session": "session",
@@ -15,10 +15,10 @@ HOMES: Final = {
     "ensure_java": "java",
     "log_messages": "messages",
     "message_schema": "messages",
-    "problems": "damage",
+    "problems": "source.damage",
     "read_log": "hybrid",
-    "register": "data_source",
+    "register": "source.data_source",
     "ship": "shipping",
 }
 
-__getattr__, __dir__ = lazy_exports("archive.spark", HOMES)
+__getattr__, __dir__ = lazy_exports("trimaran.archive.spark", HOMES)

@@ -1,13 +1,13 @@
-"""Whether what `archive.spark` needs is installed: asked once, before anything else of the package is imported."""
+"""Whether what `spark` needs is installed: asked once, before anything else of the package is imported."""
 
 from __future__ import annotations
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 try:
     import numpy  # noqa: F401
     import pyarrow  # noqa: F401
     import pyspark.sql  # noqa: F401
 except ImportError as error:
-    message = f"archive.spark needs pyspark, pyarrow and numpy: pip install 'quorate[spark]' ({error})"
+    message = f"trimaran.archive.spark needs pyspark, pyarrow and numpy: pip install 'trimaran[spark]' ({error})"
     raise ConfigurationError(message) from error

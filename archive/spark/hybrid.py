@@ -20,11 +20,13 @@ from pyarrow import parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.errors import ConfigurationError
-from service_api.types import TimeUnit
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import TimeUnit
 
-from ..descriptor import RecordingDescriptor
-from ..export import (
+from ..disk.file_system import OsFileSystem
+from ..format.descriptor import RecordingDescriptor
+from ..log.locations import ArchiveLocation, locate_archive
+from ..reading.export import (
     MANIFEST_NAME,
     ExportFormat,
     ExportRefusedError,
@@ -35,14 +37,12 @@ from ..export import (
     read_manifest,
     recording_identity,
 )
-from ..file_system import OsFileSystem
-from ..frame_batches import choose_columns
-from ..locations import ArchiveLocation, locate_archive
-from .boundaries import find_end
-from .columns import frame_struct
-from .data_source import SHORT_NAME, register
-from .options import ReadOptions, parse_options
-from .partitions import choose_recordings, find_bound, find_read_time_unit
+from ..reading.frame_batches import choose_columns
+from .source.boundaries import find_end
+from .source.columns import frame_struct
+from .source.data_source import SHORT_NAME, register
+from .source.options import ReadOptions, parse_options
+from .source.partitions import choose_recordings, find_bound, find_read_time_unit
 
 _PADDING: Final = 0
 
@@ -64,7 +64,7 @@ def read_log(
 ) -> DataFrame:
     """Read a log: what `spark.read.format("aeron_archive").options(...).load(path)` gives, faster where it can be.
 
-    `parquet` is the directory of an export of this archive (`quorate archive export`); full segments that it has are
+    `parquet` is the directory of an export of this archive (`trimaran archive export`); full segments that it has are
     read from there, everything else from the archive. `options` are those of the data source, as keywords:
     `read_log(spark, path, parquet="log", messages=True, columns="position,template_id")`.
 
@@ -129,7 +129,7 @@ def _read_manifest(parquet: Path, options: ReadOptions) -> dict[str, Any]:
     except ExportRefusedError as error:
         raise ConfigurationError(str(error)) from error
     if manifest is None:
-        raise ConfigurationError(f"no export: parquet={parquet} expected a directory that quorate archive export made")
+        raise ConfigurationError(f"no export: parquet={parquet} expected a directory that trimaran archive export made")
     wanted = {"format": ExportFormat.PARQUET.value, "messages": options.messages}
     for name, value in wanted.items():
         if manifest.get(name) != value:

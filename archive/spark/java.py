@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 OLDEST_JAVA_VERSION: Final = 17
 """Spark 4.3's classes are those of Java 17; an older one fails with UnsupportedClassVersionError."""
@@ -32,7 +32,7 @@ _SPARKS_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 _PROBE_TIMEOUT_S: Final = 30
 _WRAPPER: Final = """\
 #!/bin/sh
-# Written by archive.spark.java: this Java has no module jdk.incubator.vector, which Spark asks for and can do without.
+# Written by `java.py`: this Java has no module jdk.incubator.vector, which Spark asks for and can do without.
 n=$#
 while [ $n -gt 0 ]; do
   a=$1; shift; n=$((n-1))
@@ -131,6 +131,6 @@ def _write_wrapper(home: Path) -> Path:
 
 
 def _cache_directory() -> Path:
-    """Return the user's cache directory of Quorate, by the XDG rules."""
+    """Return the user's cache directory of Trimaran, by the XDG rules."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "quorate"
+    return (Path(base) if base else Path.home() / ".cache") / "trimaran"

@@ -16,15 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from service_api.errors import ConfigurationError, RemoteProtocolError
-from service_api.types import TimeUnit
-from service_api.wire.message import Message
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.message import Message
 
-from ..log_fields import LOG_FIELDS, LOG_SCHEMA_ID
-from ..vector.message_columns import find_messages, read_messages
-from ..vector.message_plan import TIMESTAMP, MessagePlan
-from ..vector.payloads import Payloads
-from .field_comments import field_comments
+from ..log.log_fields import LOG_FIELDS, LOG_SCHEMA_ID
+from ..reading.vector.message_columns import find_messages, read_messages
+from ..reading.vector.message_plan import TIMESTAMP, MessagePlan
+from ..reading.vector.payloads import Payloads
+from .source.field_comments import field_comments
 
 PERMISSIVE: Final = "PERMISSIVE"
 DROPMALFORMED: Final = "DROPMALFORMED"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from .java import ensure_java
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-JVM_LOG: Final = "spark.quorate.jvmLog"
+JVM_LOG: Final = "spark.trimaran.jvmLog"
 """The setting of a session that says which file holds what its JVM and its workers print. Unless somebody sets it, that
 is a new one, which is gone when this process has ended in order."""
 
@@ -34,13 +34,13 @@ _SQL_SETTINGS: Final = {
 
 
 def create_session(
-    app_name: str = "quorate", *, master: str | None = None, config: Mapping[str, str] | None = None
+    app_name: str = "trimaran", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Start Spark in this process, or connect to where `SPARK_REMOTE` or the setting `spark.remote` says.
 
     `master` is `local[*]` unless told or set in `config`, which goes before every setting of ours: UTC, filters
     pushed down, as many shuffle partitions as cores, no web UI, a driver on loopback with a quarter of the memory (1
-    to 4 GiB). What the JVM prints goes to the file that `spark.conf.get("spark.quorate.jvmLog")` names; set it in
+    to 4 GiB). What the JVM prints goes to the file that `spark.conf.get("spark.trimaran.jvmLog")` names; set it in
     `config` to keep that file.
 
     With a session already running that one is returned, with the settings of `config` made in it.
@@ -154,7 +154,7 @@ def _open_log(conf: SparkConf) -> IO[bytes]:
             return Path(name).open("ab")
         except OSError as error:
             raise ConfigurationError(f"{JVM_LOG}={name!r} expected a file that can be written: {error}") from error
-    log = tempfile.NamedTemporaryFile(prefix="quorate-spark-", suffix=".log", delete=False)  # noqa: SIM115
+    log = tempfile.NamedTemporaryFile(prefix="trimaran-spark-", suffix=".log", delete=False)  # noqa: SIM115
     conf.set(JVM_LOG, log.name)
     return log
 

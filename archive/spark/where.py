@@ -19,10 +19,10 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
-from ..frame_batches import FRAME_COLUMNS
-from .filters import UNHANDLED_COLUMNS, Condition, Conditions, microseconds_of
+from ..reading.frame_batches import FRAME_COLUMNS
+from .source.filters import UNHANDLED_COLUMNS, Condition, Conditions, microseconds_of
 
 _TOKEN: Final = re.compile(r"\s*(?:(<=>|<=|>=|<>|!=|==|[=<>(),])|(-?\d+)\b|'([^']*)'|([A-Za-z_]\w*)|(\S))", re.ASCII)
 _COMPARISONS: Final = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from archive.report.page import Fact, Page, render_page
+from trimaran.archive.report.page import Fact, Page, render_page
 
 from .files import Source, read_sources
 from .sections import all_sections
@@ -31,7 +31,7 @@ def build_page(paths: Sequence[Path], *, title: str | None = None) -> str:
                 "Processor time is the kernel's count of user and system time; latencies are those of clients, in an "
                 "open loop from the intended send time.",
             ],
-            maker="Quorate benchmarks",
+            maker="Trimaran benchmarks",
         )
     )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from archive.report import words
+from trimaran.archive.report import words
 
 from ..report import Report
 from ..scenarios.compare import failure_words, rounds_done
@@ -78,11 +78,11 @@ def comparison(peers: Mapping[str, Any], depth: str) -> str:
     alike = {
         name: peer["depths"][depth]["messages_per_s"]
         for name, peer in found.items()
-        if _DURABLE.search(peer["durability"]) and not name.startswith("Quorate")
+        if _DURABLE.search(peer["durability"]) and not name.startswith("Trimaran")
     }
     said = (
         f"{int(depth):,} in flight, with what an acknowledged message is below each name: like is to be compared with "
-        "like. In brackets: how many times faster Quorate at level 1 is."
+        "like. In brackets: how many times faster Trimaran at level 1 is."
     )
     if alike:
         best = max(alike, key=lambda name: alike[name])

@@ -12,7 +12,7 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from archive.report.theme import (
+from trimaran.archive.report.theme import (
     INK,
     LINE,
     MUTED,
@@ -164,11 +164,11 @@ def comparison(peers: Mapping[str, Any], depth: str) -> Chart:
         chart, (axes,) = new_chart(0.8 + 0.52 * len(ordered))
         rates = [found[name]["depths"][depth]["messages_per_s"] for name in ordered]
         labels = [f"{name}\n{found[name]['durability']}" for name in ordered]
-        colors = [SERIES[0] if name.startswith("Quorate") else REST for name in ordered]
+        colors = [SERIES[0] if name.startswith("Trimaran") else REST for name in ordered]
         axes.barh(labels, rates, height=0.62, color=colors)
         texts = []
         for name, rate in zip(ordered, rates, strict=True):
-            ratio = found[name]["depths"][depth].get("quorate_is_times_faster")
+            ratio = found[name]["depths"][depth].get("trimaran_is_times_faster")
             texts.append(f"{rate:,.0f}" + ("" if ratio in (None, 1.0) else f"  ({ratio:g}x)"))
         _end_labels(axes, rates, texts)
         axes.tick_params(axis="y", labelsize=8)

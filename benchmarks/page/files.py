@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from ..report import Report
 from ..scenarios.table import with_comparison
@@ -69,7 +69,9 @@ def _read(path: Path) -> Report:
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigurationError(f"{path} is not JSON, as `python -m benchmarks SCENARIO --json` writes it") from error
+        raise ConfigurationError(
+            f"{path} is not JSON, as `python -m trimaran.benchmarks SCENARIO --json` writes it"
+        ) from error
     scenario = found.get("scenario") if isinstance(found, dict) else None
     if scenario not in NEEDED:
         raise ConfigurationError(

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from archive.report.theme import Chart, to_svg
+from trimaran.archive.report.theme import Chart, to_svg
 
 from ..report import Report
 from ..scenarios.scan import UNITS, Dimension
@@ -47,7 +47,7 @@ class Plot:
 
     def svg(self) -> str:
         """Draw it as a file of its own, which follows its reader's choice of light or dark."""
-        css = files("archive.report").joinpath("page.css").read_text(encoding="utf-8")
+        css = files("trimaran.archive.report").joinpath("page.css").read_text(encoding="utf-8")
         colors = css[: css.index("* {")]
         look = "background: var(--paper); font-family: system-ui, 'DejaVu Sans', sans-serif"
         head, _, body = to_svg(self.draw(), self.name, self.caption).partition(">")

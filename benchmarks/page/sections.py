@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from archive.report import words
-from archive.report.page import PageTable, Section
+from trimaran.archive.report import words
+from trimaran.archive.report.page import PageTable, Section
 
 from ..report import Report
 from ..scenarios.scan import UNITS, Dimension
@@ -74,7 +74,7 @@ def targets(report: Report) -> Section:
             note=f"Medians of {words.count(report['parameters']['rounds'], 'round')}, then the least and the most. "
             f"{alone_words(report)}",
         ),
-        snippet="python -m benchmarks table --json table.json",
+        snippet="python -m trimaran.benchmarks table --json table.json",
         snippet_name=_COMMAND,
     )
 
@@ -99,8 +99,8 @@ def latency(loads: Mapping[str, Report]) -> list[Section]:
             table=PageTable(
                 name="Latencies", headings=headings, rows=rows, numbers=frozenset(headings[1:]), note=_load_note()
             ),
-            snippet="python -m benchmarks echo --inflight 64 --json echo.json\n"
-            "python -m benchmarks echo --rate 100000 --json open-loop.json",
+            snippet="python -m trimaran.benchmarks echo --inflight 64 --json echo.json\n"
+            "python -m trimaran.benchmarks echo --rate 100000 --json open-loop.json",
             snippet_name=_COMMAND,
         )
     ]
@@ -144,7 +144,7 @@ def _inflight(points: Sequence[Report]) -> Section:
         title="Throughput against messages in flight",
         caption=captions.throughput_by_inflight(points),
         chart=figures.throughput_by_inflight(points),
-        snippet="python -m benchmarks scan --only inflight --json scan.json",
+        snippet="python -m trimaran.benchmarks scan --only inflight --json scan.json",
         snippet_name=_COMMAND,
     )
 
@@ -166,7 +166,7 @@ def _growth(dimension: Dimension, points: Sequence[Report], failures: Sequence[R
         table=PageTable(
             name=f"Cost by {unit}", headings=headings, rows=rows, numbers=frozenset(headings), note=" ".join(notes)
         ),
-        snippet=f"python -m benchmarks scan --only {dimension} --json scan.json",
+        snippet=f"python -m trimaran.benchmarks scan --only {dimension} --json scan.json",
         snippet_name=_COMMAND,
     )
 
@@ -219,7 +219,7 @@ def costs(loads: Mapping[str, Report]) -> list[Section]:
                 numbers=frozenset({*figures.PARTS, "all"}),
                 note=f"CPU µs a message. {_load_note()}",
             ),
-            snippet="python -m benchmarks echo --json echo.json",
+            snippet="python -m trimaran.benchmarks echo --json echo.json",
             snippet_name=_COMMAND,
         )
     ]
@@ -258,7 +258,7 @@ def comparison(report: Report) -> list[Section]:
                         ]
                     ),
                 ),
-                snippet="make peers\npython -m benchmarks compare --rounds 5 --json compare.json",
+                snippet="make peers\npython -m trimaran.benchmarks compare --rounds 5 --json compare.json",
                 snippet_name=_COMMAND,
             )
         )
@@ -268,7 +268,7 @@ def comparison(report: Report) -> list[Section]:
 def _peer_row(name: str, peer: Mapping[str, Any], depth: str) -> tuple[str, ...]:
     found = peer["depths"][depth]
     latencies = ("–" if found[figure] is None else f"{found[figure]:,.0f}" for figure in ("p50_us", "p99_us"))
-    ratio = found.get("quorate_is_times_faster")
+    ratio = found.get("trimaran_is_times_faster")
     client = "–" if found.get("client_cpu_us") is None else f"{found['client_cpu_us']:.2f}"
     times = "–" if ratio is None else f"{ratio:g}"
     return (name, peer["durability"], f"{found['messages_per_s']:,}", *latencies, client, times)
@@ -291,7 +291,7 @@ def profile(report: Report) -> list[Section]:
                     name=f"Functions of the {role}", headings=headings, rows=rows, numbers=frozenset(headings[2:])
                 ),
                 note=f"{captions.bound(report)} {calls_words(role, calls)}",
-                snippet="python -m benchmarks profile --json profile.json",
+                snippet="python -m trimaran.benchmarks profile --json profile.json",
                 snippet_name=_COMMAND,
             )
         )
@@ -319,7 +319,7 @@ def other(source: Source) -> Section:
             numbers=frozenset({"value"}),
             note=note,
         ),
-        snippet=f"python -m benchmarks {source.scenario} --json {source.name}",
+        snippet=f"python -m trimaran.benchmarks {source.scenario} --json {source.name}",
         snippet_name=_COMMAND,
     )
 
@@ -340,7 +340,7 @@ def environment(sources: Sequence[Source]) -> Section:
         title="Where it was measured",
         caption="Members, clients and harness share the cores of one machine; figures of another are others.",
         table=PageTable(name="Environment", headings=("file", "fact", "value"), rows=rows),
-        snippet="python -m benchmarks report FILES... -o report.html",
+        snippet="python -m trimaran.benchmarks report FILES... -o report.html",
         snippet_name="How to make this page",
     )
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 from ..processes import ProcessGroup
 from .peer import MEMBERS, Measured, Missing, find_program, free_ports, run_client, wait_until
 
-_KEY: Final = b"quorate-benchmark"
+_KEY: Final = b"trimaran-benchmark"
 _TIMEOUT_S: Final = 120.0
 _STREAMS_LIMIT: Final = 256
 """Requests in flight on one connection of h2load: with 64 or 16, and so more connections, etcd does 5 to 15 % less."""

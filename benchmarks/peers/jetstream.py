@@ -7,13 +7,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 from ..processes import ProcessGroup
 from .peer import MEMBERS, Measured, Missing, find_program, free_ports, wait_until
 from .pipeline import JetStreamDialect, PipelineParameters, run_pipeline
 
-_STREAM = "QUORATE"
+_STREAM = "TRIMARAN"
 
 
 class JetStream:
@@ -43,7 +43,7 @@ class JetStream:
                     f"server_name: n{i}",
                     f'listen: "127.0.0.1:{ports[i]}"',
                     f'jetstream {{ store_dir: "{directory / f"nats-{i}"}" }}',
-                    f'cluster {{ name: quorate, listen: "127.0.0.1:{ports[MEMBERS + i]}", routes: [{routes}] }}',
+                    f'cluster {{ name: trimaran, listen: "127.0.0.1:{ports[MEMBERS + i]}", routes: [{routes}] }}',
                 )
             )
             config = directory / f"nats-{i}.conf"

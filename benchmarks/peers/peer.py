@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from service_api.errors import ClusterTimeoutError
+from trimaran.service_api.errors import ClusterTimeoutError
 
 from ..processes import ProcessGroup
 

@@ -22,7 +22,7 @@ from typing import Final, Protocol, cast
 
 import uvloop
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 from ..environment import tune_garbage_collector
 from ..histogram import Histogram
@@ -71,7 +71,7 @@ class Dialect(Protocol):
 class ZooKeeperDialect:
     """`setData` on one znode of any version, which the leader syncs to disk on a majority before it answers."""
 
-    PATH: Final = b"/quorate-benchmark"
+    PATH: Final = b"/trimaran-benchmark"
     _HEADER: Final = struct.Struct(">iiqi")
     _ANSWER: Final = struct.Struct(">iiqi68x")
     """With the state of the znode, of which nothing is read."""
@@ -140,8 +140,8 @@ class ZooKeeperDialect:
 class JetStreamDialect:
     """A publication to a replicated stream, acknowledged to an inbox when a majority has it in memory."""
 
-    SUBJECT: Final = b"quorate.benchmark"
-    _INBOX: Final = b"_INBOX.quorate"
+    SUBJECT: Final = b"trimaran.benchmark"
+    _INBOX: Final = b"_INBOX.trimaran"
 
     def __init__(self, payload: int) -> None:
         self._request = b"PUB %b %b %d\r\n%b\r\n" % (self.SUBJECT, self._INBOX, payload, b"x" * payload)
@@ -292,7 +292,7 @@ def run_pipeline(parameters: PipelineParameters) -> Measured:
     Raises:
         ClusterError: it failed; the error says what it printed last.
     """
-    command = (sys.executable, "-m", "benchmarks.peers.pipeline", json.dumps(asdict(parameters)))
+    command = (sys.executable, "-m", "trimaran.benchmarks.peers.pipeline", json.dumps(asdict(parameters)))
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S + 30, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from service_api.errors import ClusterError, ClusterTimeoutError
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
 from ..processes import ManagedProcess, ProcessGroup
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing, free_ports
@@ -45,7 +45,7 @@ class PySyncObj:
             self._nodes.append(
                 group.spawn(
                     f"pysyncobj-{i}",
-                    (sys.executable, "-m", "benchmarks.peers.pysyncobj_node", f"127.0.0.1:{port}", *others),
+                    (sys.executable, "-m", "trimaran.benchmarks.peers.pysyncobj_node", f"127.0.0.1:{port}", *others),
                     log_path=directory / f"pysyncobj-{i}.log",
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 from ..processes import ProcessGroup
 from .peer import Measured, Missing, find_program, free_ports, run_client, wait_until

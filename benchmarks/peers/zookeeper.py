@@ -17,7 +17,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
 
 from ..processes import ProcessGroup
 from .peer import MEMBERS, Measured, Missing, find_program, free_ports, wait_until

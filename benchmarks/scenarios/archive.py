@@ -24,8 +24,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from archive import RecordingDescriptor
-from archive.frame_batches import (
+from trimaran.archive import RecordingDescriptor
+from trimaran.archive.files.reader import FrameReader
+from trimaran.archive.reading.frame_batches import (
     FRAME_COLUMNS,
     HEADER_COLUMNS,
     MESSAGE_COLUMNS,
@@ -34,10 +35,9 @@ from archive.frame_batches import (
     make_schema,
     read_batches,
 )
-from archive.reader import FrameReader
-from archive.vector.scan import BLOCK_LENGTH_BYTES, FrameScanner
-from service_api.errors import ClusterError, ConfigurationError
-from service_api.types import TimeUnit
+from trimaran.archive.reading.vector.scan import BLOCK_LENGTH_BYTES, FrameScanner
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.types import TimeUnit
 
 from ..data_directory import data_directory
 from ..environment import describe
@@ -227,7 +227,7 @@ def _figures(readings: dict[str, Reading], seconds: dict[str, list[float]]) -> d
 
 _VERIFY_PROGRAM: Final = """
 import atexit, pathlib, sys
-from cluster.cli import main
+from trimaran.cluster.cli import main
 atexit.register(lambda: print(pathlib.Path("/proc/self/status").read_text(), file=sys.stderr))
 main()
 """

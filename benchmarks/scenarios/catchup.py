@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
 from ..data_directory import data_directory
@@ -30,7 +30,7 @@ from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, progress_line
 from .echo import run_clients
 
-SERVICE: Final = "benchmarks.echo_service:EchoService"
+SERVICE: Final = "trimaran.benchmarks.echo_service:EchoService"
 RATE_TARGET_MB_PER_S: Final = 200.0
 P99_RATIO_TARGET: Final = 2.0
 
@@ -59,7 +59,7 @@ class CatchupParameters:
     """How long it does, each time."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
 
     def __post_init__(self) -> None:
         if self.missed_mib < 1 or self.missed_payload < 8:

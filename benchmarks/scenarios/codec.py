@@ -1,7 +1,7 @@
 """Codec: what a message costs on each hot path, without sockets and without a cluster.
 
 It drives the classes of a node and a client on chunks of messages, so the figures are Python's alone: the kernel's
-share of a write or a read, once for hundreds of messages, is left out. See `benchmarks.paths`.
+share of a write or a read, once for hundreds of messages, is left out. See `trimaran.benchmarks.paths`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Final
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from ..environment import describe, tune_garbage_collector
 from ..paths import CHUNK_MESSAGES, make_paths

@@ -17,7 +17,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from ..data_directory import data_directory, measurement_directory
 from ..environment import describe
@@ -25,14 +25,14 @@ from ..peers.etcd import Etcd, EtcdTransactions
 from ..peers.jetstream import JetStream
 from ..peers.peer import Measured, Missing, Peer
 from ..peers.pysyncobj import PySyncObj
-from ..peers.quorate import Quorate
 from ..peers.redis import Redis
+from ..peers.trimaran import Trimaran
 from ..peers.zookeeper import ZooKeeper
 from ..processes import ProcessGroup
 from ..report import Report, first_leaf, progress_line
 
-OURS: Final = "Quorate, file sync level 1"
-_US: Final = "Quorate"
+OURS: Final = "Trimaran, file sync level 1"
+_US: Final = "Trimaran"
 
 NOT_MEASURABLE: Final = {
     "raftos": "raftos 0.2.6 needs Python 3.9 or older: it passes loop= to asyncio.Queue, which 3.10 removed, and pins "
@@ -69,8 +69,8 @@ class CompareParameters:
 def make_peers() -> list[Peer]:
     """Make everybody, ourselves first."""
     return [
-        Quorate(1),
-        Quorate(0),
+        Trimaran(1),
+        Trimaran(0),
         Etcd(),
         EtcdTransactions(),
         ZooKeeper(),
@@ -234,7 +234,7 @@ def _summary(
         }
         our_rate = _rate(ours.get(depth, []))
         if our_rate:
-            depths[str(depth)]["quorate_is_times_faster"] = round(our_rate / rate, 2)
+            depths[str(depth)]["trimaran_is_times_faster"] = round(our_rate / rate, 2)
     said = {"version": version, "durability": peer.durability, "client": peer.client, "depths": depths}
     return {**said, "failures": found.failures} if found.failures else said
 
@@ -258,7 +258,7 @@ def print_comparison(report: Report) -> None:
             if figures is None:
                 cells.append("failed")
                 continue
-            ratio = figures.get("quorate_is_times_faster")
+            ratio = figures.get("trimaran_is_times_faster")
             cells.append(f"{figures['messages_per_s']:,}/s" + ("" if ratio is None else f"  ({ratio:g}x)"))
         table.add_row(name, peer["durability"], *cells)
     console = Console()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
 from ..coordination import ClientProcess, Event, all_events, all_go
@@ -21,7 +21,7 @@ from ..meter import METRICS_SETTING, Meter, Usage, usage_report
 from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 
-SERVICE: Final = "benchmarks.echo_service:EchoService"
+SERVICE: Final = "trimaran.benchmarks.echo_service:EchoService"
 
 _CONNECT_TIMEOUT_S: Final = 30.0
 _CHECK_INTERVAL_S: Final = 0.2
@@ -47,7 +47,7 @@ class EchoParameters:
     file_sync_level: int = 1
     checksums: bool = True
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
     endpoints: tuple[str, ...] = ()
     """A cluster that runs already; then no member is started."""
     time_limit_s: float = 300.0

@@ -26,8 +26,8 @@ from typing import Final, TypeVar
 
 import uvloop
 
-from client import ClientConfig, ClusterClient
-from service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..data_directory import data_directory
 from ..environment import describe, node_settings, tune_garbage_collector
@@ -89,7 +89,7 @@ class FailoverParameters:
     """Messages a second that the client offers."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
 
     def __post_init__(self) -> None:
         if self.runs < 1:
@@ -258,7 +258,7 @@ class _Subject:
         Raises:
             ProcessError: they differ.
         """
-        from cluster.cli.demo.recordings import are_identical, find_log_recording
+        from trimaran.cluster.cli.demo.recordings import are_identical, find_log_recording
 
         recordings = [find_log_recording(self._processes.directory_of(i)) for i in self._processes.members]
         if not are_identical(recordings) or len({recording.stop_position for recording in recordings}) > 1:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from ..client_process import ClientParameters
 from ..data_directory import data_directory
@@ -62,7 +62,7 @@ class ProfileParameters:
     """Each of the four runs, about."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
 
     def __post_init__(self) -> None:
         if self.members < 1 or self.inflight < 1 or self.seconds <= 0 or self.payload < SEQUENCE.size:

@@ -16,8 +16,8 @@ from typing import Final
 
 import uvloop
 
-from client import ClusterClient
-from service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..data_directory import data_directory
 from ..environment import describe, tune_garbage_collector

@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from cluster.status import MemberStatus
-from service_api.errors import ConfigurationError
+from trimaran.cluster.documents.status import MemberStatus
+from trimaran.service_api.errors import ConfigurationError
 
 from ..data_directory import data_directory
 from ..environment import describe, node_settings
@@ -27,7 +27,7 @@ from ..member_status import wait_for_status
 from ..processes import ClusterProcesses, ManagedProcess, ProcessError
 from ..report import Report, progress_line
 
-SERVICE: Final = "benchmarks.echo_service:EchoService"
+SERVICE: Final = "trimaran.benchmarks.echo_service:EchoService"
 REPLAY_TARGET_PER_S: Final = 1_500_000
 IN_SERVICE_TARGET_S: Final = 15.0
 MEMORY_TARGET_MIB: Final = 120.0
@@ -49,7 +49,7 @@ class ReplayParameters:
     runs: int = 3
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
 
     def __post_init__(self) -> None:
         if self.log_mib < 1 or self.runs < 1:

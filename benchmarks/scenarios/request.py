@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from ..client_process import ClientParameters
 from ..data_directory import data_directory
@@ -21,7 +21,7 @@ from ..processes import ClusterProcesses, ProcessGroup
 from ..report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 from .echo import run_clients
 
-SERVICE: Final = "benchmarks.request_service:RequestService"
+SERVICE: Final = "trimaran.benchmarks.request_service:RequestService"
 
 _CONNECT_TIMEOUT_S: Final = 30.0
 
@@ -42,7 +42,7 @@ class RequestParameters:
     warmup: int = 20_000
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
     time_limit_s: float = 300.0
 
     def __post_init__(self) -> None:

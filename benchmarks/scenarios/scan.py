@@ -18,7 +18,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from ..data_directory import data_directory
 from ..environment import describe, node_settings
@@ -80,7 +80,7 @@ class ScanParameters:
     """Where something else is varied."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.rounds < 1:

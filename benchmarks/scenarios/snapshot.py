@@ -19,9 +19,9 @@ from typing import Final
 
 import uvloop
 
-from client import ClientConfig, ClusterClient
-from service_api.errors import ClusterTimeoutError, ConfigurationError
-from service_api.wire.session import EventCode
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.wire.session import EventCode
 
 from ..data_directory import data_directory
 from ..environment import describe, node_settings, tune_garbage_collector
@@ -33,7 +33,7 @@ from ..report import ProgressLine, Report, first_leaf, progress_line
 from ..state_service import FILL
 from ..ticker import Ticker
 
-SERVICE: Final = "benchmarks.state_service:StateService"
+SERVICE: Final = "trimaran.benchmarks.state_service:StateService"
 INGRESS_STOP_TARGET_MS: Final = 50.0
 
 _LIMIT_S: Final = 120.0
@@ -58,7 +58,7 @@ class SnapshotParameters:
     """Messages a second that the client offers."""
     file_sync_level: int = 1
     node_settings: Mapping[str, str] = field(default_factory=dict)
-    """More settings for `quorate node`, by name."""
+    """More settings for `trimaran node`, by name."""
 
     def __post_init__(self) -> None:
         if self.runs < 1 or self.members < 1 or self.state_mib < 1:
@@ -214,8 +214,8 @@ async def _fill(client: ClusterClient, load: SteadyLoad, state_mib: int) -> None
 
 async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProcesses) -> SnapshotRun:
     """Wait a while, ask for a snapshot, and wait until every member has it, and a while longer."""
-    from cluster.core.control_toggle import ActionStep
-    from cluster.operations import Operation, run_operation
+    from trimaran.cluster.core.control_toggle import ActionStep
+    from trimaran.cluster.documents.operations import Operation, run_operation
 
     logs = {i: MemberLog.at_end(processes.log_path_of(i)) for i in processes.members}
     steady_ns = time.monotonic_ns()
@@ -260,7 +260,7 @@ async def _wait_taken(logs: Mapping[int, MemberLog], log_position: int) -> dict[
 
 async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
     """Ask every member for the longest that its loop was busy with one thing since it began, in seconds."""
-    from cluster.status import query_status
+    from trimaran.cluster.documents.status import query_status
 
     endpoints = {i: consensus_endpoint(processes, i) for i in processes.members}
     return {i: (await query_status(endpoint, _LIMIT_S)).stall_max_s for i, endpoint in endpoints.items()}
@@ -268,9 +268,13 @@ async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
 
 def _append_times(directory: Path) -> list[int]:
     """Read from a stopped member's log when each client message was appended, in nanoseconds of the time of day."""
-    from archive.reader import FrameReader, MessageReader
-    from cluster.cli.demo.recordings import find_log_recording
-    from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
+    from trimaran.archive.files.reader import FrameReader, MessageReader
+    from trimaran.cluster.cli.demo.recordings import find_log_recording
+    from trimaran.service_api.wire.session import (
+        SESSION_HEADER_LENGTH,
+        SESSION_MESSAGE_HEADER,
+        SessionMessageHeader,
+    )
 
     recording = find_log_recording(directory)
     wanted = SessionMessageHeader.SCHEMA_ID, SessionMessageHeader.TEMPLATE_ID

@@ -1,6 +1,6 @@
 """Spark: how fast a log is read through the data source, beside the same rows from Parquet, in the same session.
 
-The log is 1 GiB of five million frames in the page cache; the Parquet is what `quorate archive export` makes of it
+The log is 1 GiB of five million frames in the page cache; the Parquet is what `trimaran archive export` makes of it
 (zstd). Every query goes to the noop sink, which takes all rows and keeps none. In each round every query takes its turn
 on both, so that whatever else the machine does meets both; the median round counts. The first round, in which Spark
 compiles and workers start, is told apart as "cold". Seconds are by the clock; the processor time of the JVM and of all
@@ -21,14 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from archive.errors import CorruptionError
-from archive.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
-from archive.file_system import OsFileSystem
-from archive.frame_batches import HEADER_COLUMNS
-from cluster.messages.log import NewLeadershipTermEvent, TimerEvent
-from service_api.errors import ClusterError, ConfigurationError
-from service_api.types import CorrelationId, MemberId, TermId, TimeUnit
-from service_api.wire.session import (
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.errors import CorruptionError
+from trimaran.archive.reading.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
+from trimaran.archive.reading.frame_batches import HEADER_COLUMNS
+from trimaran.cluster.messages.log import NewLeadershipTermEvent, TimerEvent
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.types import CorrelationId, MemberId, TermId, TimeUnit
+from trimaran.service_api.wire.session import (
     SESSION_HEADER_LENGTH,
     SESSION_MESSAGE,
     SESSION_MESSAGE_HEADER,
@@ -43,7 +43,7 @@ from ..report import ProgressLine, Report, progress_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from archive import RecordingDescriptor
+    from trimaran.archive import RecordingDescriptor
 
 _MIB: Final = 1 << 20
 _TIMER_INTERVAL: Final = 100
@@ -110,7 +110,7 @@ class Inputs:
 
     def hybrid(self, *columns: str) -> DataFrame:
         """Parquet of all segments but the last, and that raw."""
-        from archive.spark import read_log
+        from trimaran.archive.spark import read_log
 
         options = {"columns": ",".join(columns)} if columns else {}
         return read_log(self.spark, self.places.log, parquet=self.places.most, **options)
@@ -167,7 +167,7 @@ def _count(inputs: Inputs) -> dict[str, DataFrame]:
 
 
 def _typed(inputs: Inputs) -> dict[str, DataFrame]:
-    from archive.spark import log_messages
+    from trimaran.archive.spark import log_messages
 
     columns = ("recording_id", "position", "template_id", "payload")
     ways = {"log": inputs.raw(*columns), "parquet": inputs.parquet(*columns)}
@@ -176,7 +176,7 @@ def _typed(inputs: Inputs) -> dict[str, DataFrame]:
 
 def _payloads(decoder: Any, **options: Any) -> Query:  # what decode_payload takes
     def query(inputs: Inputs) -> dict[str, DataFrame]:
-        from archive.spark import decode_payload
+        from trimaran.archive.spark import decode_payload
 
         columns = ("position", "template_id", "cluster_session_id", "payload")
         ways = {"log": inputs.raw(*columns), "parquet": inputs.parquet(*columns)}
@@ -241,10 +241,10 @@ def run(
 
 
 def _start_session(progress: ProgressLine) -> SparkSession:
-    from archive.spark import create_session
+    from trimaran.archive.spark import create_session
 
     progress.describe("starting Spark")
-    return create_session("quorate-benchmark", master="local[2]")
+    return create_session("trimaran-benchmark", master="local[2]")
 
 
 def orders(pick: random.Random) -> MessageMaker:
@@ -368,8 +368,8 @@ def _count_opened_segments(inputs: Inputs) -> int:
     """
     from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
-    from archive.spark.columns import frame_struct
-    from archive.spark.data_source import AeronArchiveDataSource, PushingFrameReader
+    from trimaran.archive.spark.source.columns import frame_struct
+    from trimaran.archive.spark.source.data_source import AeronArchiveDataSource, PushingFrameReader
 
     start = inputs.places.length_bytes // 2
     options = {"path": str(inputs.places.log), "pushdown": "true"}

@@ -1,7 +1,7 @@
 """Stream: how long after the leader took a message it is in the sink of a Spark query that follows the log.
 
 A cluster of real members, a client that offers messages at a fixed rate, and a query in a process of its own
-(`benchmarks.stream_query`) that asks the members what is committed and writes each batch to a Parquet file. All share
+(`stream_query`) that asks the members what is committed and writes each batch to a Parquet file. All share
 one machine and its clock. The time of a message is its timestamp in the log, which the leader gives it when it appends
 it: from there to the commit it takes about as long as an echo does, which is measured in the same run, and to the sink
 what is reported. Resolution: the cluster's, a millisecond, cut off; so figures are up to one too high.
@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from service_api.errors import ClusterTimeoutError, ConfigurationError
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
 from ..data_directory import data_directory
@@ -105,7 +105,7 @@ async def _measure(
     progress: ProgressLine,
     directory: Path,
 ) -> Report:
-    from archive.spark.stream_status import ask_member  # the other scenarios need no Spark
+    from trimaran.archive.spark.streaming.stream_status import ask_member  # the other scenarios need no Spark
 
     progress.describe("starting the query")
     endpoints = [("127.0.0.1", port + 1) for port in cluster.base_ports]
@@ -181,7 +181,7 @@ def _start_query(
         columns=list(COLUMNS),
         options={"commitFrom": ",".join(f"{host}:{port}" for host, port in endpoints)},
     )
-    arguments = (sys.executable, "-m", "benchmarks.stream_query", query.to_json())
+    arguments = (sys.executable, "-m", "trimaran.benchmarks.stream_query", query.to_json())
     return group.spawn("query", arguments, log_path=directory / "query.log", environment=dict(os.environ))
 
 

@@ -22,8 +22,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from archive.report import words
-from service_api.errors import ConfigurationError
+from trimaran.archive.report import words
+from trimaran.service_api.errors import ConfigurationError
 
 from ..data_directory import data_directory, measurement_directory
 from ..disk import measure_disk
@@ -97,7 +97,7 @@ GOALS: Final = (
     Goal("idle node with that log behind it", "resident_mib", "MiB", 120, False),
     Goal("catch-up under half load", "mb_per_s", "MB/s", 200, True),
     Goal("catch-up under half load", "p99_ratio", "x p99 without", 2, False),
-    Goal("quorate --help", "ms", "ms", 300, False),
+    Goal("trimaran --help", "ms", "ms", 300, False),
     Goal("times etcd, 1,024 in flight, level 1", "ratio", "x", 10, True),
     Goal("times ZooKeeper, 1,024 in flight, level 1", "ratio", "x", 10, True),
     Goal("times NATS JetStream R3, 1,024 in flight, level 1", "ratio", "x", 2.5, True),
@@ -253,7 +253,7 @@ def _steps(measured: _Run) -> list[tuple[str, Callable[[], None]]]:
     run_count = 2 * parameters.rounds - 1
     runs = range(1, run_count + 1)
     steps += [(f"catch-up {number}/{run_count}", lambda: _catchup(measured)) for number in runs]
-    steps.append(("quorate --help", lambda: _help(measured)))
+    steps.append(("trimaran --help", lambda: _help(measured)))
     if parameters.compare_rounds:
         steps.append(("peers", lambda: _compare(measured)))
     return steps
@@ -347,11 +347,11 @@ def _catchup(measured: _Run) -> None:
 
 
 def _help(measured: _Run) -> None:
-    command = (sys.executable, "-m", "cluster", "--help")
+    command = (sys.executable, "-m", "trimaran", "--help")
     for _ in range(_HELP_RUNS):
         begin_ns = time.perf_counter_ns()
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=60)
-        measured.add("quorate --help", {"ms": (time.perf_counter_ns() - begin_ns) / 1e6})
+        measured.add("trimaran --help", {"ms": (time.perf_counter_ns() - begin_ns) / 1e6})
 
 
 def _compare(measured: _Run) -> None:
@@ -366,7 +366,9 @@ def _compare(measured: _Run) -> None:
 def _ratios(compared: Report) -> dict[str, float]:
     """How many times faster than each we are at 1,024 in flight, by what the row is called."""
     ratios = {
-        f"times {name}, 1,024 in flight, level 1": peer.get("depths", {}).get("1024", {}).get("quorate_is_times_faster")
+        f"times {name}, 1,024 in flight, level 1": peer.get("depths", {})
+        .get("1024", {})
+        .get("trimaran_is_times_faster")
         for name, peer in compared["peers"].items()
     }
     return {row: ratio for row, ratio in ratios.items() if ratio is not None}

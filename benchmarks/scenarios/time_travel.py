@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from cluster.replaying import replay_service, verify_snapshots, what_if
-from service_api.errors import ConfigurationError
+from trimaran.cluster.time_travel import replay_service, verify_snapshots, what_if
+from trimaran.service_api.errors import ConfigurationError
 
 from ..data_directory import data_directory
 from ..environment import describe
@@ -106,8 +106,8 @@ def _ways(member: Path, message_count: int) -> dict[str, Callable[[], object]]:
 
 def _measure_spark(member: Path, parameters: TimeTravelParameters) -> dict[str, int]:
     """Replay with two tasks at once."""
-    from archive.spark import create_session
-    from cluster.replaying.spark import replay_outputs, snapshot_verdicts
+    from trimaran.archive.spark import create_session
+    from trimaran.cluster.time_travel.spark import replay_outputs, snapshot_verdicts
 
     spark = create_session("time-travel", master="local[2]", config={"spark.driver.memory": "1g"})
     try:

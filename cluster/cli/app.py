@@ -15,33 +15,48 @@ from typing import Annotated, Any, Final
 import typer
 
 COMMANDS: Final = {
-    "up": ("cluster.cli.up:up", "Start a cluster for development on this machine."),
-    "node": ("cluster.cli.node:node", "Run one member of a cluster."),
-    "config": ("cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
-    "status": ("cluster.cli.status:status", "Show how every member of a cluster is."),
-    "health": ("cluster.cli.health:health", "Tell whether a cluster is well: exit status 0, 3, 10 or 11."),
-    "members": ("cluster.cli.inspect:members", "Show the members as their leader sees them: links, positions, lag."),
-    "sessions": ("cluster.cli.inspect:sessions", "Show the client sessions that are open."),
-    "timers": ("cluster.cli.inspect:timers", "Show the timers that are set."),
-    "snapshot": ("cluster.cli.snapshot:app", "Take, list, describe, verify and invalidate snapshots."),
-    "suspend": ("cluster.cli.operation:suspend", "Have a cluster take no input; clients wait."),
-    "resume": ("cluster.cli.operation:resume", "Have a suspended cluster go on."),
-    "shutdown": ("cluster.cli.operation:shutdown", "Stop every member at one position, with a snapshot of it."),
-    "abort": ("cluster.cli.operation:abort", "Stop every member at one position, without a snapshot."),
-    "secrets": ("cluster.cli.secrets:app", "Say who may open sessions: add, remove and list principals."),
-    "log": ("cluster.cli.log:app", "Read the log: its last entries as they come, or all of it."),
-    "errors": ("cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
+    "up": ("trimaran.cluster.cli.up:up", "Start a cluster for development on this machine."),
+    "node": ("trimaran.cluster.cli.node:node", "Run one member of a cluster."),
+    "config": ("trimaran.cluster.cli.show_config:app", "Show the settings of a node and where each came from."),
+    "status": ("trimaran.cluster.cli.status:status", "Show how every member of a cluster is."),
+    "health": ("trimaran.cluster.cli.health:health", "Tell whether a cluster is well: exit status 0, 3, 10 or 11."),
+    "members": (
+        "trimaran.cluster.cli.inspect:members",
+        "Show the members as their leader sees them: links, positions, lag.",
+    ),
+    "sessions": ("trimaran.cluster.cli.inspect:sessions", "Show the client sessions that are open."),
+    "timers": ("trimaran.cluster.cli.inspect:timers", "Show the timers that are set."),
+    "snapshot": ("trimaran.cluster.cli.snapshot:app", "Take, list, describe, verify and invalidate snapshots."),
+    "suspend": ("trimaran.cluster.cli.operation:suspend", "Have a cluster take no input; clients wait."),
+    "resume": ("trimaran.cluster.cli.operation:resume", "Have a suspended cluster go on."),
+    "shutdown": (
+        "trimaran.cluster.cli.operation:shutdown",
+        "Stop every member at one position, with a snapshot of it.",
+    ),
+    "abort": ("trimaran.cluster.cli.operation:abort", "Stop every member at one position, without a snapshot."),
+    "secrets": ("trimaran.cluster.cli.secrets:app", "Say who may open sessions: add, remove and list principals."),
+    "log": ("trimaran.cluster.cli.log:app", "Read the log: its last entries as they come, or all of it."),
+    "errors": ("trimaran.cluster.cli.errors:errors", "Show what has gone wrong in a member, running or dead."),
     "recording-log": (
-        "cluster.cli.recording_log:recording_log",
+        "trimaran.cluster.cli.recording_log:recording_log",
         "Show a member's terms and snapshots, as on its disk.",
     ),
-    "recovery-plan": ("cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
-    "replay": ("cluster.cli.replay:replay", "Replay a service from a member's directory: its state then, what if."),
-    "report": ("cluster.cli.report:report", "Make a page of what a log tells: leaders, traffic, sessions, damage."),
-    "state": ("cluster.cli.state:state", "Show a member's node state and mark files, as on its disk."),
-    "archive": ("cluster.cli.archive:app", "Look into recordings, and look after them."),
-    "demo": ("cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
-    "sim": ("cluster.cli.sim:sim", "Simulate clusters with faults, seed by seed; replay and shrink what fails."),
+    "recovery-plan": ("trimaran.cluster.cli.recovery_plan:recovery_plan", "Show what a member would start from."),
+    "replay": (
+        "trimaran.cluster.cli.replay:replay",
+        "Replay a service from a member's directory: its state then, what if.",
+    ),
+    "report": (
+        "trimaran.cluster.cli.report:report",
+        "Make a page of what a log tells: leaders, traffic, sessions, damage.",
+    ),
+    "state": ("trimaran.cluster.cli.state:state", "Show a member's node state and mark files, as on its disk."),
+    "archive": ("trimaran.cluster.cli.archive:app", "Look into recordings, and look after them."),
+    "demo": ("trimaran.cluster.cli.demo:demo", "Run three nodes, kill the leader half-way, check every reply."),
+    "sim": (
+        "trimaran.cluster.cli.sim:sim",
+        "Simulate clusters with faults, seed by seed; replay and shrink what fails.",
+    ),
 }
 """Command to the function or group of commands behind it, and its line in the list of commands."""
 
@@ -57,32 +72,32 @@ PANELS: Final = {
 """How the list of commands is grouped."""
 
 EXAMPLES: Final = {
-    "up": "quorate up --members 5 --service counter:Counter --dir /tmp/counters",
-    "node": "quorate node --config /etc/quorate/node.toml --member-id 2",
-    "config": "quorate config show --config node.toml -o json",
-    "secrets": "quorate secrets add /etc/quorate/secrets ops; quorate secrets list /etc/quorate/secrets",
-    "status": "quorate status --config quorate-data/cluster.toml --watch 1",
-    "health": "quorate health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
-    "members": "quorate members --config quorate-data/cluster.toml -o jsonl",
-    "sessions": "quorate sessions --config quorate-data/cluster.toml --offset 100 --limit 100",
-    "timers": "quorate timers --config quorate-data/cluster.toml --watch 0.5",
-    "snapshot": "quorate snapshot take --config quorate-data/cluster.toml; quorate snapshot list data/node-0",
-    "suspend": "quorate suspend --config quorate-data/cluster.toml",
-    "resume": "quorate resume --config quorate-data/cluster.toml",
-    "shutdown": "quorate shutdown --config quorate-data/cluster.toml",
-    "abort": "quorate abort --config quorate-data/cluster.toml",
-    "log": "quorate log tail -f --config quorate-data/cluster.toml; quorate log dump data/node-0 -o jsonl",
-    "errors": "quorate errors data/node-0 --traces",
-    "recording-log": "quorate recording-log data/node-0 -o jsonl",
-    "recovery-plan": "quorate recovery-plan data/node-0",
-    "replay": "quorate replay data/node-0 --service access_quota:AccessQuota --position 65536",
-    "report": "quorate report data/node-0 data/node-1 data/node-2 --node-log logs/node-0.log -o report.html",
-    "state": "quorate state data/node-0 -o json",
-    "archive": "quorate archive verify data/node-0/archive",
-    "demo": "quorate demo --members 5 --json report.json",
-    "sim": "quorate sim --seeds 0:1000; quorate sim --seeds 417 --trace",
+    "up": "trimaran up --members 5 --service counter:Counter --dir /tmp/counters",
+    "node": "trimaran node --config /etc/trimaran/node.toml --member-id 2",
+    "config": "trimaran config show --config node.toml -o json",
+    "secrets": "trimaran secrets add /etc/trimaran/secrets ops; trimaran secrets list /etc/trimaran/secrets",
+    "status": "trimaran status --config trimaran-data/cluster.toml --watch 1",
+    "health": "trimaran health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
+    "members": "trimaran members --config trimaran-data/cluster.toml -o jsonl",
+    "sessions": "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
+    "timers": "trimaran timers --config trimaran-data/cluster.toml --watch 0.5",
+    "snapshot": "trimaran snapshot take --config trimaran-data/cluster.toml; trimaran snapshot list data/node-0",
+    "suspend": "trimaran suspend --config trimaran-data/cluster.toml",
+    "resume": "trimaran resume --config trimaran-data/cluster.toml",
+    "shutdown": "trimaran shutdown --config trimaran-data/cluster.toml",
+    "abort": "trimaran abort --config trimaran-data/cluster.toml",
+    "log": "trimaran log tail -f --config trimaran-data/cluster.toml; trimaran log dump data/node-0 -o jsonl",
+    "errors": "trimaran errors data/node-0 --traces",
+    "recording-log": "trimaran recording-log data/node-0 -o jsonl",
+    "recovery-plan": "trimaran recovery-plan data/node-0",
+    "replay": "trimaran replay data/node-0 --service access_quota:AccessQuota --position 65536",
+    "report": "trimaran report data/node-0 data/node-1 data/node-2 --node-log logs/node-0.log -o report.html",
+    "state": "trimaran state data/node-0 -o json",
+    "archive": "trimaran archive verify data/node-0/archive",
+    "demo": "trimaran demo --members 5 --json report.json",
+    "sim": "trimaran sim --seeds 0:1000; trimaran sim --seeds 417 --trace",
 }
-"""What `quorate COMMAND --help` ends with."""
+"""What `trimaran COMMAND --help` ends with."""
 
 EXIT_HELP: Final = (
     "Exit status: 0 fine; 1 failed; 2 wrong usage; 3 unreachable; 10 unhealthy or damaged; 11 no leader; 12 refused."
@@ -93,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; ends the process."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = build_app(argv)(args=argv, prog_name="quorate", standalone_mode=True)
+        status = build_app(argv)(args=argv, prog_name="trimaran", standalone_mode=True)
     except Exception as error:
         raise SystemExit(report_error(error)) from error
     raise SystemExit(status)
@@ -102,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def build_app(argv: Sequence[str]) -> typer.Typer:
     """The typer app for these arguments: the command they name is imported, the others are names only."""
     app = typer.Typer(
-        help="Quorate: replicated Python services on a recorded log.",
+        help="Trimaran: replicated Python services on a recorded log.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -152,7 +167,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Quorate: replicated Python services on a recorded log."""
+    """Trimaran: replicated Python services on a recorded log."""
 
 
 def report_error(error: BaseException) -> int:
@@ -162,7 +177,7 @@ def report_error(error: BaseException) -> int:
         BaseException: `error` itself, if it is none that a user can be told about: that is a bug, shown in
         full.
     """
-    from service_api.errors import ClusterError, ErrorCategory
+    from trimaran.service_api.errors import ClusterError, ErrorCategory
 
     from .output import EXIT_FAILED, EXIT_USAGE
 
@@ -172,7 +187,7 @@ def report_error(error: BaseException) -> int:
         if not isinstance(cause, ClusterError | OSError):
             raise error
     for line in dict.fromkeys(line for cause in causes for line in _describe(cause).splitlines()):
-        typer.echo(f"quorate: {line}", err=True)
+        typer.echo(f"trimaran: {line}", err=True)
     if any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes):
         status = EXIT_FAILED
     return status

@@ -1,13 +1,17 @@
-"""`quorate archive`: the archive's commands, with `dump --messages` knowing the messages of logs and snapshots."""
+"""`trimaran archive`: the archive's commands, with `dump --messages` knowing the messages of logs and snapshots."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from archive.message_view import StreamContent, Vocabulary
-from archive.tool import build_app
-from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
-from service_api.wire.message import MESSAGES, Message
+from trimaran.archive.reading.message_view import StreamContent, Vocabulary
+from trimaran.archive.tool.app import build_app
+from trimaran.service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+)
+from trimaran.service_api.wire.message import MESSAGES, Message
 
 from .. import messages
 from .import_directory import import_directories
@@ -29,6 +33,6 @@ VOCABULARY: Final = Vocabulary(
 """What a member's recordings hold."""
 
 app: Final = build_app(VOCABULARY)
-app.command("import", epilog="Example: quorate archive import /var/lib/aeron/node0 --to quorate-data/node-0 --dry-run")(
-    import_directories
-)
+app.command(
+    "import", epilog="Example: trimaran archive import /var/lib/aeron/node0 --to trimaran-data/node-0 --dry-run"
+)(import_directories)

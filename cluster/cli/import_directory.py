@@ -1,4 +1,4 @@
-"""`quorate archive import SOURCE... --to DIR...`: take over what an Aeron Cluster left, as directories of members.
+"""`trimaran archive import SOURCE... --to DIR...`: take over what an Aeron Cluster left, as directories of members.
 
 The sources are read and never changed; a target is whole under its name or not there. Exit status: 0 imported, or it
 could be (`--dry-run`); 10 something in a source is in the way, and nothing was written; 2 wrong usage, a directory that
@@ -18,15 +18,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from archive.output import cell
-from service_api import ClusterError, ConfigurationError
+from trimaran.archive.tool.output import cell
+from trimaran.service_api import ClusterError, ConfigurationError
 
-from ..importing import copying
-from ..importing.agreement import find_disagreement
-from ..importing.source import Source, read_source
-from ..importing.survey import Survey, survey_source
+from ..import_aeron import copying
+from ..import_aeron.agreement import find_disagreement
+from ..import_aeron.source import Source, read_source
+from ..import_aeron.survey import Survey, survey_source
 from ..runtime.system_clock import SystemClock
-from ..setting_kinds import format_app_version
+from ..settings.setting_kinds import format_app_version
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, make_console, new_table, print_rows
 
 SourceArgument = Annotated[
@@ -59,7 +59,7 @@ def import_directories(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Take over the directories of an Aeron Cluster, so that Quorate nodes start on copies of them.
+    """Take over the directories of an Aeron Cluster, so that Trimaran nodes start on copies of them.
 
     Everything is read and checked first: catalog, recording log, every frame, every entry of the log, the snapshots.
     """
@@ -85,7 +85,7 @@ def import_directories(
     documents = [describe(survey, target, as_is=as_is, is_written=is_written) for survey, target in jobs]
     _print(documents, output)
     for problem in problems:
-        typer.echo(f"quorate: {problem}", err=True)
+        typer.echo(f"trimaran: {problem}", err=True)
     if problems:
         raise typer.Exit(EXIT_UNHEALTHY)
 
@@ -140,7 +140,7 @@ def _survey(sources: list[Source], *, with_snapshots: bool) -> list[Survey]:
         try:
             return [survey_source(source, with_snapshots=with_snapshots, on_progress=on_progress) for source in sources]
         except ClusterError as error:
-            typer.echo(f"quorate: {error}", err=True)
+            typer.echo(f"trimaran: {error}", err=True)
             raise typer.Exit(EXIT_UNHEALTHY) from error
 
 

@@ -1,4 +1,4 @@
-"""`quorate node`: run one member until it is told to stop."""
+"""`trimaran node`: run one member until it is told to stop."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 import uvloop
 
-from cluster.node import run_node
-from cluster.runtime.log_tap import LogTap
-from service_api.distribution import check_package_owners
-
+from ..node import run_node
+from ..runtime.watching.log_tap import LogTap
 from .logging import configure_logging
 from .setting_flags import load_from_flags, with_setting_flags
 
@@ -18,10 +16,9 @@ from .setting_flags import load_from_flags, with_setting_flags
 def node(**settings: Any) -> None:
     """Run one member of a cluster until SIGTERM or SIGINT.
 
-    Settings come from flags, QUORATE_* variables and a TOML file, in this order; `quorate config show` prints
+    Settings come from flags, TRIMARAN_* variables and a TOML file, in this order; `trimaran config show` prints
     them.
     """
-    check_package_owners()
     config = load_from_flags(settings).config
     log_tap = LogTap()
     configure_logging(config.log_format, member_id=config.member_id, tap=log_tap)

@@ -1,4 +1,4 @@
-"""`quorate suspend|resume|shutdown|abort`, and what `quorate snapshot take` has in common with them.
+"""`trimaran suspend|resume|shutdown|abort`, and what `trimaran snapshot take` has in common with them.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. Then every
 member is looked at until it has done its part. A member that cannot be reached is named and not waited for.
@@ -18,11 +18,11 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel, ConfigDict
 
-from service_api import ClusterError
+from trimaran.service_api import ClusterError
 
 from ..core.control_toggle import ActionStep
-from ..operations import Operation, OperationProgress, run_operation
-from ..status import MemberStatus, Outcome
+from ..documents.operations import Operation, OperationProgress, run_operation
+from ..documents.status import MemberStatus, Outcome
 from .output import (
     EXIT_FAILED,
     EXIT_NO_LEADER,
@@ -163,7 +163,7 @@ async def _find_leader(endpoints: Mapping[int, str], timeout_s: float) -> int:
         fail(EXIT_UNREACHABLE, "no member can be reached: " + "; ".join(_why_not(report) for report in reports))
     leaders = [status for status in statuses if status.role == "LEADER"]
     if not leaders:
-        fail(EXIT_NO_LEADER, "no leader: no member that answers leads; `quorate status` shows what each says")
+        fail(EXIT_NO_LEADER, "no leader: no member that answers leads; `trimaran status` shows what each says")
     return max(leaders, key=lambda s: -1 if s.leadership_term_id is None else s.leadership_term_id).member_id
 
 

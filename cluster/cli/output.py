@@ -12,17 +12,17 @@ import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
 
-from archive.output import ABSENT as ABSENT
-from archive.output import EXIT_REFUSED as EXIT_REFUSED
-from archive.output import EXIT_UNHEALTHY as EXIT_UNHEALTHY
-from archive.output import EXIT_USAGE as EXIT_USAGE
-from archive.output import OutputFormat as OutputFormat
-from archive.output import OutputOption as OutputOption
-from archive.output import ended_by_reader as ended_by_reader
-from archive.output import make_console as make_console
-from archive.output import new_table as new_table
-from archive.output import print_line as print_line
-from archive.output import print_rows as print_rows
+from trimaran.archive.tool.output import ABSENT as ABSENT
+from trimaran.archive.tool.output import EXIT_REFUSED as EXIT_REFUSED
+from trimaran.archive.tool.output import EXIT_UNHEALTHY as EXIT_UNHEALTHY
+from trimaran.archive.tool.output import EXIT_USAGE as EXIT_USAGE
+from trimaran.archive.tool.output import OutputFormat as OutputFormat
+from trimaran.archive.tool.output import OutputOption as OutputOption
+from trimaran.archive.tool.output import ended_by_reader as ended_by_reader
+from trimaran.archive.tool.output import make_console as make_console
+from trimaran.archive.tool.output import new_table as new_table
+from trimaran.archive.tool.output import print_line as print_line
+from trimaran.archive.tool.output import print_rows as print_rows
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -43,7 +43,7 @@ def fail(exit_status: int, reason: str) -> NoReturn:
     Raises:
         Exit: always.
     """
-    typer.echo(f"quorate: {reason}", err=True)
+    typer.echo(f"trimaran: {reason}", err=True)
     raise typer.Exit(exit_status)
 
 

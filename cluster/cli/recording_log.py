@@ -1,4 +1,4 @@
-"""`quorate recording-log DIR`: the leadership terms and snapshots that a member's `recording.log` names.
+"""`trimaran recording-log DIR`: the leadership terms and snapshots that a member's `recording.log` names.
 
 For programs an entry has the names that Aeron's own class gives its parts, so that two members, or a member and what
 another tool said of it, are compared with `diff`. Nothing is changed or locked. Exit status: 0 read; 2 wrong usage, or
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.core.recording_log import EntryType, RecordingLog, RecordingLogEntry
-from cluster.runtime.recording_log_file import read_recording_log
-from service_api.errors import ClusterError
-from service_api.types import NULL_POSITION
+from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.types import NULL_POSITION
 
+from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..runtime.files.recording_log_file import read_recording_log
 from .log.entry import format_time
 from .member_directory import MemberDirectoryArgument, expect_recording_log
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows

@@ -1,4 +1,4 @@
-"""`quorate recovery-plan DIR`: the snapshots that a member would load and the log it would replay, if it started.
+"""`trimaran recovery-plan DIR`: the snapshots that a member would load and the log it would replay, if it started.
 
 The same decision as at a start, made without starting: nothing is changed or locked. Exit status: 0 it could start; 2
 wrong usage, or no member's directory; 10 something is in the way of a start, or a file is damaged.
@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from archive.catalog import CatalogEntry, read_catalog
-from archive.errors import ArchiveError, CorruptionError
-from archive.file_system import OsFileSystem
-from archive.repair import find_tail
-from archive.segment_files import SegmentFiles
-from cluster.core.recording_log import EntryType, RecordingLog, RecordingLogEntry
-from cluster.runtime.recording_log_file import read_recording_log
-from service_api.errors import ClusterError, ConfigurationError
-from service_api.types import NULL_VALUE
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.errors import ArchiveError, CorruptionError
+from trimaran.archive.files.catalog import CatalogEntry, read_catalog
+from trimaran.archive.files.segment_files import SegmentFiles
+from trimaran.archive.store.repair import find_tail
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.types import NULL_VALUE
 
+from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..runtime.files.recording_log_file import read_recording_log
 from .log.directory import LogDirectory
 from .log.entry import format_time
 from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
@@ -173,7 +173,7 @@ def _problems(
     """Say what is in the way of a start; `log` is where the log begins and ends, None where it is not there."""
     problems = [
         f"snapshot is not in the archive: service_id={s.service_id} recording_id={s.recording_id} "
-        f"log_position={s.log_position}; run `quorate snapshot invalidate`"
+        f"log_position={s.log_position}; run `trimaran snapshot invalidate`"
         for s in snapshots
         if s.length_bytes is None
     ]

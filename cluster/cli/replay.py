@@ -1,4 +1,4 @@
-"""`quorate replay DIR --service module:Class`: a service as it was at a position of the log, or other code on that log.
+"""`trimaran replay DIR --service module:Class`: a service as it was at a position, or other code on that log.
 
 Nothing in the directory is changed or locked; its member may run. Exit status: 0 replayed, and nothing differs; 1 the
 service failed to load its state or to write it; 2 wrong usage, no such position; 10 the directory is damaged,
@@ -21,12 +21,12 @@ from typing import Annotated, Any, TextIO
 import typer
 from rich.console import ConsoleRenderable, Group, RenderableType
 
-from archive.commands.progress import one_bar, progress_bars
-from archive.output import print_object
-from service_api import ClusterError, ConfigurationError
-from service_api.types import TICKS_PER_MS, TimeUnit
+from trimaran.archive.tool.commands.progress import one_bar, progress_bars
+from trimaran.archive.tool.output import print_object
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
 
-from ..replaying import (
+from ..time_travel import (
     Difference,
     MemberLog,
     Output,
@@ -36,9 +36,9 @@ from ..replaying import (
     verify_snapshots,
     what_if,
 )
-from ..replaying.member_log import Bound
-from ..replaying.replay import Progress, SnapshotChoice
-from ..replaying.what_if import WhatIf
+from ..time_travel.member_log import Bound
+from ..time_travel.replay import Progress, SnapshotChoice
+from ..time_travel.what_if import WhatIf
 from .member_directory import MemberDirectoryArgument
 from .output import ABSENT, EXIT_FAILED, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_rows
 
@@ -193,7 +193,7 @@ def _replay(wanted: _Wanted, outputs: Path | None, state: Path | None, output: O
     uncounted = log.recorded_position - replayed.end_position
     if wanted.bound == "committed" and wanted.position is None and wanted.moment is None and uncounted:
         typer.echo(
-            f"quorate: {uncounted} bytes more are recorded, and this directory does not say whether they are "
+            f"trimaran: {uncounted} bytes more are recorded, and this directory does not say whether they are "
             "committed: --bound recorded counts them",
             err=True,
         )

@@ -1,10 +1,10 @@
-"""`quorate report DIR... -o report.html`: the standard analyses of a log as one page, for a browser or for printing.
+"""`trimaran report DIR... -o report.html`: the standard analyses of a log as one page, for a browser or for printing.
 
 The page holds everything and asks for nothing: figures, tables, and the Python that gives the same in a notebook. With
 several directories of one cluster the members' logs are compared as well, and the longest one is analysed. Nothing in
 the directories is changed or locked; their members may run.
 
-Exit status: 0 written; 1 Spark failed on the way; 2 wrong usage, no log there, or `quorate[spark]` is not installed; 10
+Exit status: 0 written; 1 Spark failed on the way; 2 wrong usage, no log there, or `trimaran[spark]` is missing; 10
 written, and damage was found, which the page shows first.
 """
 
@@ -21,8 +21,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from archive.errors import CorruptionError
-from service_api.errors import ConfigurationError
+from trimaran.archive.errors import CorruptionError
+from trimaran.service_api.errors import ConfigurationError
 
 from .output import EXIT_FAILED, EXIT_UNHEALTHY, fail
 
@@ -62,10 +62,10 @@ def report(
 ) -> None:
     """Make one page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
 
-    Needs pip install 'quorate[spark]'.
+    Needs pip install 'trimaran[spark]'.
     """
-    from archive.report.building import ReportRequest, build_report, check_sources
-    from archive.report.page import render_page
+    from trimaran.archive.report.building import ReportRequest, build_report, check_sources
+    from trimaran.archive.report.page import render_page
 
     options = {"committed": "true"} if committed else {}
     if recording_id is not None:
@@ -137,11 +137,11 @@ def _spark_session(show: Callable[[str], None]) -> Iterator[SparkSession]:
     """Start Spark, or take the session that runs; one that was started is stopped again."""
     from pyspark.sql import SparkSession
 
-    from archive.spark import create_session, register
+    from trimaran.archive.spark import create_session, register
 
     show("starting Spark")
     running = SparkSession.getActiveSession()
-    spark = create_session("quorate report")
+    spark = create_session("trimaran report")
     register(spark)
     try:
         yield spark

@@ -1,4 +1,4 @@
-"""`quorate secrets`: who may open sessions with a cluster whose authenticator is `password`.
+"""`trimaran secrets`: who may open sessions with a cluster whose authenticator is `password`.
 
 A secret is asked for where somebody types, and read from the first line of standard input otherwise. It is never an
 argument: arguments are seen by everybody on the machine, and kept in the shell's history.
@@ -14,10 +14,11 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from cluster.cli.output import EXIT_FAILED, OutputFormat, OutputOption, fail, make_console, new_table, print_rows
-from cluster.secrets_file import SECRET_LIMIT, SecretsFile
-from service_api import ConfigurationError
-from service_api.password_proof import encode_principal
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.password_proof import encode_principal
+
+from ..auth.secrets_file import SECRET_LIMIT, SecretsFile
+from .output import EXIT_FAILED, OutputFormat, OutputOption, fail, make_console, new_table, print_rows
 
 app = typer.Typer(no_args_is_help=True)
 

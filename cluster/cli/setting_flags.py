@@ -14,8 +14,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cluster.config import MemberEndpoints, NodeConfig
-from cluster.config_layers import CONFIG_FILE_VARIABLE, LoadedConfig, flag_name, load_members, load_node_config
+from ..settings.config import MemberEndpoints, NodeConfig
+from ..settings.config_layers import (
+    CONFIG_FILE_VARIABLE,
+    LoadedConfig,
+    flag_name,
+    load_members,
+    load_node_config,
+)
 
 CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
 

@@ -1,4 +1,4 @@
-"""`quorate config show`: every setting, its value, and where the value came from."""
+"""`trimaran config show`: every setting, its value, and where the value came from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import typer
 
-from cluster.config_layers import LoadedConfig, setting_kind
-
+from ..settings.config_layers import LoadedConfig, setting_kind
 from .output import OutputFormat, OutputOption, print_line
 from .setting_flags import load_from_flags, with_setting_flags
 
@@ -28,7 +27,7 @@ def show(
 ) -> None:
     """Print every setting with its value and its source: a flag, a variable, the file, or the default.
 
-    Takes the same flags, environment and file as `quorate node`, and refuses the same mistakes.
+    Takes the same flags, environment and file as `trimaran node`, and refuses the same mistakes.
     """
     loaded = load_from_flags(settings)
     if output is OutputFormat.JSONL:

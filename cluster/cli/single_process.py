@@ -10,7 +10,7 @@ import inspect
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from service_api import (
+from trimaran.service_api import (
     ClientSession,
     ClusteredService,
     ClusterSessionId,

@@ -1,4 +1,4 @@
-"""`quorate snapshot take|list|describe|verify|invalidate`: take a snapshot of a cluster, look after those on a disk.
+"""`trimaran snapshot take|list|describe|verify|invalidate`: take a snapshot of a cluster, look after those on a disk.
 
 `take` asks the leader and waits until every member has the snapshot durably. The others work on one member's
 directory: `list`, `describe` and `verify` change nothing and may run beside the node, `invalidate` needs a node that is
@@ -18,19 +18,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from archive import ArchiveError, RecordingDescriptor
-from archive.catalog import read_catalog
-from archive.errors import ArchiveErrorCode
-from archive.file_system import OsFileSystem, try_flock
-from archive.reader import FrameReader
-from service_api import ClusterError, ConfigurationError
-from service_api.types import RecordingId
+from trimaran.archive import ArchiveError, RecordingDescriptor
+from trimaran.archive.disk.file_system import OsFileSystem, try_flock
+from trimaran.archive.errors import ArchiveErrorCode
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import FrameReader
+from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.types import RecordingId
 
-from ..core.recording_log import EntryType, RecordingLog, RecordingLogEntry
-from ..operations import Operation
-from ..runtime.mark_file import MARK_FILE_NAME, DirectoryInUseError
-from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
-from ..runtime.recovery import read_snapshots
+from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..documents.operations import Operation
+from ..runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
+from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from ..runtime.snapshots.recovery import read_snapshots
 from .operation import TimeoutOption, carry_out
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from .setting_flags import with_member_flags
@@ -74,7 +74,7 @@ def take(
 ) -> None:
     """Have every member take a snapshot; wait until each has its own, durably.
 
-    The members come from flags, QUORATE_* variables and a TOML file, as for `quorate node`.
+    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
     """
     carry_out(Operation.STANDBY_SNAPSHOT if standby else Operation.SNAPSHOT, timeout, output, settings)
 
@@ -85,7 +85,7 @@ def list_snapshots(directory: DirectoryArgument, output: OutputOption = OutputFo
     print_rows((asdict(row) for row in _rows(_MemberFiles(directory))), output, empty="no snapshots")
 
 
-app.command(epilog="Example: quorate snapshot describe data/node-0")(describe)
+app.command(epilog="Example: trimaran snapshot describe data/node-0")(describe)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`quorate snapshot describe DIR`: what the consensus module wrote into its newest valid snapshot, message by message.
+"""`trimaran snapshot describe DIR`: what the consensus module wrote into its newest valid snapshot, message by message.
 
 Nothing is changed or locked. Exit status: 0 shown; 2 wrong usage, or there is no valid snapshot; 10 the recording log,
 the catalog or the snapshot is damaged.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from archive.catalog import read_catalog
-from archive.errors import CorruptionError
-from archive.file_system import OsFileSystem
-from archive.message_view import MessageViewer
-from archive.reader import FrameReader, MessageReader
-from service_api.errors import ClusterError, ConfigurationError
-from service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.errors import CorruptionError
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import FrameReader, MessageReader
+from trimaran.archive.reading.message_view import MessageViewer
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
 
-from ..core.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
-from ..runtime.recording_log_file import read_recording_log
+from ..core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
+from ..runtime.files.recording_log_file import read_recording_log
 from .archive import VOCABULARY
 from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
 from .output import EXIT_UNHEALTHY, EXIT_USAGE, OutputFormat, OutputOption, fail, print_rows
@@ -29,7 +29,7 @@ _COLUMNS: Final = {"position": "position", "name": "message", "what": "what it s
 def describe(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the consensus module's newest valid snapshot: its marks, ids, sessions, timers and pending messages.
 
-    JSON has an object for each message, as `quorate archive dump --messages`. Example: quorate snapshot describe
+    JSON has an object for each message, as `trimaran archive dump --messages`. Example: trimaran snapshot describe
     data/node-0
     """
     path = expect_recording_log(directory)

@@ -1,4 +1,4 @@
-"""`quorate state DIR`: what a member's small files say: the candidate term it stored, who ran there and when.
+"""`trimaran state DIR`: what a member's small files say: the candidate term it stored, who ran there and when.
 
 These are `node-state.dat` and the mark files, ours or Aeron's, each shown as the message that it holds with the names
 of the schema. Nothing is changed or locked. Exit status: 0 read; 2 wrong usage, or none of the files is there; 10 one
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from archive.file_system import OsFileSystem, read_fully
-from archive.message_view import view_decoded
-from archive.messages import ArchiveMarkFileHeader
-from cluster.messages import MarkFileHeader
-from cluster.runtime.mark_file import MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
-from cluster.runtime.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
-from service_api.errors import ConfigurationError, RemoteProtocolError
-from service_api.wire.message import Message, decode_message, registry_of
+from trimaran.archive.disk.file_system import OsFileSystem, read_fully
+from trimaran.archive.format.messages import ArchiveMarkFileHeader
+from trimaran.archive.reading.message_view import view_decoded
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
+from ..messages import MarkFileHeader
+from ..runtime.files.mark_file import MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
+from ..runtime.files.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
 from .member_directory import MemberDirectoryArgument
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 

@@ -1,27 +1,21 @@
-"""What `quorate --version` prints."""
+"""What `trimaran --version` prints."""
 
 from __future__ import annotations
 
-import importlib.util
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from service_api.distribution import DISTRIBUTION_NAME, PACKAGE_NAMES, installed_version, package_owners
+from trimaran.service_api.distribution import DISTRIBUTION_NAME, installed_version
 
 
 def version_lines() -> list[str]:
-    """The version, then one line per package: name, where it lies, and who installed it."""
-    lines = [f"{DISTRIBUTION_NAME} {installed_version()}"]
-    owners = package_owners()
-    for name in PACKAGE_NAMES:
-        owner = ", ".join(owners[name]) or "no distribution: a checkout or an editable install"
-        lines.append(f"  {name:<12} {_package_directory(name)}  ({owner})")
-    return lines
-
-
-def _package_directory(name: str) -> str:
-    spec = importlib.util.find_spec(name)
-    if spec is None:
-        return "missing"
-    if spec.origin is not None:
-        return str(Path(spec.origin).parent)
-    return ", ".join(spec.submodule_search_locations or ())
+    """The version, the directory that the package is loaded from, and the interpreter."""
+    spec = find_spec(DISTRIBUTION_NAME)
+    directory = Path(spec.origin).parent if spec is not None and spec.origin is not None else "missing"
+    python = ".".join(map(str, sys.version_info[:3]))
+    return [
+        f"{DISTRIBUTION_NAME} {installed_version()}",
+        f"  package {directory}",
+        f"  python  {python} {sys.executable}",
+    ]

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from service_api.wire.session import AdminResponseCode
+from trimaran.service_api.wire.session import AdminResponseCode
 
 from ..messages.consensus import TerminationAck, TerminationPosition
 from ..messages.log import (
@@ -37,12 +37,12 @@ from . import effects as fx
 from .context import ConsensusContext
 from .control_toggle import FINAL_STEPS, ActionStep, ControlToggle
 from .events import ActionRequested, AdminAsker, DeliveredTo
-from .log_publisher import LogPublisher
+from .log.log_publisher import LogPublisher
 from .module_state import ModuleState, ModuleStateMachine
 from .reason import Reason
 from .reason import ReasonKind as K
-from .sessions import SessionManager
-from .snapshot import SnapshotControl
+from .sessions.sessions import SessionManager
+from .snapshots.snapshot import SnapshotControl
 from .termination import TerminationControl
 
 _HELD_LIMIT: Final = 10_000

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from service_api import Role
-from service_api.types import NULL_TERM_ID, ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api import Role
+from trimaran.service_api.types import NULL_TERM_ID, ClusterSessionId, MemberId, TimeUnit
 
 from ..messages.consensus import (
     AppendPosition,
@@ -29,23 +29,29 @@ from ..messages.consensus import (
     TerminationPosition,
     Vote,
 )
-from ..messages.log import ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
+from ..messages.log import (
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import dialogue, leadership_probe
 from . import effects as fx
 from . import events as ev
 from .actions import ActionControl
 from .context import ConsensusContext
-from .election import Election
-from .election_ballot import compare_own_log
+from .election.ballot import compare_own_log
+from .election.election import Election
 from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
 from .reason import Reason
 from .reason import ReasonKind as K
 from .service_messages import ServiceMessages
-from .sessions import SessionManager
-from .snapshot import SnapshotControl
+from .sessions.sessions import SessionManager
+from .snapshots.snapshot import SnapshotControl
 from .timers import TimerService
 
 

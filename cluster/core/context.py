@@ -8,17 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from service_api import Role
-from service_api.authenticator import AcceptAll, Authenticator
-from service_api.authorisation import AuthorisationService, DefaultAuthorisation
-from service_api.types import NULL_POSITION, NULL_TERM_ID, TICKS_PER_MS, MemberId, RecordingId, TermId, TimeUnit
-from service_api.wire.message import Message
+from trimaran.service_api import Role
+from trimaran.service_api.authenticator import AcceptAll, Authenticator
+from trimaran.service_api.authorisation import AuthorisationService, DefaultAuthorisation
+from trimaran.service_api.types import (
+    NULL_POSITION,
+    NULL_TERM_ID,
+    TICKS_PER_MS,
+    MemberId,
+    RecordingId,
+    TermId,
+    TimeUnit,
+)
+from trimaran.service_api.wire.message import Message
 
 from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChanged, SendToMember
-from .log_buffer import LogBuffer
+from .log.log_buffer import LogBuffer
+from .log.recording_log import RecordingLog
+from .log.retention import KEEP_ALL, RetentionPolicy
 from .members import ClusterMember, is_empty_log
-from .recording_log import RecordingLog
-from .retention import KEEP_ALL, RetentionPolicy
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""

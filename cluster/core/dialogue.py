@@ -5,9 +5,9 @@ Elections and terms say the same things at different times; the words are here, 
 
 from __future__ import annotations
 
-from service_api import invariant
-from service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
-from service_api.wire.versioned import build
+from trimaran.service_api import invariant
+from trimaran.service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
+from trimaran.service_api.wire.versioned import build
 
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,

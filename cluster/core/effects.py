@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service_api import Role
-from service_api.types import MemberId, RecordingId
-from service_api.wire.message import Message
+from trimaran.service_api import Role
+from trimaran.service_api.types import MemberId, RecordingId
+from trimaran.service_api.wire.message import Message
 
 from ..messages.snapshot import ModuleMessage
 from .control_toggle import ActionStep

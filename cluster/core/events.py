@@ -1,6 +1,6 @@
 """What happens to a member, apart from messages: the inputs of the core that are not on the wire.
 
-Consensus messages come in as the message models themselves (`cluster.messages`); these are the rest. Plain slotted
+Consensus messages come in as the message models themselves (`messages`); these are the rest. Plain slotted
 dataclasses, compared in tests by `==`.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service_api.types import ClusterSessionId, CorrelationId, MemberId
-from service_api.wire.session import AdminRequest, SessionConnectRequest
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.session import AdminRequest, SessionConnectRequest
 
 from .control_toggle import ControlToggle
 

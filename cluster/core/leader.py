@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
-from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
+from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
 from ..messages.log import NewLeadershipTermEvent, TimerEvent
@@ -30,12 +30,12 @@ from .events import (
     LiveJoined,
 )
 from .leadership_probe import LeaderReads
-from .log_publisher import LogPublisher
+from .log.log_publisher import LogPublisher
 from .members import ClusterMember, is_active, quorum_position, quorum_threshold
 from .reason import Reason
 from .reason import ReasonKind as K
 from .service_messages import ServiceMessages
-from .sessions import SessionManager
+from .sessions.sessions import SessionManager
 from .timers import TimerService
 
 _TIMER_LIMIT = 20

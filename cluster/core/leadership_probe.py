@@ -42,8 +42,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from service_api import invariant
-from service_api.types import MemberId
+from trimaran.service_api import invariant
+from trimaran.service_api.types import MemberId
 
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import effects as fx

@@ -25,15 +25,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from service_api import BackPressureError, RemoteProtocolError
-from service_api.types import ClusterSessionId
+from trimaran.service_api import BackPressureError, RemoteProtocolError
+from trimaran.service_api.types import ClusterSessionId
 
 from ..messages import snapshot as wire
 from ..messages.log import encode_session_message
 from ..messages.snapshot import PendingMessage
 from . import effects as fx
 from .context import ConsensusContext
-from .log_publisher import LogPublisher
+from .log.log_publisher import LogPublisher
 
 SERVICE_LIMIT: Final = 10
 """The most services that a node may run. Source: aeron.md §4.3."""

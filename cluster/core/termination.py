@@ -15,7 +15,7 @@ Source: aeron.md §3.11, §10 (TerminationPosition is sent once).
 
 from __future__ import annotations
 
-from service_api.types import MemberId
+from trimaran.service_api.types import MemberId
 
 from ..messages.consensus import TerminationAck, TerminationPosition
 from . import effects as fx

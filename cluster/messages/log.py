@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
-from service_api.types import CloseReason, TimeUnit
-from service_api.wire.fields import (
+from trimaran.service_api.types import CloseReason, TimeUnit
+from trimaran.service_api.wire.fields import (
     Data,
     Int32,
     Position,
@@ -23,8 +23,8 @@ from service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
-from service_api.wire.message import ClusterMessage, Registry, registry_of
-from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, SessionMessageHeader
+from trimaran.service_api.wire.message import ClusterMessage, Registry, registry_of
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, SessionMessageHeader
 
 CLUSTER_ACTION_FLAGS_DEFAULT: Final = 0
 CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT: Final = 1

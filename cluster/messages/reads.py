@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from service_api.wire.fields import Int64, Position, WireMemberId, WireTermId
-from service_api.wire.message import QuorateMessage, Registry, registry_of
+from trimaran.service_api.wire.fields import Int64, Position, WireMemberId, WireTermId
+from trimaran.service_api.wire.message import Registry, TrimaranMessage, registry_of
 
 
-class LeadershipProbe(QuorateMessage):
+class LeadershipProbe(TrimaranMessage):
     """A leader asks whether this member still follows it."""
 
     TEMPLATE_ID: ClassVar[int] = 3
@@ -21,7 +21,7 @@ class LeadershipProbe(QuorateMessage):
     leader_member_id: WireMemberId
 
 
-class LeadershipProbeAck(QuorateMessage):
+class LeadershipProbeAck(TrimaranMessage):
     """It does, and takes part in no higher term."""
 
     TEMPLATE_ID: ClassVar[int] = 4
@@ -30,7 +30,7 @@ class LeadershipProbeAck(QuorateMessage):
     follower_member_id: WireMemberId
 
 
-class ReadPositionRequest(QuorateMessage):
+class ReadPositionRequest(TrimaranMessage):
     """A follower asks its leader how far the log is committed now, for certain."""
 
     TEMPLATE_ID: ClassVar[int] = 5
@@ -40,7 +40,7 @@ class ReadPositionRequest(QuorateMessage):
     follower_member_id: WireMemberId
 
 
-class ReadPosition(QuorateMessage):
+class ReadPosition(TrimaranMessage):
     """At some time after `asked_ns` the log was committed up to here, and no further by anybody."""
 
     TEMPLATE_ID: ClassVar[int] = 6

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from service_api.wire.fields import Data, Int32, Int64, WireSessionId
-from service_api.wire.message import QuorateMessage
+from trimaran.service_api.wire.fields import Data, Int32, Int64, WireSessionId
+from trimaran.service_api.wire.message import TrimaranMessage
 
 
-class SessionRequests(QuorateMessage):
+class SessionRequests(TrimaranMessage):
     """How far a session's requests have come."""
 
     TEMPLATE_ID: ClassVar[int] = 10
@@ -23,7 +23,7 @@ class SessionRequests(QuorateMessage):
     """The `KeptReply` messages that follow."""
 
 
-class KeptReply(QuorateMessage):
+class KeptReply(TrimaranMessage):
     """One reply, of the sequence after the one before."""
 
     TEMPLATE_ID: ClassVar[int] = 11

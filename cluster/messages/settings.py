@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from service_api.wire.fields import Int32, Int64, Version, WireMemberId
-from service_api.wire.message import QuorateMessage
+from trimaran.service_api.wire.fields import Int32, Int64, Version, WireMemberId
+from trimaran.service_api.wire.message import TrimaranMessage
 
 
-class MemberSettings(QuorateMessage):
+class MemberSettings(TrimaranMessage):
     """The first message on a consensus link: what has to be the same on every member of a cluster."""
 
     TEMPLATE_ID: ClassVar[int] = 30

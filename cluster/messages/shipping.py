@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from service_api.wire.fields import Int32, Position, Text, Timestamp, WireMemberId, WireRecordingId, WireTermId
-from service_api.wire.message import GroupElement, QuorateMessage, registry_of
+from trimaran.service_api.wire.fields import (
+    Int32,
+    Position,
+    Text,
+    Timestamp,
+    WireMemberId,
+    WireRecordingId,
+    WireTermId,
+)
+from trimaran.service_api.wire.message import GroupElement, TrimaranMessage, registry_of
 
 from .backup import SnapshotRecording
 
 
-class SnapshotQuery(QuorateMessage):
+class SnapshotQuery(TrimaranMessage):
     """A member asks for the newest complete snapshot, to go on from there instead of from its log's end."""
 
     TEMPLATE_ID: ClassVar[int] = 20
@@ -24,7 +32,7 @@ class SnapshotQuery(QuorateMessage):
     log_position: Position
 
 
-class SnapshotOffer(QuorateMessage):
+class SnapshotOffer(TrimaranMessage):
     """Answers a `SnapshotQuery`: one recording for the consensus module and each service, and where the log lies.
 
     No snapshots: there is none, and `detail` says why. The recordings, and the log from the snapshot on, are kept for
@@ -49,7 +57,7 @@ class LeadershipTermEntry(GroupElement):
     timestamp: Timestamp
 
 
-class LeadershipTerms(QuorateMessage):
+class LeadershipTerms(TrimaranMessage):
     """Some of the terms up to a snapshot's, in order."""
 
     TEMPLATE_ID: ClassVar[int] = 22

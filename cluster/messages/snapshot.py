@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
-from service_api.types import NULL_TERM_ID, CloseReason, TimeUnit
-from service_api.wire.fields import (
+from trimaran.service_api.types import NULL_TERM_ID, CloseReason, TimeUnit
+from trimaran.service_api.wire.fields import (
     Capacity,
     Data,
     Int32,
@@ -30,9 +30,9 @@ from service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
-from service_api.wire.message import ClusterMessage, Message, Registry, registry_of
-from service_api.wire.sbe import INT64_NULL
-from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
+from trimaran.service_api.wire.message import ClusterMessage, Message, Registry, registry_of
+from trimaran.service_api.wire.sbe import INT64_NULL
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
 from .log import encode_session_message
 from .replies import KeptReply, SessionRequests

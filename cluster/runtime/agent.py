@@ -21,26 +21,26 @@ from typing import Any, Final
 
 import structlog
 
-from service_api import Clock, ClusterError, NodeTerminatedError, Role
-from service_api.types import ClusterSessionId
-from service_api.wire.queries import QueryRequest
+from trimaran.service_api import Clock, ClusterError, NodeTerminatedError, Role
+from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.queries import QueryRequest
 
 from ..core import effects as fx
 from ..core import events as ev
 from ..core.consensus_module import ConsensusModule
 from ..core.control_toggle import ControlToggle
-from ..core.log_publisher import LogPublisher
+from ..core.log.log_publisher import LogPublisher
 from ..messages.consensus import AppendPosition, CommitPosition
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .activities import ActivityScope
-from .idle_strategy import BackoffIdleStrategy
-from .ingress import Ingress
+from .links.ingress import Ingress
+from .links.member_links import MemberLinks
 from .log_control import LogControl
-from .member_links import MemberLinks
-from .processor_pressure import ProcessorPressure
 from .queries import QueryDesk
-from .snapshot_shipping import SnapshotFetcher
+from .shared_machine.idle_strategy import BackoffIdleStrategy
+from .shared_machine.processor_pressure import ProcessorPressure
+from .snapshots.snapshot_shipping import SnapshotFetcher
 
 _DELIVERY_BYTES: Final = 64 << 10
 """What is delivered in one go before its egress is sent and the loop looks at its sockets again.

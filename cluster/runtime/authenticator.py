@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from service_api.authenticator import Authenticator, SessionProxy
+from trimaran.service_api.authenticator import Authenticator, SessionProxy
 
 logger = structlog.get_logger()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from service_api.authorisation import AuthorisationService
+from trimaran.service_api.authorisation import AuthorisationService
 
 logger = structlog.get_logger()
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from archive.file_system import FileSystem, OsFileSystem, try_flock
-from archive.worker import ThreadWorker, WorkerFactory
-from service_api import Clock
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, try_flock
+from trimaran.archive.store.worker import ThreadWorker, WorkerFactory
+from trimaran.service_api import Clock
 
-from .processor_pressure import ReadWait, read_wait_ns
-from .processor_share import SetNice, set_session_nice
+from .shared_machine.processor_pressure import ReadWait, read_wait_ns
+from .shared_machine.processor_share import SetNice, set_session_nice
 from .system_clock import SystemClock
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")

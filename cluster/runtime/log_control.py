@@ -14,24 +14,24 @@ from typing import Final
 
 import structlog
 
-from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
-from archive.client import ArchiveClient
-from archive.replay import REPLAY_BUFFER_BYTES, ReplaySession
-from archive.replication import replicate
-from service_api import ClusterError
-from service_api.types import LOG_STREAM_ID, MemberId
-from service_api.wire.frame import SetupFrame
+from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, Recording
+from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.net.replication import replicate
+from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
+from trimaran.service_api import ClusterError
+from trimaran.service_api.types import LOG_STREAM_ID, MemberId
+from trimaran.service_api.wire.frame import SetupFrame
 
 from ..core import effects as fx
 from ..core import events as ev
 from ..core.context import ConsensusContext
-from ..core.log_receiver import LogReceiver
+from ..core.log.log_receiver import LogReceiver
 from .activities import ActivityScope
-from .dialling import Endpoint, as_stream_transport
-from .log_links import LogImage, LogPublication, LogSubscription
-from .node_state_file import NodeStateFile
-from .recording_log_file import RecordingLogFile
-from .spare_sync import SpareSync
+from .files.node_state_file import NodeStateFile
+from .files.recording_log_file import RecordingLogFile
+from .links.dialling import Endpoint, as_stream_transport
+from .links.log_links import LogImage, LogPublication, LogSubscription
+from .shared_machine.spare_sync import SpareSync
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 

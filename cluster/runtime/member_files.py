@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from service_api import ConfigurationError
+from trimaran.service_api import ConfigurationError
 
-from ..config import NodeConfig
-from .error_log import ErrorLog
+from ..settings.config import NodeConfig
+from .files.mark_file import ClusterMarkFile
+from .files.node_state_file import NodeStateFile
+from .files.recording_log_file import RecordingLogFile
 from .host import Host
-from .mark_file import ClusterMarkFile
-from .node_state_file import NodeStateFile
-from .recording_log_file import RecordingLogFile
-from .sync_timer import TimedFileSystem
+from .watching.error_log import ErrorLog
+from .watching.sync_timer import TimedFileSystem
 
 
 class MemberFiles:

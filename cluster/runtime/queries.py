@@ -24,9 +24,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
-from service_api.wire.frame import encode_message
-from service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
+from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
+from trimaran.service_api.wire.frame import encode_message
+from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
 
 from ..core import effects as fx
 from ..core import events as ev

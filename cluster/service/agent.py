@@ -16,11 +16,18 @@ from types import MappingProxyType
 
 import structlog
 
-from service_api import CloseReason, ClusteredService, LocalProtocolError, Role, SnapshotImage, SnapshotPublication
-from service_api.types import NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
-from service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
-from service_api.wire.request import REQUEST_HEADER_LENGTH
-from service_api.wire.session import SESSION_HEADER_LENGTH
+from trimaran.service_api import (
+    CloseReason,
+    ClusteredService,
+    LocalProtocolError,
+    Role,
+    SnapshotImage,
+    SnapshotPublication,
+)
+from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
+from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent

@@ -10,11 +10,11 @@ import struct
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
-from service_api import LocalProtocolError
-from service_api.types import EGRESS_STREAM_ID, ClusterSessionId
-from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_message
-from service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from trimaran.service_api import LocalProtocolError
+from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId
+from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_message
+from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 MTU_LENGTH_BYTES: Final = 65504
 _OVERHEAD: Final = HEADER_LENGTH + SESSION_MESSAGE_HEADER.size

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from service_api import LocalProtocolError, Role
-from service_api.session import ClientSession
-from service_api.types import ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api import LocalProtocolError, Role
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 from ..core.timers import TimerIds, check_deadline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from service_api import ClientSession, ClusteredService
+from trimaran.service_api import ClientSession, ClusteredService
 
 Reply = bytes | bytearray | memoryview
 

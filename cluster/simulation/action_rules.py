@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from service_api.types import MemberId
-from service_api.wire.message import decode_message, registry_of
-from service_api.wire.session import SessionMessageHeader
+from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.message import decode_message, registry_of
+from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ..core.module_state import ModuleState
 from ..messages.log import (

@@ -117,7 +117,7 @@ def check_determinism(seed: int, options: Options, simulate: Simulate) -> Outcom
 def replay_arguments(seed: int, options: Options, *, extra: Iterable[str] = ()) -> list[str]:
     """Give the words of the command that runs a seed with these options again."""
     flags = replace(options, without=frozenset()).arguments()
-    return ["quorate", "sim", "--seeds", f"{seed}:{seed + 1}", *flags, *_kind_flags(options.without), *extra]
+    return ["trimaran", "sim", "--seeds", f"{seed}:{seed + 1}", *flags, *_kind_flags(options.without), *extra]
 
 
 def _kind_flags(without: frozenset[str]) -> list[str]:

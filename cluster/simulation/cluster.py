@@ -10,16 +10,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from service_api import ClusteredService
-from service_api.types import MemberId
+from trimaran.service_api import ClusteredService
+from trimaran.service_api.types import MemberId
 
-from ..config import NodeConfig, parse_members
 from ..node import Node, NodeEnd
-from .machine import Machine
-from .network import Network
-from .scheduler import Scheduler
+from ..settings.config import NodeConfig, parse_members
+from .world.machine import Machine
+from .world.network import Network
+from .world.scheduler import Scheduler
 
-DIRECTORY: Final = Path("/quorate")
+DIRECTORY: Final = Path("/trimaran")
 _BASE_PORT: Final = 20_110
 _ALWAYS_NS: Final = 1 << 62
 

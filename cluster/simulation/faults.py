@@ -14,19 +14,19 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from archive.memory_file_system import MemoryFileSystem
-from service_api import ClusterError
-from service_api.types import MemberId
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.service_api import ClusterError
+from trimaran.service_api.types import MemberId
 
-from ..runtime.node_state_file import NODE_STATE_FILE_NAME
-from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
+from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
+from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
-from .network import LinkQuality
 from .operator import Operator
-from .queries import QUERY_KIND
 from .referee import Referee
 from .rules import expect
 from .trace import Trace
+from .world.network import LinkQuality
 
 _MS: Final = 1_000_000
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from archive import RecordingDescriptor, RecordingState
-from archive.catalog import CATALOG_FILE_NAME, parse_catalog
-from archive.memory_file_system import MemoryFileSystem
-from service_api import ClusterError
-from service_api.types import LOG_STREAM_ID
+from trimaran.archive import RecordingDescriptor, RecordingState
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, parse_catalog
+from trimaran.service_api import ClusterError
+from trimaran.service_api.types import LOG_STREAM_ID
 
-from ..core.recording_log import RecordingLog
-from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
+from ..core.log.recording_log import RecordingLog
+from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY
 
 _CATALOG_LIMIT_BYTES: Final = 256 << 10

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from service_api import CloseReason, Cluster, ClusteredService, Role
-from service_api.cluster import SnapshotImage, SnapshotPublication
-from service_api.session import ClientSession
-from service_api.types import TimeUnit
+from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
+from trimaran.service_api.cluster import SnapshotImage, SnapshotPublication
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import TimeUnit
 
 Observer = Callable[[int, int, tuple[object, ...]], None]
 """Called after each entry with its end position, its timestamp, and what it was."""

@@ -16,25 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from archive.layout import parse_segment_file_name
-from service_api import ClusteredService, Role
-from service_api.types import MemberId
-from service_api.wire.message import Message, decode_message, registry_of
+from trimaran.archive.format.layout import parse_segment_file_name
+from trimaran.service_api import ClusteredService, Role
+from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
-from ..core.recording_log import RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog, RecordingLogEntry
 from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
-from ..runtime.node_state_file import NODE_STATE_FILE_NAME
-from ..runtime.recording_log_file import RECORDING_LOG_FILE_NAME
+from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
+from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
 from .action_rules import ActionRules
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
-from .network import SimulatedTransport
 from .observed_service import ObservedService
 from .relay import Relay
 from .rules import RuleBroken, expect
 from .trace import Trace
+from .world.network import SimulatedTransport
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}

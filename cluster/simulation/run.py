@@ -15,22 +15,22 @@ from typing import Final
 
 import structlog
 
-from client import ClientConfig
-from service_api import ClusteredService
+from trimaran.client import ClientConfig
+from trimaran.service_api import ClusteredService
 
+from .clients.history import History
+from .clients.linearizability import Verdict, check_linearizability, check_log_order
+from .clients.queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
+from .clients.register_model import RegisterModel, explained
+from .clients.request_workload import RequestWorkload
+from .clients.service_workload import ClientApplication, MakeWorkload
+from .clients.workload import Workload, WorkloadSettings
 from .cluster import Member, Settings, SimulatedCluster
 from .faults import RELAY, RELAY_CHANCE, Nemesis
-from .history import History
-from .linearizability import Verdict, check_linearizability, check_log_order
-from .queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
 from .referee import Referee
-from .register_model import RegisterModel, explained
 from .registers import Registers, Request
-from .request_workload import RequestWorkload
 from .rules import RuleBroken, expect
-from .service_workload import ClientApplication, MakeWorkload
 from .trace import Trace
-from .workload import Workload, WorkloadSettings
 
 _MS: Final = 1_000_000
 _CLIENT_COUNT: Final = 3

@@ -8,12 +8,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from cluster.cli.local import LocalNodes, free_base_ports
-from cluster.cli.status.report import ask_members, make_report
-from cluster.core.control_toggle import ActionStep
-from cluster.member_endpoints import MemberEndpoints
-from cluster.operations import Operation, OperationProgress, run_operation
-from service_api import ClusterError
+from trimaran.cluster.cli.local import LocalNodes, free_base_ports
+from trimaran.cluster.cli.status.report import ask_members, make_report
+from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.documents.operations import Operation, OperationProgress, run_operation
+from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+from trimaran.service_api import ClusterError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout, on the import path of the nodes: `examples` lies there."""

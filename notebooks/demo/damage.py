@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import archive
-from service_api.wire.frame import HEADER_LENGTH, frame_crc
+from trimaran import archive
+from trimaran.service_api.wire.frame import HEADER_LENGTH, frame_crc
 
 from .morning import RecordedMorning
 

@@ -1,4 +1,4 @@
-"""Figures of the web requests of the demo, in the look of `archive.report`. Each takes a small pandas frame."""
+"""Figures of the web requests of the demo, in the look of `report`. Each takes a small pandas frame."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from archive.report.theme import (
+from trimaran.archive.report.theme import (
     ALARM,
     MUTED,
     SERIES,

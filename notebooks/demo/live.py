@@ -51,7 +51,7 @@ class LiveCluster:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="quorate-live", daemon=True)
+        self._thread = Thread(target=self._loop.run_forever, name="trimaran-live", daemon=True)
         self._thread.start()
         self._cluster = DemoCluster(self.directory)
         self._traffic: Traffic | None = None

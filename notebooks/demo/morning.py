@@ -37,7 +37,7 @@ BLACKOUT_S: Final = 0.25
 """How long the leader goes on alone: shorter than the heartbeat timeout, after which it would no longer lead."""
 
 STORY_FILE: Final = "story.json"
-DIRECTORY_VARIABLE: Final = "QUORATE_NOTEBOOK_DATA"
+DIRECTORY_VARIABLE: Final = "TRIMARAN_NOTEBOOK_DATA"
 """Where recordings are kept, if not beside the notebooks."""
 
 Say = Callable[[str], None]
@@ -122,7 +122,7 @@ def recorded_morning(directory: Path | None = None) -> RecordedMorning:
 
 
 def data_directory() -> Path:
-    """Where data of notebooks is kept: `notebooks/data`, or where the variable QUORATE_NOTEBOOK_DATA says."""
+    """Where data of notebooks is kept: `notebooks/data`, or where the variable TRIMARAN_NOTEBOOK_DATA says."""
     return Path(os.environ.get(DIRECTORY_VARIABLE) or Path(__file__).resolve().parents[1] / "data")
 
 
@@ -140,7 +140,7 @@ def in_thread(run: Callable[[], object]) -> None:
         except BaseException as error:
             errors.append(error)
 
-    thread = Thread(target=carry_out, name="quorate-demo")
+    thread = Thread(target=carry_out, name="trimaran-demo")
     thread.start()
     thread.join()
     if errors:

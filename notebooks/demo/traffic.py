@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from client import ClientConfig, ClusterClient
-from cluster.cli.examples import REQUESTS_FILE, examples_directory
 from examples.access_quota import Request
-from service_api import SessionClosedError
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.cluster.cli.examples import REQUESTS_FILE, examples_directory
+from trimaran.service_api import SessionClosedError
 
 MIDNIGHT_S: Final = 807_256_800
 """When the file begins: midnight of 1 August 1995 in Florida, in epoch seconds."""

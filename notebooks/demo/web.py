@@ -7,9 +7,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from archive.spark import decode_payload
-from cluster.replaying.spark import replay_outputs
 from examples.quota_watch import QuotaWatch
+from trimaran.archive.spark import decode_payload
+from trimaran.cluster.time_travel.spark import replay_outputs
 
 from .traffic import MIDNIGHT_S
 

@@ -112,7 +112,7 @@ class ClusterMessage(Message):
     SCHEMA_VERSION: ClassVar[int] = 16
 
 
-class QuorateMessage(Message):
+class TrimaranMessage(Message):
     """A message that Aeron has no counterpart of, in a schema of our own: no tool of Aeron's takes it for another."""
 
     SCHEMA_ID: ClassVar[int] = 811

@@ -11,8 +11,18 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar
 
-from .fields import Data, Int32, Int64, Position, Text, WireCorrelationId, WireMemberId, WireSessionId, WireTermId
-from .message import QuorateMessage
+from .fields import (
+    Data,
+    Int32,
+    Int64,
+    Position,
+    Text,
+    WireCorrelationId,
+    WireMemberId,
+    WireSessionId,
+    WireTermId,
+)
+from .message import TrimaranMessage
 
 
 class QueryCode(IntEnum):
@@ -40,7 +50,7 @@ RETRIABLE_QUERY_CODES = frozenset(
 """The refusals after which another member may answer, or this one later."""
 
 
-class QueryRequest(QuorateMessage):
+class QueryRequest(TrimaranMessage):
     """A client asks the service of a member, without a log entry. The same question may be asked again."""
 
     TEMPLATE_ID: ClassVar[int] = 1
@@ -58,7 +68,7 @@ class QueryRequest(QuorateMessage):
     payload: Data = b""
 
 
-class QueryResponse(QuorateMessage):
+class QueryResponse(TrimaranMessage):
     """Answers a query; position, staleness and payload mean something with OK only."""
 
     TEMPLATE_ID: ClassVar[int] = 2

@@ -25,7 +25,7 @@ from .fields import (
     WireSessionId,
     WireTermId,
 )
-from .message import ClusterMessage, QuorateMessage, Registry, registry_of
+from .message import ClusterMessage, Registry, TrimaranMessage, registry_of
 
 SESSION_MESSAGE_HEADER: Final = struct.Struct("<HHHHqqq")
 """The hot message in one struct: SBE header, then leadership_term_id, cluster_session_id, timestamp."""
@@ -176,7 +176,7 @@ class AdminResponse(ClusterMessage):
     payload: Data = b""
 
 
-class SessionLimits(QuorateMessage):
+class SessionLimits(TrimaranMessage):
     """What a client may send over its session; it comes just before the OK that opens it. A message of our own."""
 
     TEMPLATE_ID: ClassVar[int] = 7

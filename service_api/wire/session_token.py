@@ -1,7 +1,7 @@
 """The token of a client session: what shows that a connection is the session's own client's.
 
     client    draws a secret when it begins to connect, and keeps it to itself
-    connect   SessionConnectRequest.response_channel = quorate:tcp?token-sha256=<the secret's SHA-256 in hex>
+    connect   SessionConnectRequest.response_channel = trimaran:tcp?token-sha256=<the secret's SHA-256 in hex>
     log       SessionOpenEvent.response_channel says the same, and so do snapshots: the secret is in neither
     later     on every new connection ChallengeResponse(cluster_session_id, secret), and then a keep-alive
 
@@ -19,7 +19,7 @@ from hmac import compare_digest
 from typing import Final
 
 TOKEN_PARAMETER: Final = "token-sha256"
-_CHANNEL: Final = f"quorate:tcp?{TOKEN_PARAMETER}="
+_CHANNEL: Final = f"trimaran:tcp?{TOKEN_PARAMETER}="
 _TOKEN: Final = re.compile(rf"\?(?:.*[|&])?{TOKEN_PARAMETER}=([0-9a-f]{{64}})(?:[|&]|$)")
 
 

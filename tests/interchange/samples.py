@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
-from cluster.cli.app import build_app, report_error
 from tests.unit.archive.streams import AERON, extract_sample, load_truth
+from trimaran.cluster.cli.app import build_app, report_error
 
 CLUSTER_NODES = (
     "single-node-node0",
@@ -80,7 +80,7 @@ class Ended(NamedTuple):
 
 
 def run(*arguments: object) -> Ended:
-    """Run a command of `quorate` as `main` does, in this process; what would be a traceback is raised."""
+    """Run a command of `trimaran` as `main` does, in this process; what would be a traceback is raised."""
     argv = [str(argument) for argument in arguments]
     result = CliRunner(env={"COLUMNS": "160"}).invoke(build_app(argv), argv)
     if result.exception is None or isinstance(result.exception, SystemExit):

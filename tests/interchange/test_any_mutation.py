@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from archive.catalog import read_catalog
-from archive.file_system import OsFileSystem
-from archive.reader import FrameReader
 from tests.interchange.mutations import run_all, run_cluster
 from tests.interchange.samples import files_of, run
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import FrameReader
 
 EXAMPLES = settings(
     max_examples=25,

@@ -151,11 +151,11 @@ def test_a_node_state_in_any_state_is_as_in_the_truth(samples: Path, name: str) 
 
 
 def test_state_of_a_directory_without_such_files_is_wrong_usage(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cluster", "state", str(tmp_path)]
+    command = [sys.executable, "-m", "trimaran", "state", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"quorate: no member has run here: directory={tmp_path}")
+    assert result.stderr.startswith(f"trimaran: no member has run here: directory={tmp_path}")
 
 
 @pytest.mark.skipif(shutil.which("diff") is None, reason="needs diff")
@@ -170,7 +170,7 @@ def test_diff_compares_the_output_of_a_real_process_with_the_truth(
     expected.write_text("".join(f"{line}\n" for line in as_lines(rows)))
     directory = samples / "checksummed" / "node0"
     with printed.open("wb") as file:
-        command = [sys.executable, "-m", "cluster", "archive", "dump", str(directory), "-o", "jsonl", *options]
+        command = [sys.executable, "-m", "trimaran", "archive", "dump", str(directory), "-o", "jsonl", *options]
         subprocess.run(command, stdout=file, check=True)
 
     compared = subprocess.run(["diff", str(expected), str(printed)], capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
 """36 kinds of damage done to a recording that was active: `verify` and `dump` judge as the real tool, or more strictly.
 
-What a start makes of each is in `tests/unit/archive/test_repair.py`.
+What a start makes of each is in `tests/unit/archive/store/test_repair.py`.
 """
 
 from __future__ import annotations

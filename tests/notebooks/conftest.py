@@ -65,7 +65,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-        "QUORATE_NOTEBOOK_DATA": str(directory / "data"),
+        "TRIMARAN_NOTEBOOK_DATA": str(directory / "data"),
         "SPARK_CONF_DIR": str(directory),
     }
 
@@ -106,4 +106,4 @@ def check_outputs(executed: Executed) -> None:
 @pytest.fixture(scope="session")
 def morning(environment: dict[str, str]) -> RecordedMorning:
     """The recording that the notebooks read, and what is known of it from the outside."""
-    return recorded_morning(Path(environment["QUORATE_NOTEBOOK_DATA"]) / "morning")
+    return recorded_morning(Path(environment["TRIMARAN_NOTEBOOK_DATA"]) / "morning")

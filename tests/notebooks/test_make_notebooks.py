@@ -22,7 +22,7 @@ import pytest
 from notebooks.execute import scripts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-INSTALLED: Final = (".venv/.quorate-installed", ".venv/.quorate-tools-installed")
+INSTALLED: Final = (".venv/.trimaran-installed", ".venv/.trimaran-tools-installed")
 DEADLINE_S: Final = 60
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,6 @@
 """Every notebook runs top to bottom, and what it finds is what is known from elsewhere.
 
-What is known: the story of the recording, written down without reading any log; what `quorate` commands say; a run of
+What is known: the story of the recording, written down without reading any log; what `trimaran` commands say; a run of
 the service without a cluster; and of the Aeron recording what Aeron's own programs said of it.
 """
 
@@ -18,15 +18,15 @@ import jupytext
 import nbformat
 import pytest
 
-import archive
-from cluster.cli.single_process import replies_of
 from examples.access_quota import AccessQuota
 from notebooks.demo import RecordedMorning
 from notebooks.demo.traffic import MIDNIGHT_S, web_requests
 from notebooks.execute import DIRECTORY, scripts
-from tests.interchange.samples import run as quorate
+from tests.interchange.samples import run as trimaran
 from tests.notebooks.conftest import Run
 from tests.unit.archive.streams import load_truth
+from trimaran import archive
+from trimaran.cluster.cli.single_process import replies_of
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:<])/[\w.-]+(?:/[\w.-]+)+")
 """A place of a machine in what a cell has printed; neither the end of a tag nor the path of a URL."""
@@ -37,7 +37,7 @@ TERM_COUNT = 3
 
 def frame_count(morning: RecordedMorning) -> int:
     """How many frames the log of a survivor has, by the command that reads without Spark and numpy."""
-    dumped = quorate(
+    dumped = trimaran(
         "archive", "dump", morning.member(morning.survivor_member_id), "--recording-id", 0, "--output", "jsonl"
     )
     assert dumped.exit_code == 0, dumped.stderr
@@ -72,7 +72,7 @@ def test_02_elections_and_terms(run: Run, morning: RecordedMorning) -> None:
     executed = run("02", terms="terms.to_dict('records')", changes="changes.to_dict('records')")
 
     terms, changes = executed.values["terms"], executed.values["changes"]
-    rows = json.loads(quorate("recording-log", morning.member(morning.survivor_member_id), "-o", "json").stdout)
+    rows = json.loads(trimaran("recording-log", morning.member(morning.survivor_member_id), "-o", "json").stdout)
     base_positions = sorted({row["termBaseLogPosition"] for row in rows if row["typeName"] == "TERM"})
     killed = next(event.member_ids[0] for event in morning.events if event.what == "leader killed")
     assert len(terms) == 3
@@ -123,7 +123,7 @@ def test_04_comparing_members(run: Run, morning: RecordedMorning) -> None:
     lost = f"member {morning.lost_member_id}"
     astray = next(pair for pair in executed.values["pairs"] if lost in (pair["member_a"], pair["member_b"]))
     others = [pair for pair in executed.values["pairs"] if lost not in (pair["member_a"], pair["member_b"])]
-    said = quorate(
+    said = trimaran(
         "archive",
         "diff",
         morning.member(morning.survivor_member_id),
@@ -178,7 +178,7 @@ def test_06_live(run: Run, environment: dict[str, str]) -> None:
 
     values = executed.values
     killed, leader = values["leaders"]
-    log = Path(environment["QUORATE_NOTEBOOK_DATA"]) / "live" / f"node-{leader}" / "archive"
+    log = Path(environment["TRIMARAN_NOTEBOOK_DATA"]) / "live" / f"node-{leader}" / "archive"
     table = archive.frames(log, recording_id=0, columns=["position", "type"], reassemble=True).read_all()
     last_position = values["got"][2]
     recorded = [row["position"] for row in table.to_pylist() if row["type"] == 1 and row["position"] <= last_position]

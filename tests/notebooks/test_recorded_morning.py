@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import archive
-from cluster.cli.single_process import replies_of
 from examples.access_quota import AccessQuota
 from notebooks.demo import RecordedMorning
 from notebooks.demo.traffic import FRONT_ENDS, front_end_of, web_requests
-from tests.interchange.samples import run as quorate
+from tests.interchange.samples import run as trimaran
+from trimaran import archive
+from trimaran.cluster.cli.single_process import replies_of
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def frames(morning: RecordedMorning, member_id: int) -> dict[int, dict[str, Any]
 def recording_log(morning: RecordedMorning) -> list[dict[str, Any]]:
     """The recording log of a member that has everything, as the command prints it."""
     rows: list[dict[str, Any]] = json.loads(
-        quorate("recording-log", morning.member(morning.survivor_member_id), "-o", "json").stdout
+        trimaran("recording-log", morning.member(morning.survivor_member_id), "-o", "json").stdout
     )
     return rows
 

@@ -10,15 +10,15 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cluster.core import effects as fx
-from cluster.core.election_state import ElectionState
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
-from cluster.core.recording_log import RecordingLog
-from service_api.types import NULL_POSITION, MemberId
-from service_api.wire.message import Message
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS, Node
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.service_api.types import NULL_POSITION, MemberId
+from trimaran.service_api.wire.message import Message
 
 SETTINGS: dict[str, object] = {
     "startup_canvass_timeout_ns": 10_000 * MS,

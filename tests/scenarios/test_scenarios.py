@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.core import events as ev
-from cluster.core.election_state import ElectionState
-from service_api import Role
-from service_api.types import CorrelationId, MemberId
-from service_api.wire.session import SessionConnectRequest
 from tests.scenarios.dialogue import Dialogue
 from tests.unit.cluster.core.node import MS, Node
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.service_api import Role
+from trimaran.service_api.types import CorrelationId, MemberId
+from trimaran.service_api.wire.session import SessionConnectRequest
 
 HERE = Path(__file__).parent
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.core.actions import ActionControl
-from cluster.core.log_publisher import LogPublisher
-from cluster.core.module_state import ModuleState
-from cluster.core.termination import TerminationControl
+from trimaran.cluster.core.actions import ActionControl
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.module_state import ModuleState
+from trimaran.cluster.core.termination import TerminationControl
 
 from .plant import ACTION_HUNT_OPTIONS, Plant, Planting
 

@@ -24,14 +24,14 @@ from typing import Any, Final
 
 import structlog
 
-from archive import Archive, ArchiveClient, ArchiveConfig, ArchiveError, ArchiveServer, CorruptionError
-from archive.catalog import read_catalog
-from archive.reader import Frame, FrameReader, MessageReader
-from cluster.simulation.machine import Machine
-from cluster.simulation.network import Network
-from cluster.simulation.scheduler import Scheduler
-from service_api.authorisation import AllowAll
-from service_api.errors import ClusterError
+from trimaran.archive import Archive, ArchiveClient, ArchiveConfig, ArchiveError, ArchiveServer, CorruptionError
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
+from trimaran.cluster.simulation.world.machine import Machine
+from trimaran.cluster.simulation.world.network import Network
+from trimaran.cluster.simulation.world.scheduler import Scheduler
+from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.errors import ClusterError
 
 SOURCE: Final = "source"
 TARGET: Final = "target"

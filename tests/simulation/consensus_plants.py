@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from archive import Recording, replication
-from cluster.core import dialogue, election, election_ballot, leader, members
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.context import ConsensusContext
-from cluster.core.election import Election
-from cluster.core.election_state import ElectionState
-from cluster.core.follower import FollowerTerm
-from cluster.core.leader import LeaderTerm
-from cluster.core.members import ClusterMember
-from cluster.core.reason import Reason, ReasonKind
-from cluster.messages.consensus import NewLeadershipTerm
-from cluster.runtime import log_control
-from cluster.runtime.spare_sync import SpareSync
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import ClusterError
-from service_api.types import TermId
+from trimaran.archive import Recording
+from trimaran.archive.net import replication
+from trimaran.cluster.core import dialogue, leader, members
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.election import ballot as election_ballot
+from trimaran.cluster.core.election import election
+from trimaran.cluster.core.election.election import Election
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.follower import FollowerTerm
+from trimaran.cluster.core.leader import LeaderTerm
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.messages.consensus import NewLeadershipTerm
+from trimaran.cluster.runtime import log_control
+from trimaran.cluster.runtime.shared_machine.spare_sync import SpareSync
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api import ClusterError
+from trimaran.service_api.types import TermId
 
 from .plant import Plant, Planting
 

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from types import FrameType
 from typing import Final
 
-from cluster.simulation.run import Failure, Options, Outcome, simulate
+from trimaran.cluster.simulation.run import Failure, Options, Outcome, simulate
 
 from .plant import CONTROL_OPTIONS, Plant, planted
 from .scenarios import SCENARIOS, run_scenario

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.simulation.run import Options
+from trimaran.cluster.simulation.run import Options
 
 CHECKLIST: Final = {
     1: "acknowledged before a quorum has it durably",
@@ -79,7 +79,7 @@ CONTROL_OPTIONS: Final = Options(safety_timeouts=8)
 HUNT_OPTIONS: Final = Options(
     safety_timeouts=8, requester_count=0, without=frozenset({"snapshot", "leave_behind", "query", "relay"}) | _ORDERS
 )
-"""Runs shorter than those of `quorate sim`: more seeds in the same time."""
+"""Runs shorter than those of `trimaran sim`: more seeds in the same time."""
 
 
 @dataclass(slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cluster.core import effects as fx
-from cluster.core import leadership_probe
-from cluster.core.consensus_module import ConsensusModule
-from cluster.core.leadership_probe import LeaderReads
-from cluster.messages.reads import LeadershipProbe
-from cluster.runtime.queries import QueryDesk, _Query
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import leadership_probe
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.leadership_probe import LeaderReads
+from trimaran.cluster.messages.reads import LeadershipProbe
+from trimaran.cluster.runtime.queries import QueryDesk, _Query
 
 from .plant import QUERY_HUNT_OPTIONS, Plant, Planting
 

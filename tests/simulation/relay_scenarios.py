@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.simulation.cluster import Member
-from cluster.simulation.network import LinkQuality
-from cluster.simulation.relay import SERVICE_ID
+from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.simulation.relay import SERVICE_ID
+from trimaran.cluster.simulation.world.network import LinkQuality
 
 if TYPE_CHECKING:
     from .scenarios import Scene

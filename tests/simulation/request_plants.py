@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from client.errors import RejectedError
-from client.requests import PendingRequest, RequestWindow
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.replies import RequestRunner, SessionReplies
-from service_api.wire.message import Message
+from trimaran.client.errors import RejectedError
+from trimaran.client.requests import PendingRequest, RequestWindow
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.replies import RequestRunner, SessionReplies
+from trimaran.service_api.wire.message import Message
 
 from .plant import REQUEST_HUNT_OPTIONS, Plant, Planting
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import archive.replication
-import cluster.runtime.snapshot_shipping
-from archive import Archive, Recording
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.snapshot import SnapshotControl
-from cluster.runtime.retention import Retention
-from cluster.runtime.snapshot_shipping import SnapshotFetcher
-from cluster.simulation.run import Options
+import trimaran.archive.net.replication
+import trimaran.cluster.runtime.snapshots.snapshot_shipping
+from trimaran.archive import Archive, Recording
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.snapshots.snapshot import SnapshotControl
+from trimaran.cluster.runtime.snapshots.retention import Retention
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
+from trimaran.cluster.simulation.run import Options
 
 from .plant import Plant, Planting
 
@@ -66,9 +66,9 @@ def _name_copies_that_are_not_durable(planting: Planting) -> None:
     async def replicate(*, recording: Recording, **rest: Any) -> int:  # Any: whatever else it takes
         planting.ran()
         recording._context.files.sync_level = 0
-        return await archive.replication.replicate(recording=recording, **rest)
+        return await trimaran.archive.net.replication.replicate(recording=recording, **rest)
 
-    planting.replace(cluster.runtime.snapshot_shipping, "replicate", replicate)
+    planting.replace(trimaran.cluster.runtime.snapshots.snapshot_shipping, "replicate", replicate)
 
 
 def _install_what_was_not_copied_to_its_end(planting: Planting) -> None:

@@ -17,21 +17,21 @@ from typing import Final
 
 import structlog
 
-from client import ClientConfig, ClusterClient
-from cluster.runtime import log_links
-from cluster.simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
-from cluster.simulation.history import History
-from cluster.simulation.linearizability import check_log_order
-from cluster.simulation.network import LinkQuality
-from cluster.simulation.queries import QueryMix, check_stale_reads
-from cluster.simulation.referee import Referee
-from cluster.simulation.register_model import RegisterModel, explained
-from cluster.simulation.registers import Registers, Request, RequestKind
-from cluster.simulation.rules import RuleBroken, expect
-from cluster.simulation.trace import Trace
-from cluster.simulation.workload import Workload, WorkloadSettings
-from service_api import ClusterError
-from service_api.wire.session import EventCode
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.cluster.runtime.links import log_links
+from trimaran.cluster.simulation.clients.history import History
+from trimaran.cluster.simulation.clients.linearizability import check_log_order
+from trimaran.cluster.simulation.clients.queries import QueryMix, check_stale_reads
+from trimaran.cluster.simulation.clients.register_model import RegisterModel, explained
+from trimaran.cluster.simulation.clients.workload import Workload, WorkloadSettings
+from trimaran.cluster.simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
+from trimaran.cluster.simulation.referee import Referee
+from trimaran.cluster.simulation.registers import Registers, Request, RequestKind
+from trimaran.cluster.simulation.rules import RuleBroken, expect
+from trimaran.cluster.simulation.trace import Trace
+from trimaran.cluster.simulation.world.network import LinkQuality
+from trimaran.service_api import ClusterError
+from trimaran.service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
 from .relay_scenarios import a_leader_that_dies_with_the_offers

@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from client.egress import EgressListener
-from client.egress_adapter import EgressAdapter, SessionState
-from cluster import node
-from cluster.core.consensus_module import ConsensusModule
-from cluster.core.context import ConsensusContext
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.sessions import SessionManager
-from cluster.core.timers import TimerService
-from cluster.messages.log import SessionCloseEvent, TimerEvent
-from cluster.runtime import log_links, member_links
-from cluster.runtime.dialling import Endpoint
-from cluster.runtime.ingress import Ingress
-from cluster.runtime.log_links import _LogLink
-from cluster.service import bounded_log_adapter
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api.types import CorrelationId
+from trimaran.client.egress import EgressListener
+from trimaran.client.egress_adapter import EgressAdapter, SessionState
+from trimaran.cluster import node
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.sessions.sessions import SessionManager
+from trimaran.cluster.core.timers import TimerService
+from trimaran.cluster.messages.log import SessionCloseEvent, TimerEvent
+from trimaran.cluster.runtime.links import log_links, member_links
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.links.ingress import Ingress
+from trimaran.cluster.runtime.links.log_links import _LogLink
+from trimaran.cluster.service import bounded_log_adapter
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api.types import CorrelationId
 
 from .plant import Plant, Planting
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cluster.core.sessions import ClusterSession, SessionManager
-from cluster.core.snapshot import ModuleSnapshot, SnapshotControl
-from cluster.core.timers import TimerService
-from cluster.messages.log import ClusterActionRequest
-from cluster.messages.snapshot import ClientSession
-from cluster.runtime.snapshot_recording import SnapshotWriter
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api.types import TermId
+from trimaran.cluster.core.sessions.sessions import ClusterSession, SessionManager
+from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, SnapshotControl
+from trimaran.cluster.core.timers import TimerService
+from trimaran.cluster.messages.log import ClusterActionRequest
+from trimaran.cluster.messages.snapshot import ClientSession
+from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api.types import TermId
 
 from .plant import SNAPSHOT_HUNT_OPTIONS, Plant, Planting
 

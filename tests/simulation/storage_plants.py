@@ -6,18 +6,21 @@ import errno
 from dataclasses import replace
 from typing import Any
 
-from archive import catalog, conductor, file_system, layout, range_reader, recording, repair
-from archive.catalog import Catalog
-from archive.conductor import Archive
-from archive.descriptor import RecordingDescriptor
-from archive.errors import CorruptionError
-from archive.file_system import FileSystem, WritableBytes
-from archive.frame_check import FrameRules
-from archive.recording import Recording
-from archive.repair import RepairResult
-from archive.segment_files import Segment, SegmentFiles
-from cluster.runtime import node_state_file, recording_log_file
-from cluster.runtime.node_state_file import NodeStateFile
+from trimaran.archive.disk import file_system
+from trimaran.archive.disk.file_system import FileSystem, WritableBytes
+from trimaran.archive.errors import CorruptionError
+from trimaran.archive.files import catalog
+from trimaran.archive.files.catalog import Catalog
+from trimaran.archive.files.segment_files import Segment, SegmentFiles
+from trimaran.archive.format import layout
+from trimaran.archive.format.descriptor import RecordingDescriptor
+from trimaran.archive.format.frame_check import FrameRules
+from trimaran.archive.store import conductor, range_reader, recording, repair
+from trimaran.archive.store.conductor import Archive
+from trimaran.archive.store.recording import Recording
+from trimaran.archive.store.repair import RepairResult
+from trimaran.cluster.runtime.files import node_state_file, recording_log_file
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 
 from .plant import Plant, Planting
 

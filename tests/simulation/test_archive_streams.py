@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from archive.connection import ArchiveConnection
-from archive.frame_stream import open_replay
-from archive.recording_session import RecordingSession
-from archive.replay_merge import ReplayMerge
-from service_api.wire.frame import StatusFrame
 from tests.simulation.archive_streams import ArchiveWorld, Record, run_seed
+from trimaran.archive.net.connection import ArchiveConnection
+from trimaran.archive.net.frame_stream import open_replay
+from trimaran.archive.net.replay_merge import ReplayMerge
+from trimaran.archive.net.server.recording_session import RecordingSession
+from trimaran.service_api.wire.frame import StatusFrame
 
 SEEDS = range(4)
 PLANT_SEED_LIMIT = 12

@@ -1,4 +1,4 @@
-"""The program of a user whose executors have not installed Quorate; run by test_beyond_one_machine.py.
+"""The program of a user whose executors have not installed Trimaran; run by test_beyond_one_machine.py.
 
     python beyond_one_machine.py CONFIG PATH
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from archive.spark import create_session, problems, register, ship
-from archive.spark.analyses import term_timeline
+from trimaran.archive.spark import create_session, problems, register, ship
+from trimaran.archive.spark.analyses import term_timeline
 
 PLACE = "pid long, directory string, module string, has_pydantic boolean, row_count long"
 
@@ -28,7 +28,7 @@ def where_am_i(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import importlib.util
     import os
 
-    import archive
+    from trimaran import archive
 
     for batch in batches:
         yield pa.RecordBatch.from_pydict(

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from archive.spark import create_session
 from tests.interchange.samples import sample_of
 from tests.spark.recorded_cluster import RecordedCluster, record_cluster
 from tests.spark.sessions import stop_session
 from tests.unit.archive.streams import extract_sample
+from trimaran.archive.spark import create_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session; its JVM has 1 GiB and is gone when the tests are."""
     session = create_session(
-        "quorate-tests",
+        "trimaran-tests",
         master="local[2]",
         config={
             "spark.driver.memory": "1g",

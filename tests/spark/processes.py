@@ -1,4 +1,4 @@
-"""Spark's own servers as processes on loopback, and the Python of a machine that has Spark but not Quorate."""
+"""Spark's own servers as processes on loopback, and the Python of a machine that has Spark but not Trimaran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pyspark
 
-from archive.spark import ensure_java
+from trimaran.archive.spark import ensure_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]

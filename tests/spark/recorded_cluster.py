@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from client import ClientConfig, ClusterClient
-from client.cluster_client import Connecting
 from tests.system.cluster_process import TIMEOUT_S, Leadership, SystemCluster
 from tests.system.waiting import wait_until
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.client.cluster_client import Connecting
 
 SERVICE: Final = "tests.system.aeron_sample:AeronSampleService"
 MEMBER_COUNT: Final = 3

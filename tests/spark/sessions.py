@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from archive.spark.session import end_jvm
+from trimaran.archive.spark.session import end_jvm
 
 
 def stop_session(session: SparkSession) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
-from archive.spark.analyses import compare_members, differing_frames, divergence
-from service_api.errors import ConfigurationError
 from tests.spark.log_truth import LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
+from trimaran.archive.spark.analyses import compare_members, differing_frames, divergence
+from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
 CHECKSUMMED = "checksummed-node0"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from archive.spark.analyses import bursts, gaps, session_lives, session_traffic, timers
-from service_api.errors import ConfigurationError
 from tests.spark.log_truth import Entry, LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
+from trimaran.archive.spark.analyses import bursts, gaps, session_lives, session_traffic, timers
+from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
 CHECKSUMMED = "checksummed-node0"

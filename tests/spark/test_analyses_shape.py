@@ -9,9 +9,9 @@ from statistics import mean
 import pytest
 from pyspark.sql import DataFrame
 
-from archive.spark.analyses import integrity, payload_histogram, payload_sizes, summary
-from service_api.errors import ConfigurationError
 from tests.spark.log_truth import LogTruth, rows
+from trimaran.archive.spark.analyses import integrity, payload_histogram, payload_sizes, summary
+from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
 FAILOVER = "three-node-failover-node0"

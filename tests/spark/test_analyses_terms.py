@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from archive.spark.analyses import (
+from tests.spark.log_truth import LogTruth, rows
+from tests.spark.recorded_cluster import RecordedCluster
+from trimaran.archive.spark.analyses import (
     election_states,
     elections,
     leaders,
@@ -19,9 +21,7 @@ from archive.spark.analyses import (
     refusals,
     term_timeline,
 )
-from service_api.errors import ConfigurationError
-from tests.spark.log_truth import LogTruth, rows
-from tests.spark.recorded_cluster import RecordedCluster
+from trimaran.service_api.errors import ConfigurationError
 
 UNITS = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.scenarios.spark import QUERIES, SparkParameters, run
-from service_api.errors import ConfigurationError
+from trimaran.benchmarks.scenarios.spark import QUERIES, SparkParameters, run
+from trimaran.service_api.errors import ConfigurationError
 
 
 @pytest.mark.slow

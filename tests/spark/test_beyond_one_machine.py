@@ -1,4 +1,4 @@
-"""Executors in other processes that have not installed Quorate: a standalone cluster, and Spark Connect.
+"""Executors in other processes that have not installed Trimaran: a standalone cluster, and Spark Connect.
 
 Their Python has numpy, pyarrow, fsspec and what Spark brings, and nothing else; see `processes.make_bare_python`.
 """
@@ -15,16 +15,9 @@ from typing import Any
 
 import pytest
 
-import archive
-from tests.spark.processes import (
-    ROOT,
-    SPARK_HOME,
-    bare_environment,
-    make_bare_python,
-    run_job,
-    run_server,
-)
+from tests.spark.processes import ROOT, SPARK_HOME, bare_environment, make_bare_python, run_job, run_server
 from tests.unit.archive.streams import extract_sample
+from trimaran import archive
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +114,7 @@ def test_a_standalone_cluster_reads_with_what_the_driver_ships(
     assert all(".zip/archive/" in place["module"] for place in found["places"])
 
 
-def test_a_client_without_java_reads_a_url_on_a_connect_server_that_knows_nothing_of_quorate(
+def test_a_client_without_java_reads_a_url_on_a_connect_server_that_knows_nothing_of_trimaran(
     tmp_path: Path, member: Path, bare_python: Path, truth: list[list[Any]]
 ) -> None:
     """`local://` goes through fsspec, as a store would, and other processes see it, as they do not see `memory://`."""

@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from archive.spark import decode_payload
-from cluster.messages.log import TimerEvent, encode_session_message
 from examples.access_quota import Request
-from service_api.errors import ConfigurationError
-from service_api.wire.fields import Int32, Text, Timestamp
-from service_api.wire.message import Message
-from service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
+from trimaran.archive.spark import decode_payload
+from trimaran.cluster.messages.log import TimerEvent, encode_session_message
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.fields import Int32, Text, Timestamp
+from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 
 FIRST_OF_SERVICE_1 = -(1 << 63) + (1 << 56) + 1
 CLIENT = 5

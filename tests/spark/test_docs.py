@@ -49,7 +49,7 @@ def test_the_statements_of_the_page_run(spark: SparkSession, member: Path) -> No
 
 @pytest.mark.usefixtures("spark")
 def test_the_program_of_the_readme_runs(member: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (program,) = [block for block in blocks("README.md", "python") if "archive.spark" in block]
+    (program,) = [block for block in blocks("README.md", "python") if "trimaran.archive.spark" in block]
 
     exec(program.replace("data/node-0", str(member)), {})
 

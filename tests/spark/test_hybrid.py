@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from archive.export import ExportOptions
-from archive.spark import read_log
-from service_api.types import TimeUnit
 from tests.unit.archive.spark.test_hybrid_plan import SEGMENT, export
 from tests.unit.archive.streams import extract_sample
+from trimaran.archive.reading.export import ExportOptions
+from trimaran.archive.spark import read_log
+from trimaran.service_api.types import TimeUnit
 
 
 @pytest.fixture(scope="module")

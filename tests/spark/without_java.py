@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from archive.spark import create_session
+from trimaran.archive.spark import create_session
 
 spark = create_session(master="local[1]", config={"spark.driver.memory": "512m"})
 counts = spark.read.format("aeron_archive").load(sys.argv[1]).groupBy("type").count().collect()

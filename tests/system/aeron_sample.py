@@ -13,8 +13,15 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from service_api import ClientSession, CloseReason, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
-from service_api.types import TICKS_PER_MS, TimeUnit
+from trimaran.service_api import (
+    ClientSession,
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    SnapshotImage,
+    SnapshotPublication,
+)
+from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
 
 _STATE: Final = struct.Struct("<8s7q8x")
 _MAGIC: Final = b"APPBLOCK"

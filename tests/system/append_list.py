@@ -20,7 +20,14 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from service_api import ClientSession, CloseReason, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from trimaran.service_api import (
+    ClientSession,
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    SnapshotImage,
+    SnapshotPublication,
+)
 
 REQUEST: Final = struct.Struct("<q")
 ANSWER: Final = struct.Struct("<qq32s")

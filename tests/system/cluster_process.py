@@ -1,6 +1,6 @@
-"""A cluster of real `quorate node` processes under test: started, killed, paused, watched by their logs, and checked.
+"""A cluster of real `trimaran node` processes under test: started, killed, paused, watched by their logs, and checked.
 
-The processes come from `benchmarks.processes`, which ends them by pid whatever happens. What is here is for tests:
+The processes come from `processes`, which ends them by pid whatever happens. What is here is for tests:
 waiting for what members log, never for time; and at the end of each test every member is stopped in order, its
 directory is held against the layout by our own verifier and by the independent checker, its log against the other
 members' byte for byte, and the state that its service printed against a fold of its own log.
@@ -19,16 +19,16 @@ from typing import Any, Final, Self
 
 from typer.testing import CliRunner
 
-from archive.tool import app as archive_app
-from benchmarks.member_log import Leadership as Leadership
-from benchmarks.member_log import MemberLog
-from benchmarks.member_status import wait_for_status
-from benchmarks.processes import ClusterProcesses, ManagedProcess
-from benchmarks.proxies import ProxyMesh
 from tests.system.append_list import Answer, AppendList
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
 from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
+from trimaran.archive.tool.app import app as archive_app
+from trimaran.benchmarks.member_log import Leadership as Leadership
+from trimaran.benchmarks.member_log import MemberLog
+from trimaran.benchmarks.member_status import wait_for_status
+from trimaran.benchmarks.processes import ClusterProcesses, ManagedProcess
+from trimaran.benchmarks.proxies import ProxyMesh
 
 SERVICE: Final = "tests.system.append_list:AppendListService"
 TIMEOUT_S: Final = 60.0
@@ -356,7 +356,7 @@ def election_count(members: Iterable[Member]) -> int:
 
 
 def verify_archive(directory: Path) -> None:
-    """Run `quorate archive verify` on a member's archive: nothing may be wrong."""
+    """Run `trimaran archive verify` on a member's archive: nothing may be wrong."""
     result = CliRunner().invoke(archive_app, ["verify", str(directory / "archive"), "-o", "json"])
     assert result.exit_code == 0, f"{directory}: {result.output}"
 

@@ -52,7 +52,7 @@ def plain(line: str) -> str:
 def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
     """Run the commands of a page in one shell in `directory`; gives them with what each printed."""
     steps = steps_of(page)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
     clean |= {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", "COLUMNS": "160"} | environment
     script = "\n".join(f"{step.command}\necho '{_MARK}' $?" for step in steps)
 
@@ -81,7 +81,7 @@ def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
 
 
 def _leave_nothing_behind(shell: subprocess.Popen[bytes]) -> None:
-    """End the shell's group, and with it `quorate up`, whose members end with it."""
+    """End the shell's group, and with it `trimaran up`, whose members end with it."""
     try:
         os.killpg(shell.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -8,14 +8,14 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from archive.control import PROTOCOL_VERSION
-from archive.messages import AuthConnectRequest, ListRecordingRequest, ReplayRequest
-from cluster.messages.consensus import CanvassPosition, Vote
-from cluster.messages.settings import MemberSettings
-from service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
-from service_api.wire.frame import SetupFrame, encode_frame
-from service_api.wire.message import Message
-from service_api.wire.session import SessionConnectRequest, SessionKeepAlive, SessionMessageHeader
+from trimaran.archive.format.messages import AuthConnectRequest, ListRecordingRequest, ReplayRequest
+from trimaran.archive.net.control import PROTOCOL_VERSION
+from trimaran.cluster.messages.consensus import CanvassPosition, Vote
+from trimaran.cluster.messages.settings import MemberSettings
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.session import SessionConnectRequest, SessionKeepAlive, SessionMessageHeader
 
 STREAM_IDS = {"ingress": 101, "consensus": 108, "log": 100, "catchup": 100, "archive": 10}
 """The stream that each endpoint expects, in the order of the ports."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from client import ClientConfig, ClusterClient
-from service_api import SessionClosedError
-from service_api.wire.session import EventCode
 from tests.system.append_list import ANSWER, FLOODED, REQUEST, TOO_EARLY, Answer
 from tests.system.waiting import wait_until
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.service_api import SessionClosedError
+from trimaran.service_api.wire.session import EventCode
 
 IN_FLIGHT: int = 256
 """Requests sent and not answered, at most."""

@@ -169,7 +169,7 @@ def _check_markers(messages: list[Message], entry: SnapshotEntry, state: LogStat
 def _check_service(
     messages: list[Message], entry: SnapshotEntry, state: LogState | None, what: str, faults: list[str]
 ) -> set[int]:
-    """Marker, client sessions, what Quorate keeps for requests, marker; then the application's own. Gives sessions."""
+    """Marker, client sessions, what Trimaran keeps for requests, marker; then the application's own. Gives sessions."""
     faults += _check_markers(messages, entry, state, what)
     sessions, kinds = set[int](), list[int]()
     for message in messages[1:]:

@@ -23,7 +23,7 @@ _MARK_BLOCK_END: Final = 8 + 128
 
 
 def check_node_state(data: bytes, faults: list[str]) -> int:
-    """Two records as Aeron has them; behind them its zeros, or a checksum of Quorate's. Gives the candidate term."""
+    """Two records as Aeron has them; behind them its zeros, or a checksum of Trimaran's. Gives the candidate term."""
     version, candidate, footer = struct.unpack_from("<i", data), data[8:48], data[48:64]
     head = struct.unpack_from("<HHHHi", candidate)
     (candidate_term_id,) = struct.unpack_from("<q", candidate, 16)
@@ -33,7 +33,7 @@ def check_node_state(data: bytes, faults: list[str]) -> int:
         or struct.unpack_from("<HHHHi", footer) != (0, 304, 112, 10, 16)
     ):
         faults.append(f"node-state.dat: version={version} candidate term header={head}")
-    checksum = struct.pack("<8s4xI", b"QUORATE\0", zlib.crc32(data[:64]))
+    checksum = struct.pack("<8s4xI", b"TRIMARAN", zlib.crc32(data[:64]))
     if len(data) != NODE_STATE_LENGTH or data[64:80] not in (bytes(16), checksum) or any(data[80:]):
         faults.append(f"node-state.dat: length={len(data)} or bytes behind the footer")
     return int(candidate_term_id)

@@ -9,7 +9,7 @@ import json
 import struct
 import sys
 
-from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 _STATE = struct.Struct("<qqq")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from client import ClientConfig, ClusterClient
-from service_api import SessionClosedError
-from service_api.wire.session import EventCode
 from tests.system.append_list import ANSWER, CLOSE, FLOOD, FLOOD_COUNT, FLOODED, REQUEST
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.system.waiting import wait_until
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.service_api import SessionClosedError
+from trimaran.service_api.wire.session import EventCode
 
 pytestmark = pytest.mark.slow
 

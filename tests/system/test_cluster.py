@@ -1,6 +1,6 @@
 """Clusters of one to five real members: they elect, they serve, and what they leave on disk is the same everywhere.
 
-Every test ends with the checks of `SystemCluster`: orderly stop, `quorate archive verify`, the independent checker,
+Every test ends with the checks of `SystemCluster`: orderly stop, `trimaran archive verify`, the independent checker,
 equal logs, and a service state that is the fold of the log.
 """
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from client import ClusterClient, ConnectTimeoutError
-from service_api import LocalProtocolError
 from tests.system.append_list import REQUEST
 from tests.system.cluster_process import SystemCluster
 from tests.system.directory_checker import check_directory
+from trimaran.client import ClusterClient, ConnectTimeoutError
+from trimaran.service_api import LocalProtocolError
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ async def test_sigterm_writes_the_stop_position_and_the_archive_verifies(data_di
         log = check_directory(cluster.directory_of(0)).log
         assert log.stop_position == log.end_position > 0
         assert cluster.members[0].events("node.stopped")
-        command = (sys.executable, "-m", "cluster", "archive", "verify", str(cluster.directory_of(0) / "archive"))
+        command = (sys.executable, "-m", "trimaran", "archive", "verify", str(cluster.directory_of(0) / "archive"))
         verify = await asyncio.create_subprocess_exec(*command, "-o", "json", stdout=asyncio.subprocess.PIPE)
         (recording,) = json.loads((await verify.communicate())[0])
         assert verify.returncode == 0

@@ -78,7 +78,7 @@ async def _refusal(cluster: SystemCluster) -> str:
     lines = member.other_lines()
     assert status == 2, member.text()
     assert len(lines) == 1, lines
-    assert lines[0].startswith("quorate: ")
+    assert lines[0].startswith("trimaran: ")
     return lines[0]
 
 

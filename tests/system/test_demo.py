@@ -1,4 +1,4 @@
-"""`quorate demo` as a user runs it: three processes, a kill, every reply checked, nothing left behind."""
+"""`trimaran demo` as a user runs it: three processes, a kill, every reply checked, nothing left behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.demo.recordings import are_identical, find_log_recording
+from trimaran.cluster.cli.demo.recordings import are_identical, find_log_recording
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def demos() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def demo_command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "cluster", "demo", *map(str, arguments)]
+    return [sys.executable, "-m", "trimaran", "demo", *map(str, arguments)]
 
 
 def run_demo(tmp_path: Path, *arguments: str | Path) -> dict[str, object]:

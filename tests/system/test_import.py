@@ -1,4 +1,4 @@
-"""Quorate nodes start on what a real Aeron Cluster left: imported, replayed through a Python service, and gone on with.
+"""Trimaran nodes start on what a real Aeron Cluster left: imported, replayed through a Python service, continued.
 
 The service is the samples' application, ported (`aeron_sample`). What its state must be after the replay is counted
 from the samples' truth, which real Aeron programs wrote; where the samples have a snapshot of the Java service, the
@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from client import ClientConfig, ClusterClient
 from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory
 from tests.system.test_snapshots import take
 from tests.system.waiting import wait_for
 from tests.unit.archive.streams import extract_sample
+from trimaran.client import ClientConfig, ClusterClient
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def truth_of(scenario: str, node: int = 0) -> Any:  # Any: JSON
 async def run_import(*arguments: str) -> list[Any]:  # Any: JSON
     """Run the command as a user would; gives what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cluster", "archive", "import", *arguments, "-o", "json"),
+        *(sys.executable, "-m", "trimaran", "archive", "import", *arguments, "-o", "json"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -129,7 +129,7 @@ async def use(cluster: SystemCluster, payloads: list[bytes]) -> list[Any]:
 async def test_a_single_member_goes_on_where_aeron_stopped(
     data_dir: Path, scenario: str, service: str, options: list[str], time_unit: str
 ) -> None:
-    """Issue 5: a Quorate node starts on a directory left by a real Aeron Cluster, replays its log and goes on."""
+    """Issue 5: a Trimaran node starts on a directory left by a real Aeron Cluster, replays its log and goes on."""
     source = extract_sample(scenario, data_dir / "aeron") / "node0"
     before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
     cluster = SystemCluster(data_dir, member_count=1, service=service)

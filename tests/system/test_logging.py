@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from client import ClusterClient
 from tests.system.cluster_process import SystemCluster
+from trimaran.client import ClusterClient
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""`quorate node` refuses what cannot work: one clear line, exit status 2."""
+"""`trimaran node` refuses what cannot work: one clear line, exit status 2."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.examples import examples_directory
-from cluster.cli.local import free_base_ports
+from trimaran.cluster.cli.examples import examples_directory
+from trimaran.cluster.cli.local import free_base_ports
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ class NodeRunner:
             "log-format": "json",
         } | {name.replace("_", "-"): value for name, value in changes.items()}
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        return [sys.executable, "-m", "cluster", "node", *flags]
+        return [sys.executable, "-m", "trimaran", "node", *flags]
 
     def start(self) -> subprocess.Popen[str]:
         """Start a node and wait until it says so."""
@@ -53,7 +53,7 @@ class NodeRunner:
 
     def refusal(self, **changes: str) -> str:
         """Run a node that is refused; the one line that is not a log line."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
         result = subprocess.run(
             self.command(**changes), env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
@@ -80,7 +80,7 @@ def test_a_directory_in_use_is_refused_with_the_owners_pid(runner: NodeRunner) -
 
     line = runner.refusal(members=f"0=127.0.0.1:{free_base_ports(1)[0]}")
 
-    assert line.startswith("quorate: ")
+    assert line.startswith("trimaran: ")
     assert f"owner_pid={owner.pid}" in line
 
 

@@ -29,12 +29,12 @@ class Printed:
 
 
 async def run(*arguments: str) -> Printed:
-    """Run `quorate` as a user would."""
+    """Run `trimaran` as a user would."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cluster", *arguments),
+        *(sys.executable, "-m", "trimaran", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
     )
     async with asyncio.timeout(TIMEOUT_S):
         output, errors = await process.communicate()
@@ -149,7 +149,7 @@ async def test_operation_on_no_cluster_says_so_in_one_line(data_dir: Path) -> No
     nobody = await run("suspend", "--members", "0=127.0.0.1:9", "--timeout", "1")
 
     assert nobody.exit_status == UNREACHABLE
-    assert nobody.errors.startswith("quorate: no member can be reached")
+    assert nobody.errors.startswith("trimaran: no member can be reached")
     async with SystemCluster(data_dir) as cluster:
         leadership = await cluster.wait_for_leader()
         resume = await order(cluster, "resume")

@@ -11,8 +11,8 @@ from tests.system.guide import run_guide, steps_of
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 EXPECTED_STATUSES = {
-    "quorate health": 3,  # at the end, when nothing runs
-    "quorate archive verify hour/node-1/archive -o jsonl | grep -c wrong": 1,  # grep has found nothing
+    "trimaran health": 3,  # at the end, when nothing runs
+    "trimaran archive verify hour/node-1/archive -o jsonl | grep -c wrong": 1,  # grep has found nothing
 }
 
 
@@ -26,4 +26,4 @@ def test_the_page_tells_of_every_command_for_operators() -> None:
     commands = " ".join(step.command for step in steps_of(GUIDE))
 
     for name in ("up", "status", "health", "members", "sessions", "timers", "errors", "recording-log", "recovery-plan"):
-        assert f"quorate {name}" in commands
+        assert f"trimaran {name}" in commands

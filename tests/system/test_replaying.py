@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from client import ClientConfig, ClusterClient
-from cluster.replaying import MemberLog, ReplayedService, replay_service, verify_snapshots
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.system.test_snapshots import take
-from tests.unit.cluster.replaying.ledger import Ledger
+from tests.unit.cluster.time_travel.ledger import Ledger
+from trimaran.client import ClientConfig, ClusterClient
+from trimaran.cluster.time_travel import MemberLog, ReplayedService, replay_service, verify_snapshots
 
 SERVICE = "tests.unit.cluster.replaying.ledger:Ledger"
 

@@ -68,6 +68,6 @@ async def test_node_with_other_services_than_its_snapshot_says_what_to_do(data_d
 
         assert await member.wait_exit() == 2
         assert "services=2 expected=1" in member.process.log_tail()
-        assert "quorate snapshot invalidate" in member.process.log_tail()
+        assert "trimaran snapshot invalidate" in member.process.log_tail()
         cluster.processes.service = SERVICES
         await cluster.start(0).wait_for_event("test_tally.loaded")

@@ -26,12 +26,12 @@ class Printed:
 
 
 async def snapshot(*arguments: str) -> Printed:
-    """Run `quorate snapshot` as a user would."""
+    """Run `trimaran snapshot` as a user would."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cluster", "snapshot", *arguments),
+        *(sys.executable, "-m", "trimaran", "snapshot", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
     )
     async with asyncio.timeout(TIMEOUT_S):
         output, errors = await process.communicate()
@@ -109,5 +109,5 @@ async def test_a_snapshot_of_no_cluster_is_refused_in_one_line() -> None:
     printed = await snapshot("take", "--members", "0=127.0.0.1:9", "--timeout", "1")
 
     assert printed.exit_status != 0
-    assert printed.errors.startswith("quorate: no member can be reached")
+    assert printed.errors.startswith("trimaran: no member can be reached")
     assert len(printed.errors.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""`quorate status` before, during and after: the leader killed, a member that stands still, members that come back."""
+"""`trimaran status` before, during and after: the leader killed, a member that stands still, members that come back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.status.report import ClusterReport, MemberReport, ask_members
-from cluster.member_endpoints import MemberEndpoints
-from cluster.status import MemberStatus, Outcome
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.system.waiting import wait_until
+from trimaran.cluster.cli.status.report import ClusterReport, MemberReport, ask_members
+from trimaran.cluster.documents.status import MemberStatus, Outcome
+from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 
 pytestmark = pytest.mark.slow
 
@@ -45,10 +45,10 @@ async def show_status(cluster: SystemCluster, *, timeout_s: str = PATIENT_S) -> 
     """Run the command as a user would."""
     members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cluster", "status", "--members", members, "-o", "json", "--timeout", timeout_s),
+        *(sys.executable, "-m", "trimaran", "status", "--members", members, "-o", "json", "--timeout", timeout_s),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
     )
     async with asyncio.timeout(TIMEOUT_S):
         output, errors = await process.communicate()
@@ -150,7 +150,7 @@ async def test_without_a_leader_the_exit_status_is_11_and_one_line_says_why(data
         shown = await show_status(cluster)
 
         assert shown.exit_status == 11
-        assert shown.errors == f"quorate: {shown.report.verdict}\n"
+        assert shown.errors == f"trimaran: {shown.report.verdict}\n"
         assert shown.report.verdict.startswith("no leader: 1 of 3 members answer")
         assert (shown.report.leader_member_id, shown.report.has_quorum) == (None, False)
         lonely = shown.status_of(lonely_id)

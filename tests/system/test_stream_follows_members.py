@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from archive.frame_batches import make_schema
-from archive.spark.partitions import ReadSettings
-from archive.spark.stream import read_from_any, read_range
-from archive.spark.stream_members import MemberDirectory, MemberLog
-from archive.spark.stream_offset import LogOffset
-from archive.spark.stream_planner import LogPlanner, StreamSettings
-from service_api.types import TimeUnit
 from tests.system.cluster_process import SystemCluster
 from tests.system.directory_checker import check_directory
 from tests.system.waiting import wait_until
+from trimaran.archive.reading.frame_batches import make_schema
+from trimaran.archive.spark.source.partitions import ReadSettings
+from trimaran.archive.spark.streaming.stream import read_from_any, read_range
+from trimaran.archive.spark.streaming.stream_members import MemberDirectory, MemberLog
+from trimaran.archive.spark.streaming.stream_offset import LogOffset
+from trimaran.archive.spark.streaming.stream_planner import LogPlanner, StreamSettings
+from trimaran.service_api.types import TimeUnit
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.system.guide import run_guide, steps_of
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "time-travel.md"
-WHAT_IF = "quorate replay past/node-0 --service bank:Bank --what-if bank:StrictBank"
+WHAT_IF = "trimaran replay past/node-0 --service bank:Bank --what-if bank:StrictBank"
 
 
 def lay_out(directory: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.errors import ConfigurationError
-from service_api.wire.frame import FRAME_ALIGNMENT
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 
 from .log_columns import check_columns, end_position, has_right_checksum, is_data
 

@@ -22,9 +22,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
-from ...difference import Verdict
+from ...reading.difference import Verdict
 from .block_digests import (
     BLOCK_LENGTH_BYTES,
     COMPARED,
@@ -48,7 +48,7 @@ def divergence(
     Gives one row:
 
     - verdict: "equal", "a is longer", "b is longer" (equal as far as both go), "different", or "nothing in common" (one
-      ends before the other begins), as `quorate archive diff` says;
+      ends before the other begins), as `trimaran archive diff` says;
     - start_position and stop_position: the range that both have, in bytes, which was compared; start_a, stop_a,
       start_b, stop_b: the ranges of the two; a log without frames has NULL here;
     - identical_to: up to which position the two are equal; diverges_at: the position of the first frame that differs or

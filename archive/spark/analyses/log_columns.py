@@ -1,6 +1,6 @@
 """Column expressions over the frames of a log, which all analyses share.
 
-A log is a DataFrame with the columns of `archive.frame_batches.FRAME_COLUMNS`, or those of them that an analysis names.
+A log is a DataFrame with the columns of `FRAME_COLUMNS`, or those of them that an analysis names.
 Nothing here runs a job, and nothing needs a Python worker: the fields of the few messages that are decoded (terms,
 sessions opened and closed) are cut out of the payload by Spark's own functions.
 """
@@ -13,10 +13,17 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
-from service_api.errors import ConfigurationError
-from service_api.wire.frame import FLAG_BEGIN, FLAG_END, FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.frame import (
+    FLAG_BEGIN,
+    FLAG_END,
+    FRAME_ALIGNMENT,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_PADDING,
+)
 
-from ...log_fields import MESSAGE_HEADER_LENGTH
+from ...log.log_fields import MESSAGE_HEADER_LENGTH
 
 SESSION_MESSAGE: Final = 1
 TIMER_EVENT: Final = 20
@@ -35,7 +42,7 @@ TEMPLATE_NAMES: Final = {
     NEW_LEADERSHIP_TERM_EVENT: "NewLeadershipTermEvent",
     MEMBERSHIP_CHANGE_EVENT: "MembershipChangeEvent",
 }
-"""The messages of a log by template id, as schema 111 names them; a test compares them with `cluster.messages`."""
+"""The messages of a log by template id, as schema 111 names them; a test compares them with `messages`."""
 
 _SERVICE_ID_SHIFT: Final = 56
 _INT64_SIGN: Final = 1 << 63

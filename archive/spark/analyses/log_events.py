@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.types import CloseReason, TimeUnit
+from trimaran.service_api.types import CloseReason, TimeUnit
 
 from .log_columns import (
     NEW_LEADERSHIP_TERM_EVENT,
@@ -39,7 +39,7 @@ OFFSETS: Final = {
     SESSION_CLOSE_EVENT: {"close_reason": 24},
 }
 """Where in its SBE block a message has the fields that are decoded here, in bytes; a test compares them with
-`cluster.messages`.
+`trimaran.cluster.messages`.
 """
 
 _UNIT_NAMES: Final = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}

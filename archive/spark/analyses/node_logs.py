@@ -1,6 +1,6 @@
 """What members log about their elections, as DataFrames: why each began, what it went through, who was refused.
 
-`quorate node` writes one JSON object a line to standard error unless that is a terminal (`--log-format json`). The
+`trimaran node` writes one JSON object a line to standard error unless that is a terminal (`--log-format json`). The
 events of an election are `election.started`, `election.state_changed`, `election.closed`, `vote.refused`,
 `nomination.refused` and `leader.refused`; each has a `reason` to count by and a `detail` to read.
 

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.wire.frame import UNFRAGMENTED
-from service_api.wire.session import SESSION_HEADER_LENGTH
+from trimaran.service_api.wire.frame import UNFRAGMENTED
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .log_columns import SESSION_MESSAGE, client_session_id, has_flags, micros_between, service_id
 from .log_events import session_ends

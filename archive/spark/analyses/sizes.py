@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
 from .log_columns import check_columns, template_name
 from .whole_messages import MESSAGE_FIELDS, whole_messages

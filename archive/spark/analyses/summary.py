@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.frame import HEADER_LENGTH
 
 from .log_columns import (
     CLUSTER_ACTION_REQUEST,

@@ -7,12 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from .log_columns import (
-    check_columns,
-    extent,
-    micros_between,
-    payload_length,
-)
+from .log_columns import check_columns, extent, micros_between, payload_length
 from .log_events import new_terms
 
 _COLUMNS: Final = (

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from service_api.types import TimeUnit
+from trimaran.service_api.types import TimeUnit
 
 from ..messages import parse_time_unit
 from .log_columns import TIMER_EVENT, check_columns, end_position, micros_between
@@ -25,7 +25,7 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
     `scheduled`. Without that it gives, ordered by recording_id and position: recording_id, position,
     correlation_id, fired_timestamp, and since_last_us: microseconds since the same timer fired before.
 
-    `scheduled` is what a service gave out while the log was replayed to it, as `cluster.replaying.spark.replay_outputs`
+    `scheduled` is what a service gave out while the log was replayed to it, as `replay_outputs`
     gives it: kind ("timer_scheduled", "timer_cancelled"; other rows are left alone), correlation_id as in the log,
     position (the end of the entry that was being delivered, in bytes), if it is there ordinal (the order within an
     entry), and deadline: a timestamp, or a number in `time_unit` ("ms", "us", "ns"; None: milliseconds). Then it

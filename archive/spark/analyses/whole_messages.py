@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from service_api.wire.frame import UNFRAGMENTED
+from trimaran.service_api.wire.frame import UNFRAGMENTED
 
 from .log_columns import (
     aligned_length,

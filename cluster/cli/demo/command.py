@@ -19,15 +19,14 @@ import typer
 import uvloop
 from rich.console import Console
 
-from cluster.cli.app import report_error
-from cluster.cli.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
-from cluster.cli.local import LocalNodes, free_base_ports
-from cluster.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
-from cluster.cli.single_process import replies_of
-from cluster.service_loading import load_service_class
-from service_api.distribution import check_package_owners
-from service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
+from ...settings.service_loading import load_service_class
+from ..app import report_error
+from ..examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
+from ..local import LocalNodes, free_base_ports
+from ..output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
+from ..single_process import replies_of
 from .recordings import find_log_recording
 from .report import (
     DemoReport,
@@ -131,7 +130,6 @@ def demo(
     run, and the members recorded the same bytes.
     """
     try:
-        check_package_owners()
         options = DemoOptions(
             requests_file=requests or examples_directory() / "data" / REQUESTS_FILE,
             directory=directory,
@@ -144,7 +142,7 @@ def demo(
         if json_file is not None:
             report.write_json(json_file)
     except KeyboardInterrupt:
-        typer.echo("quorate: interrupted; no node is left running", err=True)
+        typer.echo("trimaran: interrupted; no node is left running", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except asyncio.CancelledError:
         raise typer.Exit(EXIT_TERMINATED) from None
@@ -160,7 +158,7 @@ def demo(
 
 def _fresh_directory(wanted: Path | None) -> Path:
     if wanted is None:
-        return Path(tempfile.mkdtemp(prefix="quorate-demo-"))
+        return Path(tempfile.mkdtemp(prefix="trimaran-demo-"))
     try:
         wanted.mkdir(parents=True, exist_ok=True)
         is_empty = not any(wanted.iterdir())

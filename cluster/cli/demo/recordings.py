@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from archive.catalog import CATALOG_FILE_NAME, read_catalog
-from archive.descriptor import RecordingDescriptor, RecordingState
-from archive.file_system import OsFileSystem
-from archive.layout import clip
-from service_api.types import LOG_STREAM_ID
-from service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
-from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, read_catalog
+from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
+from trimaran.archive.format.layout import clip
+from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
+from trimaran.service_api.wire.session import (
+    SESSION_HEADER_LENGTH,
+    SESSION_MESSAGE_HEADER,
+    SessionMessageHeader,
+)
 
 from .errors import DemoFailedError
 

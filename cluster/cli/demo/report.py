@@ -175,11 +175,11 @@ def print_report(report: DemoReport, console: Console) -> None:
 
 
 def _command() -> str:
-    """How to type `quorate` here: by its name if that finds this installation, by its path otherwise."""
-    script = Path(sys.executable).with_name("quorate")
-    found = shutil.which("quorate")
+    """How to type `trimaran` here: by its name if that finds this installation, by its path otherwise."""
+    script = Path(sys.executable).with_name("trimaran")
+    found = shutil.which("trimaran")
     if found is not None and Path(found).absolute() == script:
-        return "quorate"
+        return "trimaran"
     with suppress(ValueError):
         return str(script.relative_to(Path.cwd()))
     return str(script)

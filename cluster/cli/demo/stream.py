@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Protocol
 
-from client import ClusterClient
-from service_api.errors import ClusterError
-from service_api.wire.session import EventCode
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.wire.session import EventCode
 
 from .errors import DemoFailedError
 
@@ -149,7 +149,7 @@ async def connect(endpoints: Sequence[str], stream: RequestStream, *, timeout_s:
     """
     try:
         return await ClusterClient.connect(
-            endpoints, egress_listener=stream, connect_timeout_s=timeout_s, client_info="quorate demo"
+            endpoints, egress_listener=stream, connect_timeout_s=timeout_s, client_info="trimaran demo"
         )
     except ClusterError as error:
         raise DemoFailedError(f"no session with the cluster: {error}") from error

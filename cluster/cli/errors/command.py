@@ -1,4 +1,4 @@
-"""`quorate errors`: read the error log in a member's mark file and show it.
+"""`trimaran errors`: read the error log in a member's mark file and show it.
 
 Nothing is asked of the member and no lock is taken, so it works while the member runs, after it was killed, and on a
 copy of the directory. The times are the member's own clock's.
@@ -14,10 +14,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cluster.cli.output import OutputFormat, OutputOption, make_console, new_table, print_rows
-from cluster.runtime.error_log import DistinctError, read_errors
-from cluster.runtime.mark_file import MARK_FILE_NAME
-from service_api import ConfigurationError
+from trimaran.service_api import ConfigurationError
+
+from ...runtime.files.mark_file import MARK_FILE_NAME
+from ...runtime.watching.error_log import DistinctError, read_errors
+from ..output import OutputFormat, OutputOption, make_console, new_table, print_rows
 
 _STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}
 

@@ -1,4 +1,4 @@
-"""`quorate health`: ask every member at once, say what is wrong, and end with a status that a script can act on."""
+"""`trimaran health`: ask every member at once, say what is wrong, and end with a status that a script can act on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cluster.cli.output import OutputFormat, OutputOption, new_table, print_document
-from cluster.cli.setting_flags import load_members_from_flags, with_member_flags
-from cluster.cli.status.report import ask_members, make_report
-from cluster.cli.watching import TimeoutOption
-from cluster.runtime.system_clock import SystemClock
-from cluster.setting_kinds import parse_size_bytes
-from service_api import ConfigurationError
+from trimaran.service_api import ConfigurationError
 
+from ...runtime.system_clock import SystemClock
+from ...settings.setting_kinds import parse_size_bytes
+from ..output import OutputFormat, OutputOption, new_table, print_document
+from ..setting_flags import load_members_from_flags, with_member_flags
+from ..status.report import ask_members, make_report
+from ..watching import TimeoutOption
 from .diagnosis import HealthReport, diagnose
 
 WAIT_INTERVAL_S: Final = 0.5
@@ -38,7 +38,7 @@ def health(
 ) -> None:
     """Tell whether a cluster is well: every member answers, in one term, and none is far behind.
 
-    The members come from flags, QUORATE_* variables and a TOML file, as for `quorate node`.
+    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
 
     Exit status 0: healthy; 2: wrong usage; 3: no member can be reached; 10: unhealthy, such as a member that is down;
     11: members answer, but there is no leader.

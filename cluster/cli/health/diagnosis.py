@@ -1,6 +1,6 @@
 """What is wrong with a cluster, judged by what its members say of themselves.
 
-`quorate status` asks whether a cluster can work; this asks whether it is as it should be. A cluster of three with one
+`trimaran status` asks whether a cluster can work; this asks whether it is as it should be. A cluster of three with one
 member down still works and is not healthy: one more and it stops.
 """
 
@@ -11,8 +11,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
-from cluster.cli.status.report import ClusterReport, MemberReport
+from ..output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from ..status.report import ClusterReport, MemberReport
 
 HEALTH_SCHEMA_VERSION: Final = 1
 
@@ -46,7 +46,7 @@ class Problem(BaseModel):
 
 
 class HealthReport(BaseModel):
-    """What `quorate health -o json` prints: one object, always with all of these keys."""
+    """What `trimaran health -o json` prints: one object, always with all of these keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""`quorate members|sessions|timers`: look into a cluster that runs.
+"""`trimaran members|sessions|timers`: look into a cluster that runs.
 
 `command` is the command line, `asking` chooses the member whose answer is shown, `view` draws it.
 """

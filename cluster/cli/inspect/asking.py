@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from cluster.inspection import ViewT, inspect_member
-from cluster.status import StatusQueryError
-from service_api.errors import ClusterError
+from trimaran.service_api.errors import ClusterError
+
+from ...documents.inspection import ViewT, inspect_member
+from ...documents.status import StatusQueryError
 
 
 class UnreachableError(ClusterError):

@@ -1,4 +1,4 @@
-"""`quorate members`, `sessions` and `timers`: ask the members, show the leader's answer, once or again and again.
+"""`trimaran members`, `sessions` and `timers`: ask the members, show the leader's answer, once or again and again.
 
 Exit status: 0 a leader answered; 2 wrong usage; 3 no member can be reached; 11 members answer and none leads: what one
 of them knows is shown.
@@ -15,7 +15,10 @@ import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
 
-from cluster.cli.output import (
+from trimaran.service_api.errors import ConfigurationError
+
+from ...documents.inspection import ROW_LIMIT, MembersView, SessionsView, TimersView, ViewT
+from ..output import (
     EXIT_NO_LEADER,
     EXIT_UNREACHABLE,
     OutputFormat,
@@ -24,11 +27,8 @@ from cluster.cli.output import (
     print_document,
     print_rows,
 )
-from cluster.cli.setting_flags import load_members_from_flags, with_member_flags
-from cluster.cli.watching import TimeoutOption, WatchOption, watch
-from cluster.inspection import ROW_LIMIT, MembersView, SessionsView, TimersView, ViewT
-from service_api.errors import ConfigurationError
-
+from ..setting_flags import load_members_from_flags, with_member_flags
+from ..watching import TimeoutOption, WatchOption, watch
 from .asking import UnreachableError, ask_for_best
 from .view import draw_members, draw_sessions, draw_timers
 
@@ -50,7 +50,7 @@ def members(
 ) -> None:
     """Show the members as their leader sees them: roles, links, positions, lag, endpoints.
 
-    Other than `quorate status`, which asks each member about itself, this is one member's view of all.
+    Other than `trimaran status`, which asks each member about itself, this is one member's view of all.
 
     With -o json one object; with -o jsonl a member in each line; with --watch an object in each line.
     """

@@ -7,9 +7,9 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cluster.cli.output import ABSENT, new_table
-from cluster.cli.status.view import format_duration
-from cluster.inspection import MembersView, SessionsView, TimersView, View
+from ...documents.inspection import MembersView, SessionsView, TimersView, View
+from ..output import ABSENT, new_table
+from ..status.view import format_duration
 
 _DOWN_STYLE: Final = "red"
 _LEADER_STYLE: Final = "bold green"

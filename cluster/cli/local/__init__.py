@@ -1,4 +1,4 @@
-"""Members as processes on this machine, for `quorate demo` and `quorate up`: started, watched, never left behind.
+"""Members as processes on this machine, for `trimaran demo` and `trimaran up`: started, watched, never left behind.
 
 `nodes` starts and ends them, `child` is what a process of them runs: it ends with whoever started it.
 """

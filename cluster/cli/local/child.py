@@ -3,7 +3,7 @@
 The command stops its nodes itself. Should it be killed before it can, the kernel ends them: on Linux a process
 may ask for a signal at the death of its parent. Elsewhere the command's own care has to do.
 
-    python -m cluster.cli.local.child PARENT_PID node --member-id 0 ...
+    python -m trimaran.cluster.cli.local.child PARENT_PID node --member-id 0 ...
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def end_with_parent(parent_pid: int) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Bind this process to its parent, then become the command line."""
     end_with_parent(int(arguments[0]))
-    from cluster.cli import main as quorate
+    from .. import main as trimaran
 
-    quorate(arguments[1:])
+    trimaran(arguments[1:])
 
 
 if __name__ == "__main__":

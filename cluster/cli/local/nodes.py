@@ -18,9 +18,10 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar, Final
 
-from cluster.config_layers import flag_name
-from cluster.member_endpoints import PORTS_PER_MEMBER
-from service_api.errors import ClusterError, ErrorCategory
+from trimaran.service_api.errors import ClusterError, ErrorCategory
+
+from ...settings.config_layers import flag_name
+from ...settings.member_endpoints import PORTS_PER_MEMBER
 
 BASE_PORTS: Final = range(15_000, 31_000)
 """Below the ports that the kernel gives to outgoing connections, which could take one of ours in between."""
@@ -87,7 +88,7 @@ class LocalNodes:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "cluster.cli.local.child",
+                "trimaran.cluster.cli.local.child",
                 str(os.getpid()),
                 "node",
                 *self._flags(member_id, directory),
@@ -198,7 +199,7 @@ def _hold_ports(base_port: int, held: ExitStack) -> bool:
 
 def _clean_environment() -> dict[str, str]:
     """The environment without settings of nodes: these nodes' are all on the command line."""
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith("QUORATE_")}
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith("TRIMARAN_")}
 
 
 def _tail(log_file: Path) -> list[str]:

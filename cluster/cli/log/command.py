@@ -1,4 +1,4 @@
-"""`quorate log tail|dump`: read the entries of a log; nothing is changed, and no member is disturbed.
+"""`trimaran log tail|dump`: read the entries of a log; nothing is changed, and no member is disturbed.
 
 A directory may be that of a member that runs: its log ends where nothing is written yet. What stands near the end of a
 directory may not be committed; with --members only what is.
@@ -19,21 +19,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from archive.errors import CorruptionError
-from cluster.cli.member_directory import MemberDirectoryArgument
-from cluster.cli.output import (
-    EXIT_UNHEALTHY,
-    OutputFormat,
-    OutputOption,
-    ended_by_reader,
-    fail,
-    make_console,
-    print_line,
-)
-from cluster.cli.setting_flags import load_members_from_flags, with_member_flags
-from cluster.cli.watching import TimeoutOption, pause
-from service_api.errors import ConfigurationError
+from trimaran.archive.errors import CorruptionError
+from trimaran.service_api.errors import ConfigurationError
 
+from ..member_directory import MemberDirectoryArgument
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, ended_by_reader, fail, make_console, print_line
+from ..setting_flags import load_members_from_flags, with_member_flags
+from ..watching import TimeoutOption, pause
 from .directory import LogDirectory, LogReader
 from .entry import TABLE_HEADING, LogEntry
 
@@ -85,8 +77,8 @@ def tail(
     Of a member's directory, which may be in use; or with --members what the cluster has committed, from the archive of
     its leader.
 
-    Examples: quorate log tail -f data/node-0;
-    quorate log tail -f --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 -o jsonl
+    Examples: trimaran log tail -f data/node-0;
+    trimaran log tail -f --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 -o jsonl
     """
     if follow and output is OutputFormat.JSON:
         raise ConfigurationError("what goes on is no single document: -f with -o json; use -o jsonl")
@@ -113,8 +105,8 @@ def dump(
 
     With -o jsonl an object for each entry, with the whole payload as text, or base64 where it is none.
 
-    Examples: quorate log dump data/node-0 --type SessionOpenEvent;
-    quorate log dump data/node-0 --from-position 4096 --limit 10 -o jsonl
+    Examples: trimaran log dump data/node-0 --type SessionOpenEvent;
+    trimaran log dump data/node-0 --from-position 4096 --limit 10 -o jsonl
     """
     reader = _find_log(directory).reader(from_position)
     entries: Iterator[LogEntry] = iter(reader)

@@ -14,17 +14,17 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from archive.catalog import CATALOG_FILE_NAME, find_impossible, read_catalog
-from archive.descriptor import RecordingDescriptor, RecordingState
-from archive.errors import CorruptionError
-from archive.file_system import OsFileSystem
-from archive.layout import parse_segment_file_name
-from archive.reader import FrameReader, MessageReader, RecordedMessage, StopReason
-from cluster.cli.member_directory import find_archive_directory, find_recording_log
-from cluster.runtime.recording_log_file import read_recording_log
-from service_api.errors import ConfigurationError
-from service_api.types import LOG_STREAM_ID, NULL_VALUE, RecordingId
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.errors import CorruptionError
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, find_impossible, read_catalog
+from trimaran.archive.files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
+from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
+from trimaran.archive.format.layout import parse_segment_file_name
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, RecordingId
 
+from ...runtime.files.recording_log_file import read_recording_log
+from ..member_directory import find_archive_directory, find_recording_log
 from .entry import LogEntry, make_entry
 
 

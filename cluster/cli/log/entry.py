@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
-from archive.message_view import find_message
-from archive.reader import RecordedMessage
-from cluster.messages import LOG_MESSAGES
-from service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
-from service_api.wire.session import SessionMessageHeader
+from trimaran.archive.files.reader import RecordedMessage
+from trimaran.archive.reading.message_view import find_message
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
+from trimaran.service_api.wire.session import SessionMessageHeader
+
+from ...messages import LOG_MESSAGES
 
 UNKNOWN_TYPE: Final = "unknown"
 TABLE_HEADING: Final = (

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from archive.client import ArchiveClient
-from archive.errors import ArchiveError
-from archive.reader import RecordedMessage
-from cluster.cli.inspect.asking import UnreachableError, ask_for_best
-from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
-from cluster.cli.watching import pause
-from cluster.inspection import ROW_LIMIT, MembersView
-from cluster.member_endpoints import MemberEndpoints, split_endpoint
+from trimaran.archive.errors import ArchiveError
+from trimaran.archive.files.reader import RecordedMessage
+from trimaran.archive.net.client import ArchiveClient
 
+from ...documents.inspection import ROW_LIMIT, MembersView
+from ...settings.member_endpoints import MemberEndpoints, split_endpoint
+from ..inspect.asking import UnreachableError, ask_for_best
+from ..output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
+from ..watching import pause
 from .entry import LogEntry, make_entry
 
 ROUND_INTERVAL_S: Final = 0.2
@@ -46,7 +46,7 @@ class ClusterLog:
         except (UnreachableError, ArchiveError) as error:
             fail(EXIT_UNREACHABLE, str(error))
         if entries is None:
-            fail(EXIT_NO_LEADER, "no leader: `quorate status` shows what each member says")
+            fail(EXIT_NO_LEADER, "no leader: `trimaran status` shows what each member says")
         yield entries
         while is_followed:
             pause(ROUND_INTERVAL_S)
@@ -88,7 +88,7 @@ class ClusterLog:
     def _connect(self, view: MembersView) -> AbstractAsyncContextManager[ArchiveClient]:
         endpoint = next(member.archive for member in self._members if member.member_id == view.answered_by)
         host, port = split_endpoint(endpoint)
-        return ArchiveClient.connect(host, port, client_info="quorate log", timeout_s=self._timeout_s)
+        return ArchiveClient.connect(host, port, client_info="trimaran log", timeout_s=self._timeout_s)
 
     async def _read(self, view: MembersView, start: int, end: int) -> AsyncIterator[RecordedMessage]:
         """Give the messages of [start, end); both are where a message begins or ends."""

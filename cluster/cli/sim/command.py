@@ -1,4 +1,4 @@
-"""`quorate sim`: run the real node and client code on virtual time, with faults, once per seed.
+"""`trimaran sim`: run the real node and client code on virtual time, with faults, once per seed.
 
 Exit status: 0 when every rule held in every seed, 1 when one was broken, 2 on wrong usage, 130 after Ctrl-C or SIGTERM,
 with the counts so far.
@@ -19,14 +19,14 @@ from typing import Final
 import typer
 from rich.console import Console
 
-from cluster.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, OutputFormat, OutputOption, make_console
-from cluster.runtime.system_clock import SystemClock
-from cluster.service_loading import load_service_class
-from cluster.simulation.campaign import run_campaign
-from cluster.simulation.run import Options, Outcome
-from cluster.simulation.shrink import Attempt, shrink
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
 
+from ...runtime.system_clock import SystemClock
+from ...settings.service_loading import load_service_class
+from ...simulation.campaign import run_campaign
+from ...simulation.run import Options, Outcome
+from ...simulation.shrink import Attempt, shrink
+from ..output import EXIT_FAILED, EXIT_INTERRUPTED, OutputFormat, OutputOption, make_console
 from .flags import (
     CheckDeterminismFlag,
     ClientsFlag,
@@ -232,5 +232,5 @@ def _trace(seed: int, options: Options, job: SeedJob, file: Path | None) -> int:
             return EXIT_INTERRUPTED
     typer.echo(describe_outcome(outcome), err=True)
     if outcome.failure is not None:
-        typer.echo(f"quorate: {outcome.failure.message}", err=True)
+        typer.echo(f"trimaran: {outcome.failure.message}", err=True)
     return 0 if outcome.failure is None else EXIT_FAILED

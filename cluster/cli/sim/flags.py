@@ -1,4 +1,4 @@
-"""The flags of `quorate sim`: their types and help, and how their texts are read."""
+"""The flags of `trimaran sim`: their types and help, and how their texts are read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from cluster.simulation.faults import KIND_NAMES
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
+
+from ...simulation.faults import KIND_NAMES
 
 ALL_KINDS: Final = "all"
 

@@ -14,12 +14,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-import cluster
-from cluster.simulation.campaign import DETERMINISM_RULE, Totals, replay_arguments
-from cluster.simulation.faults import KIND_NAMES
-from cluster.simulation.run import Options, Outcome
-from cluster.simulation.shrink import Shrunk
+from trimaran import cluster
 
+from ...simulation.campaign import DETERMINISM_RULE, Totals, replay_arguments
+from ...simulation.faults import KIND_NAMES
+from ...simulation.run import Options, Outcome
+from ...simulation.shrink import Shrunk
 from .seed_job import SeedJob
 
 REPORT_SCHEMA_VERSION: Final = 1

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cluster.service_loading import load_service_class
-from cluster.simulation.campaign import check_determinism
-from cluster.simulation.run import Options, Outcome, simulate
-from cluster.simulation.service_workload import ServiceWorkload, draw_request_of, takes_requests
+from ...settings.service_loading import load_service_class
+from ...simulation.campaign import check_determinism
+from ...simulation.clients.service_workload import ServiceWorkload, draw_request_of, takes_requests
+from ...simulation.run import Options, Outcome, simulate
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 import structlog
 
-from cluster.simulation.loop import SimulatedLoop
+from ...simulation.world.loop import SimulatedLoop
 
 _LEFT_OUT: Final = ("level", "exc_info", "pid")
 

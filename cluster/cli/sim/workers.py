@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from cluster.simulation.campaign import Simulate
-from cluster.simulation.run import Failure, Options, Outcome
+from ...simulation.campaign import Simulate
+from ...simulation.run import Failure, Options, Outcome
 
 DEATH_RULE: Final = "the process that runs a seed outlives it"
 ENDLESS_RULE: Final = "a seed comes to an end"
@@ -61,7 +61,7 @@ class WorkerPool:
     def __init__(self, simulate: Simulate, *, count: int, limit_s: float, monotonic_ns: Callable[[], int]) -> None:
         self._simulate, self._count, self._limit_s, self._monotonic_ns = simulate, count, limit_s, monotonic_ns
         self._context = multiprocessing.get_context("spawn")
-        self._directory = tempfile.TemporaryDirectory(prefix="quorate-sim-")
+        self._directory = tempfile.TemporaryDirectory(prefix="trimaran-sim-")
         self._workers: list[_Worker] = []
         self._started_count = 0
 

@@ -1,4 +1,4 @@
-"""`quorate status`: ask every member at once, show what they answer, once or again and again.
+"""`trimaran status`: ask every member at once, show what they answer, once or again and again.
 
 Exit status: 0 when there is a leader and a majority answers in its term; when not, the reason is one line on standard
 error: 3 no member can be reached, 11 members answer and none leads, 10 a leader without a majority; 2 on wrong usage.
@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from cluster.cli.output import (
+from ...runtime.system_clock import SystemClock
+from ..output import (
     EXIT_NO_LEADER,
     EXIT_UNHEALTHY,
     EXIT_UNREACHABLE,
@@ -20,10 +21,8 @@ from cluster.cli.output import (
     fail,
     print_document,
 )
-from cluster.cli.setting_flags import load_members_from_flags, with_member_flags
-from cluster.cli.watching import TimeoutOption, WatchOption, watch
-from cluster.runtime.system_clock import SystemClock
-
+from ..setting_flags import load_members_from_flags, with_member_flags
+from ..watching import TimeoutOption, WatchOption, watch
 from .report import ClusterReport, ask_members, make_report
 from .view import as_table
 
@@ -37,7 +36,7 @@ def status(
 ) -> None:
     """Show how every member of a cluster is, also when some are down.
 
-    The members come from flags, QUORATE_* variables and a TOML file, as for `quorate node`.
+    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
 
     With -o json it prints one object; with -o jsonl, or --watch, one in each line.
 

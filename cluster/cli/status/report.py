@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from cluster.status import MemberStatus, Outcome, StatusQueryError, printable_line, query_status
+from ...documents.status import MemberStatus, Outcome, StatusQueryError, printable_line, query_status
 
 REPORT_SCHEMA_VERSION: Final = 1
 
@@ -38,7 +38,7 @@ class MemberReport(BaseModel):
 
 
 class ClusterReport(BaseModel):
-    """What `quorate status -o json` prints: one object, always with all of these keys.
+    """What `trimaran status -o json` prints: one object, always with all of these keys.
 
     `members` are in the order in which they were configured, those that did not answer included.
     """

@@ -12,9 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cluster.cli.output import ABSENT, new_table
-from cluster.status import ElectionStatus, MemberStatus
-
+from ...documents.status import ElectionStatus, MemberStatus
+from ..output import ABSENT, new_table
 from .report import ClusterReport, MemberReport
 
 _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}

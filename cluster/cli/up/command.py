@@ -1,6 +1,6 @@
-"""`quorate up`: start a cluster on this machine, show how it is, end it with Ctrl-C.
+"""`trimaran up`: start a cluster on this machine, show how it is, end it with Ctrl-C.
 
-Exit status: 0 ended by Ctrl-C, SIGTERM or `quorate shutdown`, or with --once when there was a leader; 1 the members
+Exit status: 0 ended by Ctrl-C, SIGTERM or `trimaran shutdown`, or with --once when there was a leader; 1 the members
 could not go on; 2 wrong usage; 11 no leader in time. No process is left behind, however the command ends.
 """
 
@@ -15,18 +15,17 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
-from cluster.cli.app import report_error
-from cluster.cli.examples import SERVICE_MODULE, examples_directory
-from cluster.cli.local import LocalNodes
-from cluster.cli.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
-from cluster.cli.status.report import ask_members, make_report
-from cluster.member_endpoints import MemberEndpoints
-from cluster.runtime.activities import ActivityScope
-from cluster.runtime.system_clock import SystemClock
-from cluster.service_loading import load_service_class
-from service_api.distribution import check_package_owners
-from service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError
 
+from ...runtime.activities import ActivityScope
+from ...runtime.system_clock import SystemClock
+from ...settings.member_endpoints import MemberEndpoints
+from ...settings.service_loading import load_service_class
+from ..app import report_error
+from ..examples import SERVICE_MODULE, examples_directory
+from ..local import LocalNodes
+from ..output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
+from ..status.report import ask_members, make_report
 from .place import Place, open_place
 from .supervisor import Supervisor
 from .view import UpView
@@ -59,7 +58,7 @@ def up(
     members: MembersOption = None,
     service: ServiceOption = None,
     service_dir: ServiceDirOption = Path(),
-    directory: DirectoryOption = Path("quorate-data"),
+    directory: DirectoryOption = Path("trimaran-data"),
     port: PortOption = None,
     once: OnceOption = False,
     timeout: TimeoutOption = 60.0,
@@ -70,7 +69,6 @@ def up(
     A member that you kill is started again after two seconds. The next start on the same directory goes on with the
     same data, at the same endpoints; DIR/cluster.toml names them for other commands.
     """
-    check_package_owners()
     if service is None:
         service, service_dir = EXAMPLE_SERVICE, examples_directory()
     load_service_class(service, service_dir)

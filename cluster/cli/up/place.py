@@ -1,6 +1,6 @@
 """The directory of a development cluster: which members it has is kept in it, so that a restart is the same cluster.
 
-`cluster.toml` names the members, and is what other commands take: `quorate status --config DIR/cluster.toml`.
+`cluster.toml` names the members, and is what other commands take: `trimaran status --config DIR/cluster.toml`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cluster.cli.local import free_base_ports
-from cluster.config_layers import load_members
-from service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError
+
+from ...settings.config_layers import load_members
+from ..local import free_base_ports
 
 CONFIG_FILE_NAME: Final = "cluster.toml"
 PORTS_APART: Final = 10
@@ -51,7 +52,7 @@ def open_place(directory: Path, *, member_count: int | None, base_port: int | No
         if config_file.is_file():
             return _known_place(directory, member_count, base_port)
         if any(directory.iterdir()):
-            raise ConfigurationError(f"directory holds no cluster of `quorate up`: dir={directory} is not empty")
+            raise ConfigurationError(f"directory holds no cluster of `trimaran up`: dir={directory} is not empty")
         place = Place(directory, _lay_out(3 if member_count is None else member_count, base_port), is_new=True)
         config_file.write_text(f'members = "{place.members}"\n', encoding="utf-8")
     except OSError as error:

@@ -1,7 +1,7 @@
 """Keeps the members of a development cluster running, and tells what happens to them.
 
 A member that somebody kills, to see what happens, is started again after a moment. One that was told to stop stays
-stopped; so `quorate shutdown` ends all of them. One that fails has a reason that a restart would only repeat: it stays
+stopped; so `trimaran shutdown` ends all of them. One that fails has a reason that a restart would only repeat: it stays
 down, and its last words are shown.
 """
 
@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from cluster.cli.local import LocalNodes, LocalNodesError, Node
-from cluster.cli.local.nodes import describe_end
+from ..local import LocalNodes, LocalNodesError, Node
+from ..local.nodes import describe_end
 
 RESTART_DELAY_S: Final = 2.0
 """Time enough to see a cluster without the member."""

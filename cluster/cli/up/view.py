@@ -1,7 +1,7 @@
 """Shows a development cluster: a table that is drawn anew in a terminal, a line for each change elsewhere.
 
 As JSON it is an object a line: `event` says what it is about, `started`, `member`, `down`, `killed`, `stopped`,
-`state` or `stopping`; a `state` holds a report as `quorate status` prints it, one for each change of who leads and who
+`state` or `stopping`; a `state` holds a report as `trimaran status` prints it, one for each change of who leads and who
 is there.
 """
 
@@ -17,10 +17,9 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cluster.cli.output import OutputFormat, make_console, print_line
-from cluster.cli.status.report import ClusterReport
-from cluster.cli.status.view import as_table
-
+from ..output import OutputFormat, make_console, print_line
+from ..status.report import ClusterReport
+from ..status.view import as_table
 from .place import Place
 
 _NOTES_SHOWN: Final = 8
@@ -28,7 +27,7 @@ _NOTES_SHOWN: Final = 8
 
 
 class UpView:
-    """What `quorate up` prints; a context manager, so that the terminal is put back whatever happens."""
+    """What `trimaran up` prints; a context manager, so that the terminal is put back whatever happens."""
 
     def __init__(self, place: Place, service: str, output: OutputFormat) -> None:
         self._place = place
@@ -98,14 +97,14 @@ class UpView:
 
     def _introduction(self) -> list[str]:
         endpoints = ",".join(self._place.endpoints)
-        connect = f"from client import SyncClusterClient as C; c = C('{endpoints}'.split(','))"
+        connect = f"from trimaran import SyncClusterClient as C; c = C('{endpoints}'.split(','))"
         client = f"{connect}; print(c.leader_member_id); c.close()"
         return [
             f"data      {self._place.directory} ({'new' if self._place.is_new else 'as it was'})",
             f"service   {self._service}",
             f"members   {self._place.members}",
             f'client    python -c "{client}"',
-            f"look      quorate status --config {shlex.quote(str(self._place.config_file))} --watch 1",
+            f"look      trimaran status --config {shlex.quote(str(self._place.config_file))} --watch 1",
             "end       Ctrl-C",
         ]
 

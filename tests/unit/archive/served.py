@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from archive import Archive
-from archive.client import ArchiveClient
-from archive.server import ArchiveServer
-from service_api.authorisation import AllowAll
 from tests.unit.archive.streams import launch
+from trimaran.archive import Archive
+from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.service_api.authorisation import AllowAll
 
 HOST = "127.0.0.1"
 

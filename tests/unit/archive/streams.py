@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from archive import Archive, ArchiveConfig
-from archive.file_system import FileSystem
-from archive.mark_file import MARK_FILE_NAME
-from archive.memory_file_system import MemoryFileSystem, OnOperation
-from archive.worker import Done, Job, ThreadWorker, WorkerFactory
-from service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
+from trimaran.archive import Archive, ArchiveConfig
+from trimaran.archive.disk.file_system import FileSystem
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem, OnOperation
+from trimaran.archive.files.mark_file import MARK_FILE_NAME
+from trimaran.archive.store.worker import Done, Job, ThreadWorker, WorkerFactory
+from trimaran.service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
 
 AERON = Path(__file__).parents[2] / "data" / "aeron"
 DIRECTORY = Path("/archive")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from archive.catalog import CATALOG_FILE_NAME, CatalogContent, encode_entry, read_catalog
-from archive.file_system import OsFileSystem
-from archive.message_view import MessageViewer
-from archive.reader import AsyncFrameReader, FrameReader, MessageReader
-from archive.verify import verify_recording
-from cluster.cli.archive import VOCABULARY
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, CatalogContent, encode_entry, read_catalog
+from trimaran.archive.files.reader import AsyncFrameReader, FrameReader, MessageReader
+from trimaran.archive.reading.message_view import MessageViewer
+from trimaran.archive.reading.verify import verify_recording
+from trimaran.cluster.cli.archive import VOCABULARY
 
 NODES = [
     ("single-node", 0), ("checksummed", 0), ("torn", 0), ("archive-only", 0),

@@ -12,12 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archive import Archive, ArchiveConfig, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
-from archive.catalog import read_catalog
-from archive.file_system import FileSystem, OsFileSystem
-from archive.memory_file_system import MemoryFileSystem
-from archive.reader import FrameReader, MessageReader
-from archive.verify import verify_recording
 from tests.unit.archive.streams import (
     DIRECTORY,
     TERM_LENGTH,
@@ -29,6 +23,12 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
+from trimaran.archive import Archive, ArchiveConfig, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import FrameReader, MessageReader
+from trimaran.archive.reading.verify import verify_recording
 
 MESSAGE_LENGTHS = st.lists(st.integers(0, 8192), max_size=60)
 
@@ -37,7 +37,7 @@ async def start(archive: Archive, *, preallocate: bool = False, start_position: 
     return await archive.start_recording(
         stream_id=100,
         session_id=7,
-        channel="quorate:log",
+        channel="trimaran:log",
         source_identity="member-0",
         start_position=start_position,
         preallocate=preallocate,

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from archive import Archive, ArchiveError, ArchiveErrorCode, messages
-from archive.client import ArchiveClient
-from archive.server import ArchiveServer
-from service_api.authorisation import AllowAll
+from tests.unit.archive.net.server.test_replays import offer_all
 from tests.unit.archive.served import HOST, client_of, numbered, serving, until
 from tests.unit.archive.streams import launch, read_all, small_config
-from tests.unit.archive.test_replays import offer_all
+from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
+from trimaran.archive.format import messages
+from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.net.server.archive_server import ArchiveServer
+from trimaran.service_api.authorisation import AllowAll
 
 
 @asynccontextmanager

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
-from archive import ArchiveError, ArchiveErrorCode, messages
-from service_api.authenticator import SessionProxy
-from service_api.errors import ClusterTimeoutError
-from service_api.types import CorrelationId
+from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
 from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving, until
 from tests.unit.archive.streams import TERM_LENGTH
-from tests.unit.archive.test_replays import offer_all, payloads_of
+from trimaran.archive import ArchiveError, ArchiveErrorCode
+from trimaran.archive.format import messages
+from trimaran.service_api.authenticator import SessionProxy
+from trimaran.service_api.errors import ClusterTimeoutError
+from trimaran.service_api.types import CorrelationId
 
 
 class Doorman:
@@ -165,7 +166,7 @@ async def test_editing_reaches_the_archive_and_its_refusals_the_client() -> None
 
 async def test_session_is_kept_alive_without_being_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one with a stream: a reader may be as slow as it likes."""
-    monkeypatch.setattr("archive.connection.KEEP_ALIVE_INTERVAL_S", 0.05)
+    monkeypatch.setattr("trimaran.archive.net.connection.KEEP_ALIVE_INTERVAL_S", 0.05)
     async with serving(idle_timeout_s=0.5) as server, client_of(server) as client:
         async with client.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(2))
@@ -178,7 +179,7 @@ async def test_session_is_kept_alive_without_being_used(monkeypatch: pytest.Monk
 
 
 async def test_silent_session_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archive.connection.KEEP_ALIVE_INTERVAL_S", 60)
+    monkeypatch.setattr("trimaran.archive.net.connection.KEEP_ALIVE_INTERVAL_S", 60)
     async with serving(idle_timeout_s=0.1) as server, client_of(server) as silent:
         await until(lambda: silent._session.failure is not None)
         with pytest.raises(ArchiveError, match="connection lost"):
@@ -187,8 +188,8 @@ async def test_silent_session_is_closed(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_archive_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the session, and then nothing comes from it any more."""
-    monkeypatch.setattr("archive.connection.KEEP_ALIVE_INTERVAL_S", 0.01)
-    monkeypatch.setattr("archive.control_session.ControlSession.respond", _respond_once)
+    monkeypatch.setattr("trimaran.archive.net.connection.KEEP_ALIVE_INTERVAL_S", 0.01)
+    monkeypatch.setattr("trimaran.archive.net.server.control_session.ControlSession.respond", _respond_once)
     async with serving() as server, client_of(server, timeout_s=0.2) as client:
         with pytest.raises(ClusterTimeoutError, match=r"request=ArchiveIdRequest timeout_s=0\.2"):
             await client.archive_id()

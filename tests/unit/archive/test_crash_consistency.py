@@ -14,12 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import archive.conductor
-import archive.recording
-from archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
-from archive.catalog import read_catalog
-from archive.memory_file_system import MemoryFileSystem
-from archive.verify import verify_recording
+import trimaran.archive.store.conductor
+import trimaran.archive.store.recording
 from tests.unit.archive.streams import (
     DIRECTORY,
     ManualWorker,
@@ -30,6 +26,10 @@ from tests.unit.archive.streams import (
     read_all,
     small_config,
 )
+from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, CorruptionError, Recording
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.reading.verify import verify_recording
 
 SMALL_LIMIT = 8 << 10
 """Stands in for the 4 MiB of a batch, so that short runs have many full ones."""
@@ -38,8 +38,8 @@ SMALL_LIMIT = 8 << 10
 @pytest.fixture(autouse=True, scope="module")
 def small_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive.recording, "UNSYNCED_LIMIT_BYTES", SMALL_LIMIT)
-        patch.setattr(archive.conductor, "UNSYNCED_LIMIT_BYTES", SMALL_LIMIT)
+        patch.setattr(trimaran.archive.store.recording, "UNSYNCED_LIMIT_BYTES", SMALL_LIMIT)
+        patch.setattr(trimaran.archive.store.conductor, "UNSYNCED_LIMIT_BYTES", SMALL_LIMIT)
         yield
 
 
@@ -185,7 +185,7 @@ async def test_flip_that_no_tear_explains_is_refused_and_left_as_it_is(
 
 
 async def test_flip_inside_the_last_batch_looks_like_a_tear_after_a_power_loss() -> None:
-    """What cannot be decided, written down: see `archive.repair`."""
+    """What cannot be decided, written down: see `trimaran.archive.store.repair`."""
     disk = MemoryFileSystem()
     end = await record(disk, 40_000)
     flip(disk, DIRECTORY / "0-0.rec", end - 1024 + 40, 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from archive.recording import BULK_BATCH_BYTES
+from tests.unit.archive.store.test_recording import Rig
 from tests.unit.archive.streams import read_all, small_config
-from tests.unit.archive.test_recording import Rig
+from trimaran.archive.store.recording import BULK_BATCH_BYTES
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import errno
 from pathlib import Path
 from random import Random
 
-from archive import Archive, ArchiveError, ArchiveErrorCode, Recording
-from archive.catalog import read_catalog
-from archive.file_system import OsFileSystem
-from archive.memory_file_system import MemoryFileSystem
-from archive.verify import verify_recording
 from tests.unit.archive.streams import TERM_LENGTH, ManualWorker, StreamBuilder, launch, read_all, small_config
+from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, Recording
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.reading.verify import verify_recording
 
 COUNT = 50
 

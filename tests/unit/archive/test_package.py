@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import archive
+from trimaran import archive
 
 HEAVY = ("pydantic", "structlog", "typer", "rich", "uvloop", "aiofiles", "prometheus_client", "pydantic_settings")
 
 
-@pytest.mark.parametrize("package", ["archive", "archive.spark"])
+@pytest.mark.parametrize("package", ["trimaran", "trimaran.archive", "trimaran.archive.spark"])
 def test_every_public_name_is_in_the_table_of_modules(package: str) -> None:
     init, homes = import_module(package), import_module(f"{package}.exports").HOMES
     (block,) = [node for node in ast.parse(Path(init.__file__ or "").read_text()).body if isinstance(node, ast.If)]
@@ -34,11 +34,18 @@ def test_every_public_name_is_in_the_table_of_modules(package: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'archive' has no attribute 'Recorder'"):
+    with pytest.raises(AttributeError, match=r"module 'trimaran\.archive' has no attribute 'Recorder'"):
         archive.Recorder  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["archive.locations", "archive.vector.columns", "archive.spark.data_source"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "trimaran.archive.log.locations",
+        "trimaran.archive.reading.vector.columns",
+        "trimaran.archive.spark.source.data_source",
+    ],
+)
 def test_reading_recordings_needs_nothing_but_numpy_and_pyarrow(module: str) -> None:
     """Each worker of Spark pays for what is loaded, and its machine must have it."""
     program = f"""
@@ -54,4 +61,4 @@ print(sorted(name for name in sys.modules if name.startswith("archive.")))
     )
 
     assert f"'{module}'" in done.stdout
-    assert "'archive.conductor'" not in done.stdout
+    assert "'trimaran.archive.store.conductor'" not in done.stdout

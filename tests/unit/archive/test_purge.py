@@ -10,11 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archive import Archive, ArchiveError, ArchiveErrorCode
-from archive.catalog import read_catalog
-from archive.memory_file_system import MemoryFileSystem
-from archive.replay import ReplaySession
-from archive.verify import verify_recording
 from tests.unit.archive.streams import (
     DIRECTORY,
     TERM_LENGTH,
@@ -24,6 +19,11 @@ from tests.unit.archive.streams import (
     launch,
     read_all,
 )
+from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.reading.verify import verify_recording
+from trimaran.archive.store.replay import ReplaySession
 
 END = 4 * TERM_LENGTH + 4096
 

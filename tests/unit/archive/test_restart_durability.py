@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from archive import Archive, ArchiveConfig
-from archive.memory_file_system import MemoryFileSystem
-from cluster.runtime.node_state_file import NodeStateFile
-from cluster.runtime.recording_log_file import RecordingLogFile
 from tests.unit.archive.streams import STREAM_ID, StreamBuilder
+from trimaran.archive import Archive, ArchiveConfig
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 
 _DIRECTORY = Path("/member/archive")
 

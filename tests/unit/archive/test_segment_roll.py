@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from archive.memory_file_system import MemoryFileSystem
-from archive.worker import ThreadWorker
 from tests.system.waiting import wait_until
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch, read_all, small_config
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.store.worker import ThreadWorker
 
 SEGMENT_COUNT = 5
 

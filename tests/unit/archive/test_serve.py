@@ -1,4 +1,4 @@
-"""`quorate archive serve`: says where, keeps what was recorded over a restart, stops in order, refuses clearly."""
+"""`trimaran archive serve`: says where, keeps what was recorded over a restart, stops in order, refuses clearly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from archive.client import ArchiveClient
-from archive.errors import ArchiveError, ArchiveErrorCode
+from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
+from trimaran.archive.net.client import ArchiveClient
 
 ROOT = Path(__file__).parents[3]
 SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
@@ -24,7 +24,7 @@ SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
 def running(directory: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """A process that serves; ended by SIGTERM, and its exit status is 0."""
     with subprocess.Popen(
-        [sys.executable, "-m", "archive", "serve", str(directory), *SMALL, *options],
+        [sys.executable, "-m", "trimaran.archive", "serve", str(directory), *SMALL, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -81,7 +81,7 @@ def test_what_cannot_be_served_is_said_in_one_line(
     options: tuple[str, ...], status: int, named: str, tmp_path: Path
 ) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "archive", "serve", str(tmp_path), *SMALL, *options],
+        [sys.executable, "-m", "trimaran.archive", "serve", str(tmp_path), *SMALL, *options],
         capture_output=True,
         text=True,
         timeout=60,
@@ -96,7 +96,7 @@ def test_what_cannot_be_served_is_said_in_one_line(
 def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     with running(tmp_path):
         run = subprocess.run(
-            [sys.executable, "-m", "archive", "serve", str(tmp_path), *SMALL],
+            [sys.executable, "-m", "trimaran.archive", "serve", str(tmp_path), *SMALL],
             capture_output=True,
             text=True,
             timeout=60,

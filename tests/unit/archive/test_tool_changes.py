@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from archive import Archive
-from archive.file_system import OsFileSystem
-from archive.mark_file import MARK_FILE_NAME, ArchiveMarkFile
-from cluster.cli.archive import app
 from tests.unit.archive.streams import extract_sample, launch, load_truth, small_config
+from trimaran.archive import Archive
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveMarkFile
+from trimaran.cluster.cli.archive import app
 
 CHANGING = [
     ("mark-invalid", "0"),

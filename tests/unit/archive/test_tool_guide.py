@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from cluster.cli.archive import app
+from trimaran.cluster.cli.archive import app
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "archive-tool.md").read_text()
@@ -57,7 +57,7 @@ def test_the_page_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.Monk
 
     for step in steps():
         words = shlex.split(step.command)
-        if words[:2] != ["quorate", "archive"]:
+        if words[:2] != ["trimaran", "archive"]:
             subprocess.run(words, check=True)
             continue
         result = CliRunner().invoke(app, words[2:])
@@ -71,7 +71,7 @@ def test_the_page_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_page_shows_every_command() -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    shown = {step.command.split()[2] for step in steps() if step.command.startswith("quorate archive")}
+    shown = {step.command.split()[2] for step in steps() if step.command.startswith("trimaran archive")}
 
     assert set(group.commands) - ON_OTHER_PAGES <= shown
     assert all(f"`{name}`" in GUIDE for name in set(group.commands) - shown)

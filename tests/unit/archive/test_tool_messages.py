@@ -1,4 +1,4 @@
-"""`quorate archive grep|tail`, as a user runs them, on what a real Aeron wrote."""
+"""`trimaran archive grep|tail`, as a user runs them, on what a real Aeron wrote."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from archive.commands.rows import MessageRows
-from archive.commands.tail import FIRST_PAUSE_S, LONGEST_PAUSE_S, follow_rows
-from archive.following import RecordingFollower
-from archive.selection import expect_descriptor, load_catalog
-from cluster.cli.archive import VOCABULARY, app
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.archive.reading.following import RecordingFollower
+from trimaran.archive.tool.commands.rows import MessageRows
+from trimaran.archive.tool.commands.tail import FIRST_PAUSE_S, LONGEST_PAUSE_S, follow_rows
+from trimaran.archive.tool.selection import expect_descriptor, load_catalog
+from trimaran.cluster.cli.archive import VOCABULARY, app
 
 Message = dict[str, Any]
 
@@ -254,7 +254,7 @@ def test_tail_f_shows_what_comes_and_ends_with_ctrl_c(samples: Path, tmp_path: P
     messages = load_truth("archive-only-node0")["recordings"][9]["messages"]
     begin = messages[-1]["position"]
     segment.write_bytes(whole[:begin] + bytes(len(whole) - begin))
-    command = [sys.executable, "-m", "archive", "tail", "-f", "-n", "1", "-o", "jsonl", str(directory)]
+    command = [sys.executable, "-m", "trimaran.archive", "tail", "-f", "-n", "1", "-o", "jsonl", str(directory)]
 
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
@@ -281,7 +281,7 @@ def test_tail_f_shows_what_comes_and_ends_with_ctrl_c(samples: Path, tmp_path: P
 
 def test_progress_on_a_terminal_leaves_the_rows_in_their_pipe(single: Path, messages: list[Message]) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "archive", "grep", "-o", "jsonl", str(single)]
+    command = [sys.executable, "-m", "trimaran.archive", "grep", "-o", "jsonl", str(single)]
     try:
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=False)
         shown = os.read(ours, 1 << 16)

@@ -16,18 +16,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archive import RecordingDescriptor
-from archive.catalog import read_catalog
-from archive.errors import ArchiveError
-from archive.file_system import OsFileSystem
-from archive.reader import Frame, FrameReader, MessageReader
-from archive.vector.checksums import BlockChecksums
-from archive.vector.messages import MessageJoiner
-from archive.vector.scan import BLOCK_LENGTH_BYTES, MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
-from service_api.errors import ConfigurationError
-from service_api.types import RecordingId
-from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, encode_padding
 from tests.unit.archive.streams import STREAM_ID, TERM_LENGTH, StreamBuilder, extract_sample
+from trimaran.archive import RecordingDescriptor
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.errors import ArchiveError
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
+from trimaran.archive.reading.vector.checksums import BlockChecksums
+from trimaran.archive.reading.vector.messages import MessageJoiner
+from trimaran.archive.reading.vector.scan import (
+    BLOCK_LENGTH_BYTES,
+    MIN_BLOCK_LENGTH_BYTES,
+    FrameBlock,
+    FrameScanner,
+)
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, encode_padding
 
 SAMPLES = ("single-node", "checksummed", "torn", "archive-only", "three-node-failover", "torn-variants")
 

@@ -82,13 +82,13 @@ def table(value: float = 217_123.4, *, reached: bool = False) -> dict[str, Any]:
 def compare() -> dict[str, Any]:
     def depths(rate: int, ratio: float) -> dict[str, Any]:
         found = {"messages_per_s": rate, "p50_us": 48_000.0, "p99_us": None, "client_cpu_us": 3.456}
-        return {"1024": {**found, "rounds": [rate - 1000, None, rate + 2000], "quorate_is_times_faster": ratio}}
+        return {"1024": {**found, "rounds": [rate - 1000, None, rate + 2000], "trimaran_is_times_faster": ratio}}
 
     return {
         "scenario": "compare",
         "peers": {
-            "Quorate, file sync level 1": {
-                "version": "quorate 0.1",
+            "Trimaran, file sync level 1": {
+                "version": "trimaran 0.1",
                 "durability": "on disk (fdatasync) on a majority",
                 "client": "its own",
                 "depths": depths(216_300, 1.0),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from archive.reader import FrameReader
-from benchmarks.recordings import TERM_LENGTH_BYTES, make_recording
-from benchmarks.scenarios.archive import SHAPES, ArchiveParameters, run
-from service_api.errors import ConfigurationError
+from trimaran.archive.files.reader import FrameReader
+from trimaran.benchmarks.recordings import TERM_LENGTH_BYTES, make_recording
+from trimaran.benchmarks.scenarios.archive import SHAPES, ArchiveParameters, run
+from trimaran.service_api.errors import ConfigurationError
 
 
 def test_every_reader_is_measured_on_every_recording(tmp_path: Path) -> None:

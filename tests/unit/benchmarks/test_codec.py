@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import guard
-from benchmarks.paths import CHUNK_MESSAGES, make_paths
-from benchmarks.scenarios.codec import CodecParameters, run
-from client.protocol import ClientProtocol
-from cluster.core.log_buffer import LogBuffer
-from cluster.service.client_session import ContainerClientSession
-from service_api import ConfigurationError
+from trimaran.benchmarks import guard
+from trimaran.benchmarks.paths import CHUNK_MESSAGES, make_paths
+from trimaran.benchmarks.scenarios.codec import CodecParameters, run
+from trimaran.client.protocol import ClientProtocol
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.service.client_session import ContainerClientSession
+from trimaran.service_api import ConfigurationError
 
 PAYLOAD = 32
 FRAME = 96

@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import data_directory
-from benchmarks.peers.etcd import Etcd, EtcdTransactions
-from benchmarks.peers.peer import Measured, Missing, Peer
-from benchmarks.peers.pipeline import JetStreamDialect, PipelineParameters, ZooKeeperDialect, run_pipeline
-from benchmarks.processes import ProcessGroup
-from benchmarks.report import Report, write_json
-from benchmarks.scenarios import compare
-from benchmarks.scenarios.compare import OURS, CompareParameters
-from service_api import ClusterError, ClusterTimeoutError, ConfigurationError
+from trimaran.benchmarks import data_directory
+from trimaran.benchmarks.peers.etcd import Etcd, EtcdTransactions
+from trimaran.benchmarks.peers.peer import Measured, Missing, Peer
+from trimaran.benchmarks.peers.pipeline import (
+    JetStreamDialect,
+    PipelineParameters,
+    ZooKeeperDialect,
+    run_pipeline,
+)
+from trimaran.benchmarks.processes import ProcessGroup
+from trimaran.benchmarks.report import Report, write_json
+from trimaran.benchmarks.scenarios import compare
+from trimaran.benchmarks.scenarios.compare import OURS, CompareParameters
+from trimaran.service_api import ClusterError, ClusterTimeoutError, ConfigurationError
 
 
 class FakePeer:
@@ -83,7 +88,7 @@ def test_systems_are_interleaved_warmed_up_and_compared_by_medians(
     assert all(warmup < messages for (_, _, warmup), (_, _, messages) in zip(loads[::2], loads[1::2], strict=True))
     assert report["peers"][OURS]["depths"]["64"]["messages_per_s"] == 300
     slow = report["peers"]["slow"]["depths"]["64"]
-    assert (slow["messages_per_s"], slow["rounds"], slow["quorate_is_times_faster"]) == (20, [10, 20, 30], 15.0)
+    assert (slow["messages_per_s"], slow["rounds"], slow["trimaran_is_times_faster"]) == (20, [10, 20, 30], 15.0)
     assert (slow["p50_us"], slow["p99_us"]) == (10.0, None)
     assert report["peers"]["absent"] == {"missing": "absent is not installed"}
     compare.print_comparison(report)
@@ -131,7 +136,7 @@ def test_what_fails_is_told_and_costs_nobody_else_anything(
         "64": [None, 50],
         "1024": [50, 50],
     }
-    assert found["depths"]["64"]["quorate_is_times_faster"] == 2.0
+    assert found["depths"]["64"]["trimaran_is_times_faster"] == 2.0
     assert found["failures"] == [{"round": 1, "depth": 64, "reason": "ValueError: not a number"}]
     assert (weak.starts, broken.starts) == (3, 2)
     assert report["peers"]["broken"]["depths"] == {}
@@ -152,7 +157,7 @@ def test_our_own_failure_is_an_error_after_everything_was_measured(
 
     assert report["peers"]["other"]["depths"]["64"]["rounds"] == [10, 10]
     assert report["peers"][OURS]["depths"]["64"]["rounds"] == [50, None]
-    with pytest.raises(ClusterError, match="Quorate, file sync level 1 failed: round 2, at start: no leader"):
+    with pytest.raises(ClusterError, match="Trimaran, file sync level 1 failed: round 2, at start: no leader"):
         compare.check_ourselves(report)
 
 
@@ -223,15 +228,15 @@ def test_zookeeper_answers_are_counted_whole_and_refusals_are_errors() -> None:
 
 def test_jetstream_acknowledgements_are_counted_whole_and_refusals_are_errors() -> None:
     dialect = JetStreamDialect(32)
-    body = b'{"stream":"QUORATE", "seq":1}'
-    answer = b"MSG _INBOX.quorate 1  %d\r\n%b\r\n" % (len(body), body)
+    body = b'{"stream":"TRIMARAN", "seq":1}'
+    answer = b"MSG _INBOX.trimaran 1  %d\r\n%b\r\n" % (len(body), body)
     data = bytearray(answer + b"PING\r\n" + answer + answer[:30])
 
     assert dialect.take_answers(data) == 2
     assert data == answer[:30]
     refusal = b'{"error":{"code":503}}'
     with pytest.raises(ClusterError, match="503"):
-        dialect.take_answers(bytearray(b"MSG _INBOX.quorate 1 %d\r\n%b\r\n" % (len(refusal), refusal)))
+        dialect.take_answers(bytearray(b"MSG _INBOX.trimaran 1 %d\r\n%b\r\n" % (len(refusal), refusal)))
     with pytest.raises(ClusterError, match="Permissions"):
         dialect.take_answers(bytearray(b"-ERR 'Permissions Violation'\r\n"))
 
@@ -241,9 +246,9 @@ def test_etcd_requests_are_protocol_buffers() -> None:
     body, per_request = Etcd()._request(32, 1024)
     several, in_one = EtcdTransactions()._request(200, 1024)
 
-    assert (body, per_request) == (b"\x0a\x11quorate-benchmark\x12\x20" + b"x" * 32, 1)
+    assert (body, per_request) == (b"\x0a\x11trimaran-benchmark\x12\x20" + b"x" * 32, 1)
     assert in_one == 128
-    put = b"\x0a\x13quorate-benchmark-0\x12\xc8\x01" + b"x" * 200
+    put = b"\x0a\x13trimaran-benchmark-0\x12\xc8\x01" + b"x" * 200
     assert several.startswith(b"\x12\xe3\x01\x12\xe0\x01" + put)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data_directory import measurement_directory
-from service_api.errors import ClusterTimeoutError
+from trimaran.benchmarks.data_directory import measurement_directory
+from trimaran.service_api.errors import ClusterTimeoutError
 
 
 @pytest.mark.parametrize("keep", [False, True])

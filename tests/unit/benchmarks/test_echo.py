@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.environment import describe, file_system_of
-from benchmarks.processes import ProcessError
-from benchmarks.scenarios.echo import EchoParameters, run
-from service_api.errors import ClusterTimeoutError, ConfigurationError
 from tests.unit.client.fake_member import FakeCluster, fake_cluster
+from trimaran.benchmarks.app import main
+from trimaran.benchmarks.environment import describe, file_system_of
+from trimaran.benchmarks.processes import ProcessError
+from trimaran.benchmarks.scenarios.echo import EchoParameters, run
+from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 FIGURES = ("throughput_msgs_per_s", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "duration_s")
 
@@ -135,7 +135,7 @@ def test_the_environment_names_what_figures_depend_on(tmp_path: Path) -> None:
 def test_a_real_cluster_is_started_measured_and_ended(tmp_path: Path) -> None:
     json_path = tmp_path / "report.json"
     arguments = ("echo", "--messages", "2000", "--warmup", "100", "--inflight", "64", "--clients", "2")
-    command = (sys.executable, "-m", "benchmarks", *arguments)
+    command = (sys.executable, "-m", "trimaran.benchmarks", *arguments)
 
     done = subprocess.run(
         (*command, "--dir", str(tmp_path / "data"), "--json", str(json_path)),
@@ -161,7 +161,16 @@ def test_requests_of_a_real_cluster_are_measured_and_each_ran_once(tmp_path: Pat
     arguments = ("request", "--requests", "2000", "--warmup", "100", "--inflight", "64", "--members", "1")
 
     done = subprocess.run(
-        (sys.executable, "-m", "benchmarks", *arguments, "--dir", str(tmp_path / "data"), "--json", str(json_path)),
+        (
+            sys.executable,
+            "-m",
+            "trimaran.benchmarks",
+            *arguments,
+            "--dir",
+            str(tmp_path / "data"),
+            "--json",
+            str(json_path),
+        ),
         capture_output=True,
         text=True,
         timeout=120,

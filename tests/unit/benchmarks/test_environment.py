@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.environment import commit_of
+from trimaran.benchmarks.environment import commit_of
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -19,7 +19,7 @@ def git(directory: Path, *arguments: str) -> str:
 def clone(tmp_path: Path) -> Path:
     """A tree with a measured file and two that figures are written to."""
     git(tmp_path, "init", "-q")
-    for name in ("archive/recording.py", "benchmarks/results/table.json", "docs/performance.md"):
+    for name in ("archive/store/recording.py", "benchmarks/results/table.json", "docs/performance.md"):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_text("1")
@@ -36,7 +36,7 @@ def test_commit_is_that_of_what_was_measured_whatever_was_written_since(clone: P
     (clone / "docs/performance.md").write_text("2")
     assert commit_of(clone) == commit
 
-    (clone / "archive/recording.py").write_text("2")
+    (clone / "archive/store/recording.py").write_text("2")
 
     assert commit_of(clone) == f"{commit}+changes"
 

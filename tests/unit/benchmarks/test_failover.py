@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.failover_load import FailoverLoad
-from benchmarks.load import SEQUENCE, LoadError
-from benchmarks.member_log import MemberLog
-from benchmarks.scenarios.failover import FailoverParameters, FaultKind, run
-from client import ClusterClient
-from service_api.errors import ConfigurationError
 from tests.system.waiting import wait_until
 from tests.unit.client.fake_member import fake_cluster
+from trimaran.benchmarks.app import main
+from trimaran.benchmarks.failover_load import FailoverLoad
+from trimaran.benchmarks.load import SEQUENCE, LoadError
+from trimaran.benchmarks.member_log import MemberLog
+from trimaran.benchmarks.scenarios.failover import FailoverParameters, FaultKind, run
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ConfigurationError
 
 OLD_TERM, NEW_TERM = 3, 4
 
@@ -120,7 +120,7 @@ def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
-    command = ("-m", "benchmarks", "failover", "--kinds", "sigstop", "--dir", str(tmp_path / "data"))
+    command = ("-m", "trimaran.benchmarks", "failover", "--kinds", "sigstop", "--dir", str(tmp_path / "data"))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )

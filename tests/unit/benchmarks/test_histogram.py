@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from benchmarks.histogram import Histogram
+from trimaran.benchmarks.histogram import Histogram
 
 
 def percentile_by_sorting(values: list[int], percentile: float) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.log_end import log_end_position
-from service_api.types import LOG_STREAM_ID
-from service_api.wire.frame import encode_message
+from trimaran.benchmarks.log_end import log_end_position
+from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.frame import encode_message
 
 FRAME = encode_message(bytes(100), stream_id=LOG_STREAM_ID, mtu_length=1024)
 SEGMENT = 4 * len(FRAME)

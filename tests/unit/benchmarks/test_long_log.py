@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scenarios import catchup, replay
-from service_api import ConfigurationError
+from trimaran.benchmarks.scenarios import catchup, replay
+from trimaran.service_api import ConfigurationError
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.member_log import Leadership, MemberLog
+from trimaran.benchmarks.member_log import Leadership, MemberLog
 
 STARTED: dict[str, object] = {"event": "election.started", "reason": "node started"}
 CLOSED: dict[str, object] = {"event": "election.closed", "leadership_term_id": 3, "leader_member_id": 1}
@@ -42,9 +42,9 @@ def test_what_an_earlier_run_printed_does_not_count(tmp_path: Path) -> None:
 
 def test_events_are_found_by_name_and_facts_and_half_a_line_waits(tmp_path: Path) -> None:
     log = MemberLog(tmp_path / "log")
-    write(log.path, STARTED, CLOSED, tail='quorate: a reason\n{"event": "election.st')
+    write(log.path, STARTED, CLOSED, tail='trimaran: a reason\n{"event": "election.st')
 
     assert log.events("election.closed", leader_member_id=1) == [CLOSED]
     assert log.events("election.closed", leader_member_id=2) == []
     assert log.events() == [STARTED, CLOSED]
-    assert log.other_lines() == ["quorate: a reason"]
+    assert log.other_lines() == ["trimaran: a reason"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.histogram import Histogram
-from benchmarks.meter import Meter, Usage, usage_report
-from benchmarks.processes import ClusterProcesses, ProcessError
-from benchmarks.report import percentile_curve
+from trimaran.benchmarks.histogram import Histogram
+from trimaran.benchmarks.meter import Meter, Usage, usage_report
+from trimaran.benchmarks.processes import ClusterProcesses, ProcessError
+from trimaran.benchmarks.report import percentile_curve
 
 
 def test_usage_is_a_difference_and_what_is_unknown_stays_unknown() -> None:

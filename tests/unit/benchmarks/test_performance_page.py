@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.page.plots import digest_in
-from benchmarks.performance_page import IMAGES, PAGE, RESULTS, make_page, write_page
-from service_api import ConfigurationError
 from tests.unit.benchmarks import samples
+from trimaran.benchmarks.page.plots import digest_in
+from trimaran.benchmarks.performance_page import IMAGES, PAGE, RESULTS, make_page, write_page
+from trimaran.service_api import ConfigurationError
 
 
 def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import PORTS_PER_MEMBER, ProcessError, ProcessGroup, find_base_ports
+from trimaran.benchmarks.processes import PORTS_PER_MEMBER, ProcessError, ProcessGroup, find_base_ports
 
 PRINT_AND_WAIT = "import time; print('up', flush=True); time.sleep(600)"
 IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + PRINT_AND_WAIT
@@ -65,7 +65,7 @@ def test_an_error_in_the_block_ends_them_too(tmp_path: Path) -> None:
 
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from benchmarks.processes import ProcessGroup\n"
+        "import sys; from pathlib import Path; from trimaran.benchmarks.processes import ProcessGroup\n"
         f"group = ProcessGroup(); child = group.spawn('child', (sys.executable, '-c', {PRINT_AND_WAIT!r}),"
         " log_path=Path(sys.argv[1]))\n"
         "print(child.pid, flush=True); sys.stdin.read()"
@@ -88,11 +88,11 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_process_that_ended_is_told_with_its_last_lines(tmp_path: Path) -> None:
     with ProcessGroup() as group:
-        code = "import sys; print('quorate: port in use', file=sys.stderr); sys.exit(2)"
+        code = "import sys; print('trimaran: port in use', file=sys.stderr); sys.exit(2)"
         process = group.spawn("member-0", (sys.executable, "-c", code), log_path=tmp_path / "log")
         process.popen.wait()
 
-        with pytest.raises(ProcessError, match=r"member-0 ended: exit_status=2 .*\nquorate: port in use"):
+        with pytest.raises(ProcessError, match=r"member-0 ended: exit_status=2 .*\ntrimaran: port in use"):
             group.check_running()
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import processors
-from benchmarks.processors import StolenTime, measure_processors
+from trimaran.benchmarks import processors
+from trimaran.benchmarks.processors import StolenTime, measure_processors
 
 
 def test_processors_are_measured_by_real_processes() -> None:

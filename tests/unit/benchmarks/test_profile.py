@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sampling import parse_perf_script, parse_perf_stat, parse_stacks
-from benchmarks.scenarios import profile
-from benchmarks.scenarios.profile import ProfileParameters
-from benchmarks.shares import divide
-from benchmarks.stages import RULES, Frame, Stage, native_part_of, python_stage_of
-from service_api import ConfigurationError
 from tests.unit.benchmarks import samples
+from trimaran.benchmarks.sampling import parse_perf_script, parse_perf_stat, parse_stacks
+from trimaran.benchmarks.scenarios import profile
+from trimaran.benchmarks.scenarios.profile import ProfileParameters
+from trimaran.benchmarks.shares import divide
+from trimaran.benchmarks.stages import RULES, Frame, Stage, native_part_of, python_stage_of
+from trimaran.service_api import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,7 +35,7 @@ PERF_SCRIPT = """
 STACKS = """\
 run (/l/asyncio/runners.py);BoundedLogAdapter._deliver (/x/cluster/service/bounded_log_adapter.py) 7
 run (/l/asyncio/runners.py) 2
-run (/l/asyncio/runners.py);LogPublisher._stamp (/x/cluster/core/log_publisher.py);crc (/l/zlib_wrapper.py) 3
+run (/l/asyncio/runners.py);LogPublisher._stamp (/x/cluster/core/log/log_publisher.py);crc (/l/zlib_wrapper.py) 3
 """
 
 
@@ -63,10 +63,10 @@ def test_every_stage_is_one_that_samples_can_have() -> None:
 @pytest.mark.parametrize(
     ("innermost", "stage"),
     [
-        ("IngressConnection.write (/x/cluster/runtime/ingress.py)", Stage.EGRESS),
-        ("IngressConnection.buffer_updated (/x/cluster/runtime/ingress.py)", Stage.RECEIVE),
-        ("LogPublisher.append_ingress (/x/cluster/core/log_publisher.py)", Stage.CHECK),
-        ("Recording._submit_batch.<locals>.job (/x/archive/recording.py)", Stage.SYNC),
+        ("IngressConnection.write (/x/cluster/runtime/links/ingress.py)", Stage.EGRESS),
+        ("IngressConnection.buffer_updated (/x/cluster/runtime/links/ingress.py)", Stage.RECEIVE),
+        ("LogPublisher.append_ingress (/x/cluster/core/log/log_publisher.py)", Stage.CHECK),
+        ("Recording._submit_batch.<locals>.job (/x/archive/store/recording.py)", Stage.SYNC),
         ("LeaderTerm._advance_commit (/x/cluster/core/leader.py)", Stage.CONSENSUS),
         ("EgressAdapter.receive (/x/client/egress_adapter.py)", Stage.CLIENT_RECEIVE),
         ("EchoLoad.on_message (/x/benchmarks/load.py)", Stage.LOAD),
@@ -132,7 +132,7 @@ def test_what_the_profilers_print_is_read() -> None:
         found[python_stage_of(stack)] += count
     assert found == {
         (Stage.DELIVER, "cluster/service/bounded_log_adapter.py:_deliver"): 7,
-        (Stage.APPEND, "cluster/core/log_publisher.py:_stamp"): 3,
+        (Stage.APPEND, "cluster/core/log/log_publisher.py:_stamp"): 3,
         (None, "runners.py:run"): 2,
     }
 
@@ -167,7 +167,7 @@ def test_a_missing_profiler_is_one_line_that_names_how_to_install_it(monkeypatch
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("sys.executable", "/nowhere/python")
 
-    with pytest.raises(ConfigurationError, match=r"needs perf and py-spy.*quorate\[bench\].*apt install linux-perf"):
+    with pytest.raises(ConfigurationError, match=r"needs perf and py-spy.*trimaran\[bench\].*apt install linux-perf"):
         profile.run(ProfileParameters())
 
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from benchmarks.processes import find_base_ports
-from benchmarks.proxies import ProxyMesh
-from cluster.member_endpoints import MemberEndpoints, parse_members, split_endpoint
+from trimaran.benchmarks.processes import find_base_ports
+from trimaran.benchmarks.proxies import ProxyMesh
+from trimaran.cluster.settings.member_endpoints import MemberEndpoints, parse_members, split_endpoint
 
 MUCH = 4 << 20
 TIMEOUT_S = 30

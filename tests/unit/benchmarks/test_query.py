@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scenarios.query import QueryParameters, run
-from service_api.errors import ConfigurationError
+from trimaran.benchmarks.scenarios.query import QueryParameters, run
+from trimaran.service_api.errors import ConfigurationError
 
 
 def test_every_kind_and_depth_is_measured(tmp_path: Path) -> None:

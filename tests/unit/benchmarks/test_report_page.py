@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.page import captions, figures
-from benchmarks.page.building import build_page
-from benchmarks.page.files import NEEDED, read_sources
-from benchmarks.page.sections import all_sections
-from benchmarks.scenarios.scan import Dimension
-from service_api import ConfigurationError
 from tests.unit.benchmarks import samples
+from trimaran.benchmarks.app import main
+from trimaran.benchmarks.page import captions, figures
+from trimaran.benchmarks.page.building import build_page
+from trimaran.benchmarks.page.files import NEEDED, read_sources
+from trimaran.benchmarks.page.sections import all_sections
+from trimaran.benchmarks.scenarios.scan import Dimension
+from trimaran.service_api import ConfigurationError
 
 SECTIONS = (
     "targets",

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.client_process import ClientParameters
-from benchmarks.processes import ProcessError, ProcessGroup, raise_file_limit
-from benchmarks.scan_bench import Load, ScanBench
-from benchmarks.scenarios import scan
-from benchmarks.scenarios.echo import load_figures, run_clients
-from benchmarks.scenarios.scan import Dimension, ScanParameters, parse_dimensions
-from benchmarks.session_load import SessionLoad
-from service_api import ClusterError, ConfigurationError
 from tests.unit.client.fake_member import FakeCluster, fake_cluster
+from trimaran.benchmarks.client_process import ClientParameters
+from trimaran.benchmarks.processes import ProcessError, ProcessGroup, raise_file_limit
+from trimaran.benchmarks.scan_bench import Load, ScanBench
+from trimaran.benchmarks.scenarios import scan
+from trimaran.benchmarks.scenarios.echo import load_figures, run_clients
+from trimaran.benchmarks.scenarios.scan import Dimension, ScanParameters, parse_dimensions
+from trimaran.benchmarks.session_load import SessionLoad
+from trimaran.service_api import ClusterError, ConfigurationError
 
 
 class Silence:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scenarios.snapshot import SnapshotParameters, longest_gap
-from service_api.errors import ConfigurationError
+from trimaran.benchmarks.scenarios.snapshot import SnapshotParameters, longest_gap
+from trimaran.service_api.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_cluster_with_a_little_state_is_measured_and_ended(tmp_path: Path) -> 
     arguments = ("snapshot", "--state-mib", "3", "--runs", "1", "--rate", "200", "--json", str(json_path))
 
     done = subprocess.run(
-        (sys.executable, "-m", "benchmarks", *arguments, "--dir", str(tmp_path / "data")),
+        (sys.executable, "-m", "trimaran.benchmarks", *arguments, "--dir", str(tmp_path / "data")),
         capture_output=True,
         text=True,
         timeout=120,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.scenarios.stream import StreamParameters, summarize
-from benchmarks.stream_query import QueryParameters, write_batch
-from service_api.errors import ConfigurationError
+from trimaran.benchmarks.scenarios.stream import StreamParameters, summarize
+from trimaran.benchmarks.stream_query import QueryParameters, write_batch
+from trimaran.service_api.errors import ConfigurationError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 

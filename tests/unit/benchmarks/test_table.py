@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import data_directory
-from benchmarks.scenarios import catchup, echo, replay, request, table
-from benchmarks.scenarios.table import GOALS, Goal, TableParameters
-from service_api import ConfigurationError
 from tests.unit.benchmarks import samples
+from trimaran.benchmarks import data_directory
+from trimaran.benchmarks.scenarios import catchup, echo, replay, request, table
+from trimaran.benchmarks.scenarios.table import GOALS, Goal, TableParameters
+from trimaran.service_api import ConfigurationError
 
 
 @pytest.mark.slow

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scenarios.time_travel import TimeTravelParameters, run
-from benchmarks.time_travel_log import make_log
-from benchmarks.time_travel_service import AnsweringSumService, RoundingSumService
-from cluster.replaying import replay_service, verify_snapshots, what_if
-from service_api import ConfigurationError
 from tests.interchange.samples import run as run_command
+from trimaran.benchmarks.scenarios.time_travel import TimeTravelParameters, run
+from trimaran.benchmarks.time_travel_log import make_log
+from trimaran.benchmarks.time_travel_service import AnsweringSumService, RoundingSumService
+from trimaran.cluster.time_travel import replay_service, verify_snapshots, what_if
+from trimaran.service_api import ConfigurationError
 
 
 def test_the_log_is_one_that_a_member_could_have_left(tmp_path: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from client.config import ClientConfig
-from client.effects import Dial, Disconnect, Effect
-from client.protocol import ClientProtocol
-from service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID
-from service_api.wire.frame import SetupFrame, encode_message
-from service_api.wire.message import Message, decode_message
-from service_api.wire.session import ChallengeResponse, EventCode, SessionConnectRequest, SessionMessageHeader
-from service_api.wire.stream import FrameParser, MessageAssembler
 from tests.unit.client.fake_member import egress_frames, session_event
+from trimaran.client.config import ClientConfig
+from trimaran.client.effects import Dial, Disconnect, Effect
+from trimaran.client.protocol import ClientProtocol
+from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID
+from trimaran.service_api.wire.frame import SetupFrame, encode_message
+from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.session import (
+    ChallengeResponse,
+    EventCode,
+    SessionConnectRequest,
+    SessionMessageHeader,
+)
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 MS = 1_000_000
 SECOND = 1_000 * MS

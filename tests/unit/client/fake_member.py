@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from service_api.types import (
+from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
     ClusterSessionId,
@@ -20,16 +20,16 @@ from service_api.types import (
     MemberId,
     TermId,
 )
-from service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_message
-from service_api.wire.message import Message, decode_message
-from service_api.wire.request import (
+from trimaran.service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_message
+from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.request import (
     REQUEST_BLOCK_LENGTH,
     REQUEST_HEADER,
     REQUEST_HEADER_LENGTH,
     REQUEST_MESSAGE,
     RequestCode,
 )
-from service_api.wire.session import (
+from trimaran.service_api.wire.session import (
     SESSION_MESSAGE_HEADER,
     EventCode,
     NewLeaderEvent,
@@ -39,7 +39,7 @@ from service_api.wire.session import (
     SessionKeepAlive,
     SessionMessageHeader,
 )
-from service_api.wire.stream import FrameParser, MessageAssembler
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 DEADLINE_S = 10.0
 """No condition of a test takes this long unless something is broken."""

@@ -13,10 +13,6 @@ from random import Random
 import pytest
 import uvloop
 
-from client import ClientConfig, ClusterClient, ConnectRejectedError, ConnectTimeoutError, EgressMessage
-from client.connection import MemberConnection
-from service_api.errors import ConfigurationError, LocalProtocolError, SessionClosedError
-from service_api.wire.session import EventCode, SessionCloseRequest, SessionConnectRequest
 from tests.unit.client.fake_member import (
     DEADLINE_S,
     FakeCluster,
@@ -25,6 +21,16 @@ from tests.unit.client.fake_member import (
     session_event,
     session_message,
 )
+from trimaran.client import (
+    ClientConfig,
+    ClusterClient,
+    ConnectRejectedError,
+    ConnectTimeoutError,
+    EgressMessage,
+)
+from trimaran.client.connection import MemberConnection
+from trimaran.service_api.errors import ConfigurationError, LocalProtocolError, SessionClosedError
+from trimaran.service_api.wire.session import EventCode, SessionCloseRequest, SessionConnectRequest
 
 
 @dataclass

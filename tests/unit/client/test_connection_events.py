@@ -9,7 +9,9 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from client import (
+from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
+from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
+from trimaran.client import (
     ClientConfig,
     ClusterClient,
     Connected,
@@ -20,12 +22,10 @@ from client import (
     SessionClosed,
     SessionOpened,
 )
-from client.connection_events import ConnectionEventLog
-from service_api.errors import ConfigurationError
-from service_api.types import ClusterSessionId, MemberId, TermId
-from service_api.wire.session import EventCode
-from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
-from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
+from trimaran.client.connection_events import ConnectionEventLog
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
+from trimaran.service_api.wire.session import EventCode
 
 M0, M1, M2 = (MemberId(number) for number in range(3))
 

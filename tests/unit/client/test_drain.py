@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
-from client.drain import DrainTarget
-from client.protocol import ClientState
-from service_api.errors import ClusterTimeoutError, SessionClosedError
-from service_api.wire.session import EventCode, SessionCloseRequest
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, SECOND, Dialogue
 from tests.unit.client.fake_member import DEADLINE_S, fake_cluster, new_leader_event, session_event
+from trimaran.client import ClientConfig, ClusterClient, IndeterminateError, SessionClosed
+from trimaran.client.drain import DrainTarget
+from trimaran.client.protocol import ClientState
+from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.wire.session import EventCode, SessionCloseRequest
 
 
 def opened() -> Dialogue:

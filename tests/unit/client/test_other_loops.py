@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from client import ClusterClient
-from client.streams import ConnectionEvents, EgressIterator
-from service_api.errors import LocalProtocolError
 from tests.unit.client.fake_member import fake_cluster
+from trimaran.client import ClusterClient
+from trimaran.client.streams import ConnectionEvents, EgressIterator
+from trimaran.service_api.errors import LocalProtocolError
 
 USES: dict[str, Callable[[ClusterClient], object]] = {
     "try_offer": lambda client: client.try_offer(b"x"),

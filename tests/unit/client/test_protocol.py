@@ -6,16 +6,14 @@ import struct
 
 import pytest
 
-from client.config import ClientConfig
-from client.errors import ConnectRejectedError, ConnectTimeoutError
-from client.protocol import LEGAL_TRANSITIONS, ClientState
-from service_api.errors import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    SessionClosedError,
-)
-from service_api.types import ClusterSessionId, CorrelationId, TermId
-from service_api.wire.session import (
+from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue, foreign_frame
+from tests.unit.client.fake_member import egress_frames, new_leader_event, session_event, session_message
+from trimaran.client.config import ClientConfig
+from trimaran.client.errors import ConnectRejectedError, ConnectTimeoutError
+from trimaran.client.protocol import LEGAL_TRANSITIONS, ClientState
+from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError, SessionClosedError
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.session import (
     AdminRequest,
     Challenge,
     ChallengeResponse,
@@ -24,9 +22,7 @@ from service_api.wire.session import (
     SessionConnectRequest,
     SessionKeepAlive,
 )
-from service_api.wire.session_token import token_channel
-from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue, foreign_frame
-from tests.unit.client.fake_member import egress_frames, new_leader_event, session_event, session_message
+from trimaran.service_api.wire.session_token import token_channel
 
 
 def keep_alive(term: int, session_id: int = 7) -> SessionKeepAlive:

@@ -1,23 +1,16 @@
-"""How a session goes from leader to leader: `client.protocol` without a loop."""
+"""How a session goes from leader to leader: `trimaran.client.protocol` without a loop."""
 
 from __future__ import annotations
 
 import pytest
 
-from client.config import ClientConfig
-from client.protocol import ClientState
-from service_api.errors import (
-    ClusterTimeoutError,
-    SessionClosedError,
-)
-from service_api.types import ClusterSessionId, TermId
-from service_api.wire.session import (
-    EventCode,
-    SessionCloseRequest,
-    SessionKeepAlive,
-)
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue
 from tests.unit.client.fake_member import new_leader_event
+from trimaran.client.config import ClientConfig
+from trimaran.client.protocol import ClientState
+from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.types import ClusterSessionId, TermId
+from trimaran.service_api.wire.session import EventCode, SessionCloseRequest, SessionKeepAlive
 
 
 def keep_alive(term: int, session_id: int = 7) -> SessionKeepAlive:

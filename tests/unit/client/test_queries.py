@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from client.config import ClientConfig
-from client.errors import QueryRefusedError
-from client.queries import Query, QueryOptions, QueryResult
-from service_api.errors import BackPressureError, ClusterError, LocalProtocolError, SessionClosedError
-from service_api.types import ClusterSessionId, CorrelationId, MemberId
-from service_api.wire.message import Message
-from service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, Dialogue
 from tests.unit.client.fake_member import new_leader_event
+from trimaran.client.config import ClientConfig
+from trimaran.client.errors import QueryRefusedError
+from trimaran.client.queries import Query, QueryOptions, QueryResult
+from trimaran.service_api.errors import BackPressureError, ClusterError, LocalProtocolError, SessionClosedError
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
 
 STALE = QueryOptions(max_staleness_ns=1_000 * MS)
 
@@ -241,7 +241,7 @@ def test_full_window_is_waited_for() -> None:
 
 
 def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.queries.QUERY_LIMIT", 1)
+    monkeypatch.setattr("trimaran.client.queries.QUERY_LIMIT", 1)
     asking = Asking()
     asking.ask()
 

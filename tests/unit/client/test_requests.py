@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from client import (
+from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue
+from tests.unit.client.fake_member import (
+    FakeCluster,
+    egress_frames,
+    fake_cluster,
+    new_leader_event,
+    session_event,
+)
+from tests.unit.client.test_other_loops import in_another_loop
+from trimaran.client import (
     ClientConfig,
     ClusterClient,
     RejectedError,
@@ -17,13 +26,15 @@ from client import (
     RequestIndeterminateError,
     SyncClusterClient,
 )
-from client.requests import PendingRequest
-from service_api.errors import ClusterTimeoutError, ConfigurationError, LocalProtocolError, SessionClosedError
-from service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE, RequestCode
-from service_api.wire.session import EventCode, SessionLimits
-from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, SECOND, Dialogue
-from tests.unit.client.fake_member import FakeCluster, egress_frames, fake_cluster, new_leader_event, session_event
-from tests.unit.client.test_other_loops import in_another_loop
+from trimaran.client.requests import PendingRequest
+from trimaran.service_api.errors import (
+    ClusterTimeoutError,
+    ConfigurationError,
+    LocalProtocolError,
+    SessionClosedError,
+)
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE, RequestCode
+from trimaran.service_api.wire.session import EventCode, SessionLimits
 
 NEVER = 1 << 62
 

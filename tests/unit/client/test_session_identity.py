@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from client.config import ClientConfig
-from client.errors import ConnectRejectedError
-from client.protocol import ClientState
-from service_api.errors import ConfigurationError, SessionClosedError
-from service_api.types import ClusterSessionId, CorrelationId
-from service_api.wire.session import Challenge, ChallengeResponse, EventCode, SessionConnectRequest
-from service_api.wire.session_token import channel_digest, token_digest
 from tests.unit.client.dialogue import ENDPOINTS, SECOND, Dialogue
 from tests.unit.client.fake_member import session_event
+from trimaran.client.config import ClientConfig
+from trimaran.client.errors import ConnectRejectedError
+from trimaran.client.protocol import ClientState
+from trimaran.service_api.errors import ConfigurationError, SessionClosedError
+from trimaran.service_api.types import ClusterSessionId, CorrelationId
+from trimaran.service_api.wire.session import Challenge, ChallengeResponse, EventCode, SessionConnectRequest
+from trimaran.service_api.wire.session_token import channel_digest, token_digest
 
 
 class Shibboleth:

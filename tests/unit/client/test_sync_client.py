@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from client import (
+from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
+from trimaran.client import (
     ClientConfig,
     ConnectRejectedError,
     ConnectTimeoutError,
@@ -27,11 +28,10 @@ from client import (
     SessionOpened,
     SyncClusterClient,
 )
-from client.loop_thread import LoopThread
-from service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
-from service_api.types import ClusterSessionId
-from service_api.wire.session import Challenge, EventCode, SessionCloseRequest, SessionConnectRequest
-from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
+from trimaran.client.loop_thread import LoopThread
+from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
+from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.session import Challenge, EventCode, SessionCloseRequest, SessionConnectRequest
 
 ROOT = Path(__file__).resolve().parents[3]
 _T = TypeVar("_T")
@@ -92,7 +92,7 @@ def connected(**settings: Any) -> Iterator[tuple[RemoteCluster, SyncClusterClien
 
 
 def client_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "quorate-client"]
+    return [thread for thread in threading.enumerate() if thread.name == "trimaran-client"]
 
 
 def test_messages_come_back_in_order() -> None:
@@ -332,7 +332,7 @@ def test_a_challenge_is_answered_in_the_clients_thread() -> None:
             cluster.until(lambda: len(cluster.fake.members[0].messages) > 1)
             assert isinstance(connecting.exception(DEADLINE_S), ConnectTimeoutError)
 
-    assert names == ["quorate-client"]
+    assert names == ["trimaran-client"]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -373,7 +373,7 @@ def test_a_client_that_is_forgotten_closes_its_session() -> None:
 
 PROGRAM = """
 import sys, threading
-from client import SyncClusterClient
+from trimaran import SyncClusterClient
 client = SyncClusterClient(sys.argv[1].split(","))
 client.offer(b"x")
 waiting = threading.Thread(target=lambda: list(client.egress()), daemon=True)
@@ -469,7 +469,7 @@ def test_a_call_that_is_interrupted_is_cancelled_and_loses_no_message(monkeypatc
             raise Interrupted
 
         with monkeypatch.context() as patched:
-            patched.setattr("client.loop_thread.Future.result", lambda self, timeout=None: interrupt())
+            patched.setattr("trimaran.client.loop_thread.Future.result", lambda self, timeout=None: interrupt())
             with pytest.raises(Interrupted):
                 client._thread.call(wait)
             with pytest.raises(Interrupted):

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from client import (
+from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
+from tests.unit.cluster.simulation.small_world import SECOND
+from trimaran.client import (
     ClientConfig,
     ClusterClient,
     ConnectionEvent,
@@ -19,9 +21,7 @@ from client import (
     NewLeader,
     SessionClosed,
 )
-from service_api.errors import SessionClosedError
-from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
-from tests.unit.cluster.simulation.world import SECOND
+from trimaran.service_api.errors import SessionClosedError
 
 SETTINGS = replace(QUICK, session_timeout_ms=3_000)
 

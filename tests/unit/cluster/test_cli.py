@@ -1,4 +1,4 @@
-"""The command `quorate`, as a process."""
+"""The command `trimaran`, as a process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.app import COMMANDS, EXAMPLES, PANELS
-from cluster.config import NodeConfig
-from cluster.config_layers import flag_name
-from tests.unit.service_api.intruder import install_intruder
+from trimaran.cluster.cli.app import COMMANDS, EXAMPLES, PANELS
+from trimaran.cluster.settings.config import NodeConfig
+from trimaran.cluster.settings.config_layers import flag_name
 
 MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `python -m cluster` with a plain environment, no terminal and wide lines."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
+    """Run `python -m trimaran` with a plain environment, no terminal and wide lines."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
     return subprocess.run(
-        [sys.executable, "-m", "cluster", *arguments],
+        [sys.executable, "-m", "trimaran", *arguments],
         env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"} | (env or {}),
         capture_output=True,
         text=True,
@@ -47,7 +46,7 @@ def test_every_command_has_its_place_in_the_list_and_an_example() -> None:
 
     assert len(placed) == len(set(placed))
     assert set(COMMANDS) <= set(placed)
-    assert all(EXAMPLES[name].startswith(f"quorate {name} ") for name in COMMANDS)
+    assert all(EXAMPLES[name].startswith(f"trimaran {name} ") for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", ["status", "log", "recovery-plan"])
@@ -61,10 +60,10 @@ def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\n"
-        "from cluster.cli import main\n"
+        "from trimaran.cluster.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = ('pydantic', 'uvloop', 'structlog', 'asyncio', 'archive', 'client')\n"
+        "heavy = ('pydantic', 'uvloop', 'structlog', 'asyncio', 'trimaran.archive', 'trimaran.client')\n"
         "print([m for m in heavy if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -72,13 +71,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_version_prints_the_version_and_the_four_packages() -> None:
+def test_version_prints_the_version_the_package_and_the_interpreter() -> None:
     result = run("--version")
 
     lines = result.stdout.splitlines()
     assert result.returncode == 0
-    assert lines[0].startswith("quorate ")
-    assert [line.split()[0] for line in lines[1:]] == ["cluster", "archive", "client", "service_api"]
+    assert lines[0].startswith("trimaran ")
+    assert [line.split()[0] for line in lines[1:]] == ["package", "python"]
+    assert Path(lines[1].split()[1], "exports.py").is_file()
 
 
 def test_an_unknown_command_is_wrong_usage() -> None:
@@ -92,12 +92,12 @@ def test_config_show_tells_where_each_value_came_from(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(f'members = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
 
-    result = run("config", "show", "--config", str(file), "--no-checksums", env={"QUORATE_MEMBER_ID": "2"})
+    result = run("config", "show", "--config", str(file), "--no-checksums", env={"TRIMARAN_MEMBER_ID": "2"})
 
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
     assert result.returncode == 0, result.stderr
     assert rows["members"] == [MEMBERS, str(file)]
-    assert rows["member_id"] == ["2", "QUORATE_MEMBER_ID"]
+    assert rows["member_id"] == ["2", "TRIMARAN_MEMBER_ID"]
     assert rows["checksums"] == ["false", "--checksums"]
     assert rows["term_length_bytes"] == ["64MiB", "default"]
     assert set(rows) == {"setting", *NodeConfig.model_fields}
@@ -107,7 +107,7 @@ def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None
     file = tmp_path / "node.toml"
     file.write_text(f'member_id = 0\nmembers = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
 
-    result = run("config", "show", "-o", "json", env={"QUORATE_CONFIG": str(file)})
+    result = run("config", "show", "-o", "json", env={"TRIMARAN_CONFIG": str(file)})
 
     assert result.returncode == 0, result.stderr
     assert f'"from": "{file}"' in result.stdout
@@ -138,15 +138,5 @@ def test_a_mistake_is_one_clear_line_and_exit_status_2(arguments: tuple[str, ...
 
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.startswith("quorate: ")
+    assert result.stderr.startswith("trimaran: ")
     assert expected in result.stderr
-
-
-def test_an_intruder_in_the_environment_is_refused_at_node_start(tmp_path: Path) -> None:
-    install_intruder(tmp_path)
-
-    result = run("node", env={"PYTHONPATH": str(tmp_path)})
-
-    assert result.returncode == 2
-    assert len(result.stderr.splitlines()) == 1
-    assert "'raft-demo' owns cluster" in result.stderr

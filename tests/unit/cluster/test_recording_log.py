@@ -14,15 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.cli.recording_log import rows_of
-from cluster.core.recording_log import (
-    EntryType,
-    EntryWrite,
-    RecordingLog,
-    RecordingLogEntry,
-)
-from service_api.errors import ClusterError, InvariantViolation, RemoteProtocolError
-from service_api.types import NULL_POSITION, NULL_VALUE
+from trimaran.cluster.cli.recording_log import rows_of
+from trimaran.cluster.core.log.recording_log import EntryType, EntryWrite, RecordingLog, RecordingLogEntry
+from trimaran.service_api.errors import ClusterError, InvariantViolation, RemoteProtocolError
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 DATA = Path(__file__).parents[2] / "data" / "aeron"
 

@@ -8,12 +8,17 @@ from random import Random
 
 import pytest
 
-from archive.memory_file_system import MemoryFileSystem
-from cluster.core.recording_log import RecordingLog
-from cluster.core.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
-from cluster.runtime.recording_log_file import RecordingLogFile
-from service_api import RemoteProtocolError
 from tests.unit.archive.streams import PowerLoss, PowerSupply
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.snapshots.shipped_snapshot import (
+    ShippedRecording,
+    ShippedTerm,
+    check_offer,
+    make_recording_log,
+)
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.service_api import RemoteProtocolError
 
 DIRECTORY = Path("/cluster")
 TERMS = [ShippedTerm(0, 0, 10), ShippedTerm(1, 640, 20), ShippedTerm(2, 640, 30)]

@@ -16,14 +16,23 @@ from typing import Any
 
 import pytest
 
-from archive.file_system import OsFileSystem
-from archive.memory_file_system import MemoryFileSystem
-from cluster.core.recording_log import RecordingLog
-from cluster.messages.mark import ClusterComponentType
-from cluster.runtime.mark_file import MARK_FILE_NAME, ClusterMarkFile, DirectoryInUseError, read_mark_file
-from cluster.runtime.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, NodeStateFile
-from cluster.runtime.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
-from service_api.errors import ClusterError
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.messages.mark import ClusterComponentType
+from trimaran.cluster.runtime.files.mark_file import (
+    MARK_FILE_NAME,
+    ClusterMarkFile,
+    DirectoryInUseError,
+    read_mark_file,
+)
+from trimaran.cluster.runtime.files.node_state_file import (
+    NODE_STATE_FILE_LENGTH,
+    NODE_STATE_FILE_NAME,
+    NodeStateFile,
+)
+from trimaran.cluster.runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from trimaran.service_api.errors import ClusterError
 
 DATA = Path(__file__).parents[2] / "data" / "aeron"
 
@@ -204,7 +213,7 @@ def test_entry_of_a_standby_snapshot_is_protected_where_its_endpoint_leaves_room
 
     assert again.recording_log.entries == file.recording_log.entries
     data = bytearray((tmp_path / RECORDING_LOG_FILE_NAME).read_bytes())
-    assert data.count(b"QUORATE") == sum((52 + length) % 64 <= 48 and (52 + length) % 64 > 0 for length in range(120))
+    assert data.count(b"TRIMARAN") == sum((52 + length) % 64 <= 48 and (52 + length) % 64 > 0 for length in range(120))
 
 
 def test_change_that_touches_several_sectors_is_synced_sector_by_sector(tmp_path: Path) -> None:
@@ -244,7 +253,7 @@ def without_checksum(directory: Path) -> bytes:
     """The file as Aeron would have written it."""
     data = (directory / NODE_STATE_FILE_NAME).read_bytes()
     magic, crc = struct.unpack_from("<8s4xI", data, 64)
-    assert magic == b"QUORATE\0"
+    assert magic == b"TRIMARAN"
     assert crc == zlib.crc32(data[:64])
     return data[:64] + bytes(16) + data[80:]
 
@@ -391,7 +400,7 @@ def test_second_opener_is_told_the_directory_and_the_owners_pid(tmp_path: Path) 
 
 def test_lock_is_dropped_when_its_process_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, pathlib; from cluster.runtime.mark_file import ClusterMarkFile\n"
+        "import sys, pathlib; from trimaran.cluster.runtime.files.mark_file import ClusterMarkFile\n"
         "mark = ClusterMarkFile.open(pathlib.Path(sys.argv[1]), member_id=0, now_ms=1)\n"
         "print('locked', flush=True); sys.stdin.read()\n"
     )

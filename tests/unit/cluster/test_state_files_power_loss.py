@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from archive.memory_file_system import MemoryFileSystem
-from cluster.core.recording_log import RecordingLogEntry
-from cluster.runtime.node_state_file import NodeStateFile
-from cluster.runtime.recording_log_file import RecordingLogFile
 from tests.unit.archive.streams import PowerLoss, PowerSupply
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core.log.recording_log import RecordingLogEntry
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 
 DIRECTORY = Path("/cluster")
 SEEDS = range(6)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.cli.single_process import InMemorySession, InMemorySnapshot, replies_of, start
 from examples.access_quota import AccessQuota, Request
-from service_api import ClusterSessionId
+from trimaran.cluster.cli.single_process import InMemorySession, InMemorySnapshot, replies_of, start
+from trimaran.service_api import ClusterSessionId
 
 
 def session(number: int = 1) -> InMemorySession:

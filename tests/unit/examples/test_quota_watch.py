@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from cluster.cli.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
 from examples.access_quota import ALLOWED_LIMIT, AccessQuota, Request
 from examples.quota_watch import QUIET_MS, ByName, QuotaWatch, timer_of
-from service_api import ClusterSessionId
+from trimaran.cluster.cli.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
+from trimaran.service_api import ClusterSessionId
 
 
 @dataclass(slots=True)

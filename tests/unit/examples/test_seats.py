@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from client import ClusterClient
-from cluster.simulation.cluster import SimulatedCluster
 from examples.seats import HOLD_MS, BoxOffice, Ledger
 from tests.unit.cluster.simulation.small_cluster import QUICK
-from tests.unit.cluster.simulation.world import SECOND
+from tests.unit.cluster.simulation.small_world import SECOND
+from trimaran.client import ClusterClient
+from trimaran.cluster.simulation.cluster import SimulatedCluster
 
 
 @pytest.fixture

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.messages.backup import BackupQuery, HeartbeatRequest, StandbySnapshot
-from service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, AllowAll, DefaultAuthorisation, DenyAll
-from service_api.wire.message import Message, QuorateMessage
-from service_api.wire.session import AdminRequest, AdminRequestType
+from trimaran.cluster.messages.backup import BackupQuery, HeartbeatRequest, StandbySnapshot
+from trimaran.service_api.authorisation import (
+    BUILT_IN_AUTHORISATION_SERVICES,
+    AllowAll,
+    DefaultAuthorisation,
+    DenyAll,
+)
+from trimaran.service_api.wire.message import Message, TrimaranMessage
+from trimaran.service_api.wire.session import AdminRequest, AdminRequestType
 
 
 @pytest.mark.parametrize("message", [BackupQuery, HeartbeatRequest, StandbySnapshot])
@@ -27,7 +32,7 @@ def test_the_default_denies_admin_requests_to_everybody() -> None:
 def test_the_default_allows_queries_and_no_other_request_of_ours() -> None:
     service = DefaultAuthorisation()
 
-    allowed = [number for number in range(100) if service.is_authorised(QuorateMessage.SCHEMA_ID, number, None, b"")]
+    allowed = [number for number in range(100) if service.is_authorised(TrimaranMessage.SCHEMA_ID, number, None, b"")]
 
     assert [*range(1, 10)] == allowed
 

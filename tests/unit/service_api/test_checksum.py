@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service_api.wire import checksum
+from trimaran.service_api.wire import checksum
 
 
 @given(data=st.binary(max_size=600), value=st.integers(0, 0xFFFF_FFFF))

@@ -13,33 +13,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-import archive.messages
-import cluster.messages
-from cluster.messages import AppendPosition, BackupResponse, CanvassPosition, SnapshotRecording, Vote
-from service_api.errors import LocalProtocolError, RemoteProtocolError
-from service_api.types import CorrelationId, MemberId, RecordingId, TermId
-from service_api.wire.fields import At, BlockField, Data, GroupField, Int64, MessageLayout, Since, Text, Wire
-from service_api.wire.message import (
+import trimaran.archive.format.messages
+import trimaran.cluster.messages
+from trimaran.cluster.messages import AppendPosition, BackupResponse, CanvassPosition, SnapshotRecording, Vote
+from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.types import CorrelationId, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.fields import (
+    At,
+    BlockField,
+    Data,
+    GroupField,
+    Int64,
+    MessageLayout,
+    Since,
+    Text,
+    Wire,
+)
+from trimaran.service_api.wire.message import (
     MESSAGES,
     ClusterMessage,
     GroupElement,
     decode_message,
     registry_of,
 )
-from service_api.wire.session import (
+from trimaran.service_api.wire.session import (
     INGRESS_MESSAGES,
     EventCode,
     SessionConnectRequest,
     SessionEvent,
     SessionMessageHeader,
 )
-from service_api.wire.versioned import build
+from trimaran.service_api.wire.versioned import build
 
 ALL = sorted(
-    (model for model in MESSAGES.values() if model.__module__.startswith(("service_api", "cluster", "archive"))),
+    (model for model in MESSAGES.values() if model.__module__.startswith("trimaran.")),
     key=lambda model: (model.SCHEMA_ID, model.TEMPLATE_ID),
 )
-MODULES = (archive.messages, cluster.messages)
+MODULES = (trimaran.archive.format.messages, trimaran.cluster.messages)
 
 NUMBERS = {
     "q": (-(1 << 63), (1 << 63) - 1),
@@ -196,7 +206,9 @@ def test_more_elements_than_a_group_can_hold_are_the_callers_fault() -> None:
         timestamp=0,
         service_id=-1,
     )
-    message = cluster.messages.SnapshotRecordings(correlation_id=CorrelationId(1), snapshots=(element,) * 65535)
+    message = trimaran.cluster.messages.SnapshotRecordings(
+        correlation_id=CorrelationId(1), snapshots=(element,) * 65535
+    )
 
     with pytest.raises(LocalProtocolError, match="count=65535 limit=65534"):
         message.encode()
@@ -211,7 +223,7 @@ def test_newer_group_elements_are_skipped_over() -> None:
         timestamp=5,
         service_id=-1,
     )
-    message = cluster.messages.SnapshotRecordings(
+    message = trimaran.cluster.messages.SnapshotRecordings(
         correlation_id=CorrelationId(1), snapshots=(element, element), member_endpoints="abc"
     )
     data = bytearray(message.encode())
@@ -219,7 +231,7 @@ def test_newer_group_elements_are_skipped_over() -> None:
     for start in (20 + 44, 20 + 52 + 44):
         data[start:start] = bytes(8)
 
-    assert cluster.messages.SnapshotRecordings.decode(data) == message
+    assert trimaran.cluster.messages.SnapshotRecordings.decode(data) == message
 
 
 def test_unknown_enum_value_is_named() -> None:
@@ -252,7 +264,7 @@ def test_wrong_template_schema_and_offsets_are_named() -> None:
     with pytest.raises(RemoteProtocolError, match="CanvassPosition: template_id=3 expected=50"):
         CanvassPosition.unpack(data)
     with pytest.raises(RemoteProtocolError, match="Ping: schema_id=111 expected=101"):
-        archive.messages.Ping.decode(data)
+        trimaran.archive.format.messages.Ping.decode(data)
     with pytest.raises(RemoteProtocolError, match="offset=-8"):
         SessionConnectRequest.decode(data, -8)
     with pytest.raises(RemoteProtocolError, match="SessionConnectRequest: length=1000"):
@@ -292,7 +304,7 @@ def test_session_message_header_is_exactly_32_bytes() -> None:
 
 
 def test_generated_code_is_visible_to_tracebacks() -> None:
-    source = linecache.getline("<codec service_api.wire.session.SessionConnectRequest>", 1)
+    source = linecache.getline("<codec trimaran.service_api.wire.session.SessionConnectRequest>", 1)
 
     assert source == "def encode(self):\n"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service_api.errors import LocalProtocolError, RemoteProtocolError
-from service_api.wire.frame import (
+from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     FRAME_HEADER,
@@ -31,7 +31,7 @@ from service_api.wire.frame import (
     read_header,
     term_of,
 )
-from service_api.wire.stream import FrameParser, MessageAssembler
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

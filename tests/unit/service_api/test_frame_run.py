@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
-from service_api.wire.frame_run import LEAST_FRAMES, count_right_frames
+from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
+from trimaran.service_api.wire.frame_run import LEAST_FRAMES, count_right_frames
 
 LEAD = 96
 """Bytes of something else in front of the run."""

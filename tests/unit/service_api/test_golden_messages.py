@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-import archive.messages
-import cluster.messages
-from service_api.errors import RemoteProtocolError
-from service_api.wire import versioned
-from service_api.wire.fields import BlockField, MessageLayout
-from service_api.wire.message import MESSAGES, Message, decode_message, peek_header, registry_key
+import trimaran.archive.format.messages
+import trimaran.cluster.messages
+from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.wire import versioned
+from trimaran.service_api.wire.fields import BlockField, MessageLayout
+from trimaran.service_api.wire.message import MESSAGES, Message, decode_message, peek_header, registry_key
 
 DATA = Path(__file__).parents[2] / "data" / "aeron"
-MODULES = (archive.messages, cluster.messages)  # imported for their registration
+MODULES = (trimaran.archive.format.messages, trimaran.cluster.messages)  # imported for their registration
 
 
 @cache

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service_api.errors import LocalProtocolError, RemoteProtocolError
-from service_api.wire.frame import (
+from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     MAX_MESSAGE_LENGTH,
@@ -18,7 +18,7 @@ from service_api.wire.frame import (
     encode_message,
     encode_padding,
 )
-from service_api.wire.stream import Frame, FrameParser, MessageAssembler
+from trimaran.service_api.wire.stream import Frame, FrameParser, MessageAssembler
 
 
 def frames_of(data: bytes) -> list[Frame]:

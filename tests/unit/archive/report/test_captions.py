@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from archive.report import captions
 from tests.unit.archive.report import frames
+from trimaran.archive.report import captions
 
 
 def test_the_timeline_says_who_led_longest_and_which_hand_over_took_longest() -> None:

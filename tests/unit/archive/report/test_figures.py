@@ -14,9 +14,9 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, StepPatch
 
-from archive.report import captions, figures
-from archive.report.theme import ALARM, REST, SERIES, WIDTH_INCHES
 from tests.unit.archive.report import frames
+from trimaran.archive.report import captions, figures
+from trimaran.archive.report.theme import ALARM, REST, SERIES, WIDTH_INCHES
 
 DRAWN: dict[str, tuple[Callable[[], Figure], list[tuple[str, str]]]] = {
     "term_timeline": (lambda: figures.term_timeline(frames.terms()), [("time, UTC", "leader")]),

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from archive.report import figures
-from archive.report.page import Damage, Fact, Page, PageTable, Section, render_page
-from archive.report.theme import fit_label
 from tests.unit.archive.report import frames
+from trimaran.archive.report import figures
+from trimaran.archive.report.page import Damage, Fact, Page, PageTable, Section, render_page
+from trimaran.archive.report.theme import fit_label
 
 EVIL = "\"><script>alert('1')</script><img src=x onerror=alert(2)>&amp;]]>"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archive.report import words
+from trimaran.archive.report import words
 
 
 @pytest.mark.parametrize(

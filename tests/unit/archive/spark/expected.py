@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service_api.wire.message import Message
+from trimaran.service_api.wire.message import Message
 
 
 def wire_fields(message: type[Message], row: dict[str, Any]) -> dict[str, Any]:

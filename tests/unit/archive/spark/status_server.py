@@ -7,8 +7,8 @@ import socket
 import threading
 from typing import Self
 
-from service_api.types import STATUS_STREAM_ID
-from service_api.wire.frame import encode_frame
+from trimaran.service_api.types import STATUS_STREAM_ID
+from trimaran.service_api.wire.frame import encode_frame
 
 
 class StatusServer:

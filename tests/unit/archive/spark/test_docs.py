@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from archive.spark.options import OPTIONS, ReadMode
+from trimaran.archive.spark.source.options import OPTIONS, ReadMode
 
 TEXT = (Path(__file__).parents[4] / "docs" / "spark.md").read_text()
 

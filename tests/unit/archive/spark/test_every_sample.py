@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import archive
-from archive.catalog import read_catalog
-from archive.file_system import OsFileSystem
-from archive.frame_batches import ReadProblem
 from tests.interchange.samples import NODES, sample_of, truth_of, unpack_all
-from tests.unit.archive.spark.test_partitions import expected, plan, read
+from tests.unit.archive.spark.source.test_partitions import expected, plan, read
+from trimaran import archive
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.reading.frame_batches import ReadProblem
 
 VARIANTS = sorted(truth_of("torn-variants"))
 

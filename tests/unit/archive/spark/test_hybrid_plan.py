@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from archive.export import ExportOptions, export_part, open_export, plan_parts
-from archive.frame_batches import find_entries
-from archive.spark.hybrid import LogPlan, plan_log
-from archive.spark.options import parse_options
-from service_api.errors import ConfigurationError
-from service_api.types import TimeUnit
 from tests.unit.archive.streams import extract_sample
+from trimaran.archive.reading.export import ExportOptions, export_part, open_export, plan_parts
+from trimaran.archive.reading.frame_batches import find_entries
+from trimaran.archive.spark.hybrid import LogPlan, plan_log
+from trimaran.archive.spark.source.options import parse_options
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import TimeUnit
 
 SEGMENT = 65536
 

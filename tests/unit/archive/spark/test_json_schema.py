@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NewType
 import pytest
 from pydantic import BaseModel, Field
 
-from archive.spark.json_schema import json_schema, required_fields
-from service_api.errors import ConfigurationError
+from trimaran.archive.spark.json_schema import json_schema, required_fields
+from trimaran.service_api.errors import ConfigurationError
 
 HostId = NewType("HostId", int)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from archive.spark import analyses
-from archive.spark.analyses.log_columns import TEMPLATE_NAMES
-from archive.spark.analyses.log_events import OFFSETS
-from cluster.messages.log import LOG_MESSAGES
-from service_api.wire.message import registry_key
+from trimaran.archive.spark import analyses
+from trimaran.archive.spark.analyses.log_columns import TEMPLATE_NAMES
+from trimaran.archive.spark.analyses.log_events import OFFSETS
+from trimaran.cluster.messages.log import LOG_MESSAGES
+from trimaran.service_api.wire.message import registry_key
 
 PAGE = Path(__file__).parents[4] / "docs" / "analyses.md"
 

@@ -9,16 +9,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from archive.messages import RecordingDescriptor
-from archive.vector.message_columns import find_messages, read_messages
-from archive.vector.message_plan import MessagePlan
-from archive.vector.payloads import Payloads
-from cluster.messages import ClusterMembersExtendedResponse, NewLeadershipTermEvent, SessionOpenEvent, Timer, TimerEvent
-from service_api.errors import ConfigurationError, RemoteProtocolError
-from service_api.types import TimeUnit
-from service_api.wire.fields import BlockField, MessageLayout
-from service_api.wire.message import MESSAGES, Message, registry_key
 from tests.unit.service_api.test_golden_messages import MESSAGES_ENTRIES, OLDER_ENTRIES
+from trimaran.archive.format.messages import RecordingDescriptor
+from trimaran.archive.reading.vector.message_columns import find_messages, read_messages
+from trimaran.archive.reading.vector.message_plan import MessagePlan
+from trimaran.archive.reading.vector.payloads import Payloads
+from trimaran.cluster.messages import (
+    ClusterMembersExtendedResponse,
+    NewLeadershipTermEvent,
+    SessionOpenEvent,
+    Timer,
+    TimerEvent,
+)
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.fields import BlockField, MessageLayout
+from trimaran.service_api.wire.message import MESSAGES, Message, registry_key
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIMES = (-1, 2**63 - 1)

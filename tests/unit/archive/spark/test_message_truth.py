@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import archive
-import cluster.messages
-from archive.log_fields import NOT_YET_APPENDED
-from archive.vector.message_columns import find_messages, read_messages
-from archive.vector.message_plan import MessagePlan
-from archive.vector.payloads import Payloads
-from service_api.types import TimeUnit
-from service_api.wire.message import MESSAGES, Message, registry_key
+import trimaran.cluster.messages
 from tests.interchange.samples import CLUSTER_NODES, SCENARIOS, sample_of
 from tests.unit.archive.spark.expected import wire_fields
 from tests.unit.archive.streams import extract_sample
+from trimaran import archive
+from trimaran.archive.log.log_fields import NOT_YET_APPENDED
+from trimaran.archive.reading.vector.message_columns import find_messages, read_messages
+from trimaran.archive.reading.vector.message_plan import MessagePlan
+from trimaran.archive.reading.vector.payloads import Payloads
+from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.message import MESSAGES, Message, registry_key
 
-MODULES = (cluster.messages,)  # imported for their registration
+MODULES = (trimaran.cluster.messages,)  # imported for their registration
 
 
 @pytest.fixture(scope="module")

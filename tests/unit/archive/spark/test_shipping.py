@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from archive.spark import shipping
-from service_api.errors import ConfigurationError
+from trimaran.archive.spark import shipping
+from trimaran.service_api.errors import ConfigurationError
 
 
 class NotingSession:
@@ -44,11 +44,14 @@ def test_each_module_is_there_with_byte_code_that_python_imports(tmp_path: Path)
     sources = {name for name in names if name.endswith(".py")}
     assert {name.split("/")[0] for name in sources} == set(shipping.PACKAGES)
     assert names == sources | {f"{name}c" for name in sources}
-    program = "import archive.layout, service_api.types; print(archive.layout.__file__, service_api.types.__file__)"
+    program = (
+        "from trimaran.archive.format import layout; from trimaran.service_api import types;"
+        " print(layout.__file__, types.__file__)"
+    )
     command = [sys.executable, "-S", "-c", program]
     environment = {"PYTHONPATH": str(path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [f"{path}/archive/layout.pyc", f"{path}/service_api/types.pyc"]
+    assert done.stdout.split() == [f"{path}/archive/format/layout.pyc", f"{path}/service_api/types.pyc"]
 
 
 def test_the_users_own_module_goes_along_under_another_name_of_the_zip(

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from archive.vector.payloads import Payloads
-from archive.vector.struct_columns import StructPlan, read_structs
-from service_api.errors import ConfigurationError
+from trimaran.archive.reading.vector.payloads import Payloads
+from trimaran.archive.reading.vector.struct_columns import StructPlan, read_structs
+from trimaran.service_api.errors import ConfigurationError
 
 FORMATS = ("<qi8s", ">hHiIqQ", "=bBlL?", "bq", "@cxH3xq", "<3i2x4s", "!efd", "<2s2s", "<0s1q", "i h", "B")
 

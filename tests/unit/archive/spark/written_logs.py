@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from archive.catalog import CATALOG_FILE_NAME, encode_catalog
-from archive.descriptor import RecordingDescriptor
-from service_api.types import RecordingId
-from service_api.wire.frame import encode_message, encode_padding, framed_length
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
+from trimaran.archive.format.descriptor import RecordingDescriptor
+from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.frame import encode_message, encode_padding, framed_length
 
 TERM_LENGTH = 1 << 20
 SESSION_MESSAGE = struct.Struct("<HHHHqqq")

@@ -1,4 +1,4 @@
-"""`quorate log tail --members`: what is committed, from the archive of the leader, also while the log grows."""
+"""`trimaran log tail --members`: what is committed, from the archive of the leader, also while the log grows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from archive import Archive
-from cluster.cli.log.entry import LogEntry
-from cluster.cli.log.remote import ClusterLog
-from cluster.inspection import InspectionRequest
-from cluster.member_endpoints import MemberEndpoints
+from tests.unit.archive.net.server.test_archive_server import append, serving, start
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
-from tests.unit.archive.test_server import append, serving, start
 from tests.unit.cluster.cli.test_inspect import members_that_answer, members_view
+from trimaran.archive import Archive
+from trimaran.cluster.cli.log.entry import LogEntry
+from trimaran.cluster.cli.log.remote import ClusterLog
+from trimaran.cluster.documents.inspection import InspectionRequest
+from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 
 LENGTHS = [100, 5_000, 33, 1_400, 9_000] * 9
 """Some in one frame, some in fragments; more than one term buffer in all."""
@@ -74,7 +74,7 @@ async def test_the_last_committed_entries_are_given_whole(committed_count: int) 
 
 
 async def test_what_is_committed_later_is_given_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.cli.log.remote.pause", lambda interval_s: None)
+    monkeypatch.setattr("trimaran.cluster.cli.log.remote.pause", lambda interval_s: None)
     archive, ends = await written()
 
     commits = [ends[9], ends[9], ends[11], ends[-1]]

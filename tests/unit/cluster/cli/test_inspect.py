@@ -1,4 +1,4 @@
-"""`quorate members|sessions|timers`: whose answer is shown, how, and how the command ends."""
+"""`trimaran members|sessions|timers`: whose answer is shown, how, and how the command ends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli.app import build_app
-from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
-from cluster.inspection import (
+from tests.unit.cluster.runtime.links.test_member_links import SETTINGS
+from tests.unit.cluster.status.test_status_query import free_endpoint
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.cli.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
+from trimaran.cluster.documents.inspection import (
     InspectionRefusal,
     InspectionRequest,
     MembersView,
@@ -24,14 +26,12 @@ from cluster.inspection import (
     Topic,
     View,
 )
-from cluster.runtime.activities import ActivityScope
-from cluster.runtime.answering import answering_once
-from cluster.runtime.dialling import Endpoint
-from cluster.runtime.member_links import MemberLinks
-from cluster.status import RoleName
-from service_api.types import INSPECTION_STREAM_ID
-from tests.unit.cluster.runtime.test_member_links import SETTINGS
-from tests.unit.cluster.status.test_status_query import free_endpoint
+from trimaran.cluster.documents.status import RoleName
+from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.answering.document_server import answering_once
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.service_api.types import INSPECTION_STREAM_ID
 
 Answer = Callable[[InspectionRequest], bytes]
 
@@ -150,7 +150,7 @@ async def test_without_a_leader_somebody_is_shown_and_the_status_says_so() -> No
         asked = await run("members", "--members", members, "--ask", "0")
 
     assert result.exit_code == EXIT_NO_LEADER
-    assert result.stderr == "quorate: no leader: member 0 answers, FOLLOWER\n"
+    assert result.stderr == "trimaran: no leader: member 0 answers, FOLLOWER\n"
     assert "answered by member 0, FOLLOWER in term 3" in result.stdout
     assert (asked.exit_code, asked.stdout) == (0, result.stdout)
 

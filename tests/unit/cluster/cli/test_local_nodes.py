@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.local import LocalNodes, LocalNodesError, Node, free_base_ports
+from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, Node, free_base_ports
 
 DEADLINE_S = 20.0
 
@@ -110,7 +110,7 @@ def test_a_child_dies_with_a_demo_that_was_killed() -> None:
     """1 the demo starts a node, 2 the demo is killed with SIGKILL, 3 the kernel kills the node."""
     child = (
         "import sys, time\n"
-        "from cluster.cli.local.child import end_with_parent\n"
+        "from trimaran.cluster.cli.local.child import end_with_parent\n"
         "end_with_parent(int(sys.argv[1]))\n"
         "print('bound', flush=True); time.sleep(600)"
     )

@@ -1,4 +1,4 @@
-"""`quorate log tail|dump DIR`, held against logs that a real Aeron Cluster wrote, and what it says of damage."""
+"""`trimaran log tail|dump DIR`, held against logs that a real Aeron Cluster wrote, and what it says of damage."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from archive.catalog import CATALOG_FILE_NAME
-from cluster.cli.app import build_app, main
-from cluster.cli.log.directory import LogDirectory
-from cluster.cli.log.entry import encode_payload
-from cluster.cli.output import EXIT_UNHEALTHY, EXIT_USAGE
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME
+from trimaran.cluster.cli.app import build_app, main
+from trimaran.cluster.cli.log.directory import LogDirectory
+from trimaran.cluster.cli.log.entry import encode_payload
+from trimaran.cluster.cli.output import EXIT_UNHEALTHY, EXIT_USAGE
 
 SAMPLES = [("single-node", "node0"), ("three-node-failover", "node1"), ("checksummed", "node0"), ("torn", "node0")]
 
@@ -171,7 +171,7 @@ def test_following_goes_on_where_it_stopped(
             raise KeyboardInterrupt
         (archive / f"0-{base}.rec").write_bytes(whole[base][:length].ljust(65536, b"\0"))
 
-    monkeypatch.setattr("cluster.cli.log.command.pause", grow)
+    monkeypatch.setattr("trimaran.cluster.cli.log.command.pause", grow)
     found = entries("tail", str(directory), "-f", "-n", "2")
 
     first = next(n for n, entry in enumerate(everything) if entry["position"] == found[0]["position"])
@@ -227,7 +227,7 @@ def test_a_directory_that_is_none_is_one_line_and_two(
 
     errors = capsys.readouterr().err
     assert ended.value.code == EXIT_USAGE
-    assert errors.startswith("quorate: no ")
+    assert errors.startswith("trimaran: no ")
     assert len(errors.splitlines()) == 1
 
 

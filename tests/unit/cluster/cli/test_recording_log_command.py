@@ -1,4 +1,4 @@
-"""`quorate recording-log` and `recovery-plan`, held against what a real Aeron says of its own files."""
+"""`trimaran recording-log` and `recovery-plan`, held against what a real Aeron says of its own files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli.app import build_app
-from cluster.cli.output import EXIT_UNHEALTHY
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.cli.output import EXIT_UNHEALTHY
 
 NODES = [("single-node", "node0"), *(("three-node-failover", f"node{i}") for i in range(3))]
 

@@ -1,4 +1,4 @@
-"""`quorate snapshot describe`, held against what a real Aeron says of its own snapshots."""
+"""`trimaran snapshot describe`, held against what a real Aeron says of its own snapshots."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli.app import build_app
-from cluster.cli.output import EXIT_UNHEALTHY, EXIT_USAGE
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.cli.output import EXIT_UNHEALTHY, EXIT_USAGE
 
 NODES = [("single-node", "node0"), ("checksummed", "node0"), *(("three-node-failover", f"node{i}") for i in range(3))]
 

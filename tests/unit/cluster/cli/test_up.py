@@ -1,4 +1,4 @@
-"""`quorate up`: what its directory remembers, what becomes of a member that ends, what is shown."""
+"""`trimaran up`: what its directory remembers, what becomes of a member that ends, what is shown."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.local import LocalNodes, LocalNodesError, Node
-from cluster.cli.output import OutputFormat
-from cluster.cli.status.report import make_report
-from cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
-from cluster.cli.up.supervisor import Supervisor
-from cluster.cli.up.view import UpView
-from cluster.config_layers import load_members
-from service_api.errors import ConfigurationError
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, Node
+from trimaran.cluster.cli.output import OutputFormat
+from trimaran.cluster.cli.status.report import make_report
+from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
+from trimaran.cluster.cli.up.supervisor import Supervisor
+from trimaran.cluster.cli.up.view import UpView
+from trimaran.cluster.settings.config_layers import load_members
+from trimaran.service_api.errors import ConfigurationError
 
 DEADLINE_S = 30.0
 PLACE = Place(Path("/data"), ("127.0.0.1:9000", "127.0.0.1:9010"), is_new=True)
@@ -148,7 +148,7 @@ async def test_a_member_that_fails_stays_down_and_its_last_words_are_shown(tmp_p
 
 
 async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tmp_path: Path) -> None:
-    """As `quorate shutdown` does."""
+    """As `trimaran shutdown` does."""
     said, nodes = Said(), Processes(tmp_path, "raise SystemExit(0)")
     supervisor = Supervisor(nodes, said, restart_delay_s=0)
     await supervisor.start()

@@ -6,9 +6,9 @@ A broken one raises `RuleBroken` at the very step that breaks it.
 
 from __future__ import annotations
 
-from cluster.core.recording_log import RecordingLog
-from cluster.messages.consensus import AppendPosition, RequestVote, Vote
-from service_api.wire.message import Message
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
+from trimaran.service_api.wire.message import Message
 
 
 class RuleBroken(AssertionError):

@@ -11,17 +11,17 @@ import heapq
 from collections.abc import Callable
 from random import Random
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.session_state import SessionState
-from service_api import ClusterError, Role
-from service_api.types import ClusterSessionId, CorrelationId, MemberId
-from service_api.wire.message import Message
-from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
-from service_api.wire.session_token import token_channel
 from tests.unit.cluster.core.checks import Referee, expect
 from tests.unit.cluster.core.node import MS, Disk, Node
 from tests.unit.cluster.core.service import CLOSE, OFFER, TIMER
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.sessions.session_state import SessionState
+from trimaran.service_api import ClusterError, Role
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from trimaran.service_api.wire.session_token import token_channel
 
 _CONNECTIONS = 16
 """Ingress connection ids: client * 16 + member."""

@@ -10,21 +10,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.consensus_module import ConsensusModule
-from cluster.core.context import ConsensusConfig, ConsensusContext
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_receiver import LogReceiver
-from cluster.core.members import ClusterMember
-from cluster.core.recording_log import RecordingLog
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import ClusterError, RemoteProtocolError, Role
-from service_api.types import NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
-from service_api.wire.frame import HEADER_LENGTH, encode_commit_frame
 from tests.unit.cluster.core.checks import expect
 from tests.unit.cluster.core.service import HistoryService, Requests
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.context import ConsensusConfig, ConsensusContext
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api import ClusterError, RemoteProtocolError, Role
+from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
+from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_commit_frame
 
 if TYPE_CHECKING:
     from tests.unit.cluster.core.harness import Cluster
@@ -35,7 +35,7 @@ MTU = 288
 
 
 def config(member_id: int, member_count: int, **overrides: object) -> ConsensusConfig:
-    """Settings with Quorate's default proportions, ten times as fast, and small terms."""
+    """Settings with Trimaran's default proportions, ten times as fast, and small terms."""
     values: dict[str, object] = {
         "member_id": MemberId(member_id),
         "ingress_endpoints": ",".join(f"{other}=host{other}:9000" for other in range(member_count)),

@@ -10,22 +10,24 @@ from dataclasses import dataclass
 
 import pytest
 
-from cluster.core import dialogue, election, election_ballot, leader, members
-from cluster.core import effects as fx
-from cluster.core.context import ConsensusContext
-from cluster.core.election import Election
-from cluster.core.election_state import ElectionState
-from cluster.core.members import ClusterMember
-from cluster.core.reason import Reason, ReasonKind
-from cluster.core.recording_log import RecordingLog
-from cluster.core.session_answers import answer
-from cluster.core.sessions import SessionManager
-from cluster.core.timers import TimerService
-from cluster.messages.consensus import NewLeadershipTerm
-from cluster.messages.log import SessionOpenEvent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api.types import MemberId, TermId
-from service_api.wire.session import EventCode
+from trimaran.cluster.core import dialogue, leader, members
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.election import ballot as election_ballot
+from trimaran.cluster.core.election import election
+from trimaran.cluster.core.election.election import Election
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.core.sessions.session_answers import answer
+from trimaran.cluster.core.sessions.sessions import SessionManager
+from trimaran.cluster.core.timers import TimerService
+from trimaran.cluster.messages.consensus import NewLeadershipTerm
+from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api.types import MemberId, TermId
+from trimaran.service_api.wire.session import EventCode
 
 
 @dataclass(frozen=True, slots=True)

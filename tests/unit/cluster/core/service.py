@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cluster.core.consensus_module import ConsensusModule
-from service_api import CloseReason, Cluster, ClusteredService
-from service_api.session import ClientSession
-from service_api.types import ClusterSessionId, TimeUnit
 from tests.unit.cluster.core.checks import Referee, RuleBroken
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.service_api import CloseReason, Cluster, ClusteredService
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import ClusterSessionId, TimeUnit
 
 TIMER = b"T"
 """A message that begins so asks for a timer: its id, its delay in ms."""

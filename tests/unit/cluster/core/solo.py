@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.consensus_module import ConsensusModule
-from cluster.core.context import ConsensusContext
-from cluster.core.election_state import ElectionState
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.members import ClusterMember
-from cluster.core.recording_log import RecordingLog
-from cluster.messages.consensus import (
+from tests.unit.cluster.core.node import MS, config
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.messages.consensus import (
     AppendPosition,
     CanvassPosition,
     CommitPosition,
@@ -21,9 +22,8 @@ from cluster.messages.consensus import (
     RequestVote,
     Vote,
 )
-from service_api.types import NULL_POSITION, NULL_VALUE, MemberId, RecordingId, TermId
-from service_api.wire.message import Message
-from tests.unit.cluster.core.node import MS, config
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.message import Message
 
 E = TypeVar("E")
 S = ElectionState

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.control_toggle import ActionStep, ControlToggle
-from cluster.core.module_state import TRANSITIONS, ModuleState
-from cluster.messages.log import LOG_MESSAGES, ClusterAction, ClusterActionRequest
-from service_api.authorisation import AllowAll
-from service_api.types import ClusterSessionId, CorrelationId, TermId
-from service_api.wire.frame import HEADER_LENGTH
-from service_api.wire.message import Message, decode_message
-from service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
+from tests.unit.cluster.core.sessions.test_sessions import connect, lose_leadership
+from tests.unit.cluster.core.snapshots.test_snapshot import action, deliver_action, open_event
 from tests.unit.cluster.core.solo import Solo, of
-from tests.unit.cluster.core.test_sessions import connect, lose_leadership
-from tests.unit.cluster.core.test_snapshot import action, deliver_action, open_event
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.module_state import TRANSITIONS, ModuleState
+from trimaran.cluster.messages.log import LOG_MESSAGES, ClusterAction, ClusterActionRequest
+from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
+from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
 
 T, M, A = ControlToggle, ModuleState, ActionStep
 

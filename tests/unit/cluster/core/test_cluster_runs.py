@@ -10,11 +10,11 @@ import importlib
 import pytest
 import structlog
 
-from cluster.core.election_state import LEGAL_TRANSITIONS
 from tests.unit.cluster.core.checks import RuleBroken
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.planted_bugs import PLANTS, Plant
+from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS
 
 CONTROL_SEEDS = range(120)
 """Clusters of three that break no rule; each plant without a finder of its own breaks one within these seeds."""

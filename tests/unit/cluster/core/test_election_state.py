@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import election as election_module
-from cluster.core.election_state import (
+from tests.unit.cluster.core.solo import Solo
+from trimaran.cluster.core.election import election as election_module
+from trimaran.cluster.core.election_state import (
     BALLOT_STATES,
     FOLLOWER_STATES,
     LEADER_STATES,
     LEGAL_TRANSITIONS,
     ElectionState,
 )
-from cluster.core.reason import Reason, ReasonKind
-from service_api import InvariantViolation
-from tests.unit.cluster.core.solo import Solo
+from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.service_api import InvariantViolation
 
 S = ElectionState
 

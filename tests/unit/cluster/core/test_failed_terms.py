@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
-from cluster.core.recording_log import RecordingLog
-from service_api.types import MemberId
 from tests.unit.cluster.core.harness import Cluster, terms_of
 from tests.unit.cluster.core.node import MS, MTU, TERM_LENGTH, Disk
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.service_api.types import MemberId
 
 
 def fill(disk: Disk, position: int, *terms: tuple[int, int], candidate_term_id: int) -> None:

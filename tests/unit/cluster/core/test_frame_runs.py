@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.egress_adapter import EgressAdapter, SessionState
-from cluster.core import log_publisher, log_receiver
-from cluster.core.log_publisher import LogPublisher
-from cluster.core.log_receiver import LogReceiver
-from cluster.service import bounded_log_adapter
-from service_api import RemoteProtocolError
-from service_api.wire.frame import HEADER_LENGTH, encode_message
-from service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
-from service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 from tests.unit.client.dialogue import RecordingListener
 from tests.unit.client.fake_member import egress_frames
 from tests.unit.cluster.core.test_log_streams import PREFIX, buffer_at, content, ingress
 from tests.unit.cluster.service.log_writer import SESSION, Rig
+from trimaran.client.egress_adapter import EgressAdapter, SessionState
+from trimaran.cluster.core.log import log_publisher, log_receiver
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.service import bounded_log_adapter
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 TERM_LENGTH = 64 << 10
 

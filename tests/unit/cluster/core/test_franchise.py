@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.reason import Reason, ReasonKind
-from cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote, StopCatchup, Vote
-from service_api.types import MemberId, TermId
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote, StopCatchup, Vote
+from trimaran.service_api.types import MemberId, TermId
 
 
 def newcomer(**facts: object) -> Solo:

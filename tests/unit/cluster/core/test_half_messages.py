@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core.log_publisher import LogPublisher
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS, MTU, TERM_LENGTH, Node, whole_frames
+from trimaran.cluster.core.log.log_publisher import LogPublisher
 
 
 def lone_leader_with_half_a_message(*, room: int | None) -> Cluster:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.messages.consensus import CommitPosition
-from cluster.messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
-from service_api import InvariantViolation
-from service_api.types import MemberId, TermId
-from service_api.wire.message import Message
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, messages, of
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.messages.consensus import CommitPosition
+from trimaran.cluster.messages.reads import (
+    LeadershipProbe,
+    LeadershipProbeAck,
+    ReadPosition,
+    ReadPositionRequest,
+)
+from trimaran.service_api import InvariantViolation
+from trimaran.service_api.types import MemberId, TermId
+from trimaran.service_api.wire.message import Message
 
 OLD_TERM = [(3, 0, 640)]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import PREFIX_LENGTH, LogPublisher
-from cluster.core.log_receiver import LogReceiver
-from service_api import InvariantViolation, LocalProtocolError, RemoteProtocolError
-from service_api.wire.frame import (
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.service_api import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     HEADER_LENGTH,
@@ -26,7 +26,7 @@ from service_api.wire.frame import (
     frame_crc,
     read_header,
 )
-from service_api.wire.stream import MessageAssembler
+from trimaran.service_api.wire.stream import MessageAssembler
 
 TERM_LENGTH = 4096
 MTU = 288

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.core.members import (
+from trimaran.cluster.core.members import (
     ClusterMember,
     compare_log,
     is_active,
@@ -21,7 +21,7 @@ from cluster.core.members import (
     quorum_threshold,
     would_vote_for,
 )
-from service_api.types import MemberId, TermId
+from trimaran.service_api.types import MemberId, TermId
 
 NOBODY: frozenset[MemberId] = frozenset()
 TIMEOUT_NS = 10

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from cluster.core import effects as fx
 from tests.unit.cluster.core.harness import Cluster
 from tests.unit.cluster.core.node import MS, Node
 from tests.unit.cluster.core.solo import of
+from trimaran.cluster.core import effects as fx
 
 MINUTE = 6_000 * MS
 """The harness runs ten times as fast as a node does by default."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cluster.core import events as ev
-from cluster.messages.log import SessionCloseEvent
-from service_api import CloseReason
-from service_api.types import ClusterSessionId, TermId
+from tests.unit.cluster.core.sessions.test_sessions import deliver, opened
 from tests.unit.cluster.core.solo import Solo
-from tests.unit.cluster.core.test_sessions import deliver, opened
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.messages.log import SessionCloseEvent
+from trimaran.service_api import CloseReason
+from trimaran.service_api.types import ClusterSessionId, TermId
 
 
 def test_connection_on_which_a_session_was_opened_may_query() -> None:

@@ -6,13 +6,13 @@ import string
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.consensus_module import LastElection
-from cluster.core.reason import Reason, ReasonKind
-from service_api.types import MemberId
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.consensus_module import LastElection
+from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.service_api.types import MemberId
 
 
 def test_reason_is_a_kind_its_facts_and_a_sentence() -> None:

@@ -6,9 +6,17 @@ import struct
 
 import pytest
 
-from service_api.wire.frame import FrameHeader, frame_crc
-from service_api.wire.request import REQUEST_HEADER_LENGTH
-from tests.unit.cluster.core.test_log_streams import PREFIX, buffer_at, content, frames, ingress, messages, publisher
+from tests.unit.cluster.core.test_log_streams import (
+    PREFIX,
+    buffer_at,
+    content,
+    frames,
+    ingress,
+    messages,
+    publisher,
+)
+from trimaran.service_api.wire.frame import FrameHeader, frame_crc
+from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 
 REQUEST_PREFIX = struct.pack("<H", 40) + PREFIX[2:]
 

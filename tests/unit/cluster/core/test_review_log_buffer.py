@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.core.log_buffer import LogBuffer
-from service_api import InvariantViolation
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.service_api import InvariantViolation
 
 
 class CountingList(list[int]):

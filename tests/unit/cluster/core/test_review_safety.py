@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.consensus_module import ConsensusModule
-from cluster.core.context import PROTOCOL_VERSION, ConsensusConfig, ConsensusContext
-from cluster.core.election_state import ElectionState
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.members import ClusterMember
-from cluster.core.recording_log import RecordingLog
-from cluster.messages.consensus import (
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.context import PROTOCOL_VERSION, ConsensusConfig, ConsensusContext
+from trimaran.cluster.core.election_state import ElectionState
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     AppendPosition,
     CanvassPosition,
@@ -22,11 +22,11 @@ from cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from cluster.messages.log import SessionOpenEvent
-from service_api import CloseReason
-from service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
-from service_api.wire.message import Message
-from service_api.wire.session import SessionConnectRequest
+from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.service_api import CloseReason
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.session import SessionConnectRequest
 
 MS = 1_000_000
 _E = TypeVar("_E")

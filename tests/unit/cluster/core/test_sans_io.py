@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.election_state import LEGAL_TRANSITIONS
-from service_api import InvariantViolation
-from service_api.types import MemberId
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo, of
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS
+from trimaran.service_api import InvariantViolation
+from trimaran.service_api.types import MemberId
 
 TERMS = [(0, 0, 64), (1, 64, 640)]
 

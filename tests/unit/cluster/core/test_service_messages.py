@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.core import effects as fx
-from cluster.core.service_messages import (
+from tests.unit.cluster.core.harness import Cluster
+from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.sessions.test_sessions import lose_leadership
+from tests.unit.cluster.core.snapshots.test_snapshot import take_snapshot
+from tests.unit.cluster.core.solo import Solo, of
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.service_messages import (
     PendingServiceMessageTracker,
     service_id_of,
     service_session_id_base,
 )
-from cluster.core.snapshot import decode_module_snapshot
-from cluster.messages import snapshot as wire
-from cluster.messages.log import LOG_MESSAGES
-from service_api import BackPressureError, RemoteProtocolError
-from service_api.types import ClusterSessionId
-from service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
-from service_api.wire.message import decode_message
-from service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
-from tests.unit.cluster.core.harness import Cluster
-from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import Solo, of
-from tests.unit.cluster.core.test_sessions import lose_leadership
-from tests.unit.cluster.core.test_snapshot import take_snapshot
+from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
+from trimaran.cluster.messages import snapshot as wire
+from trimaran.cluster.messages.log import LOG_MESSAGES
+from trimaran.service_api import BackPressureError, RemoteProtocolError
+from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.message import decode_message
+from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
 BASE = -(1 << 63)
 

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.session_claims import SessionClaims
-from cluster.core.session_state import SessionState
-from cluster.core.snapshot import decode_module_snapshot
-from cluster.messages.log import ClusterAction, ClusterActionRequest, SessionOpenEvent
-from cluster.messages.snapshot import ClientSession
-from service_api.types import CorrelationId, TermId
-from service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
-from service_api.wire.session_token import channel_digest, is_digest_of, token_channel, token_digest
 from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import Solo, of
-from tests.unit.cluster.core.test_sessions import (
+from tests.unit.cluster.core.sessions.test_sessions import (
     SECRET,
     answers,
     appended,
@@ -29,6 +18,17 @@ from tests.unit.cluster.core.test_sessions import (
     session_id_of,
     show,
 )
+from tests.unit.cluster.core.solo import Solo, of
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.sessions.session_claims import SessionClaims
+from trimaran.cluster.core.sessions.session_state import SessionState
+from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
+from trimaran.cluster.messages.log import ClusterAction, ClusterActionRequest, SessionOpenEvent
+from trimaran.cluster.messages.snapshot import ClientSession
+from trimaran.service_api.types import CorrelationId, TermId
+from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
+from trimaran.service_api.wire.session_token import channel_digest, is_digest_of, token_channel, token_digest
 
 WRONG = b"a guess"
 REFUSED = "session.token_refused"
@@ -152,7 +152,7 @@ def test_session_without_a_token_is_taken_over_by_nobody(secret: bytes | None) -
 def test_malformed_token_is_refused_at_the_connect() -> None:
     """Or its session could never be taken over, and nobody would know why."""
     solo = Solo().lead()
-    request = solo_request(secret=b"").model_copy(update={"response_channel": "quorate:tcp?token-sha256=12"})
+    request = solo_request(secret=b"").model_copy(update={"response_channel": "trimaran:tcp?token-sha256=12"})
 
     ((_, answer),) = answers(solo.feed(ev.ClientConnect(7, request)))
 
@@ -289,11 +289,11 @@ def test_disconnect_forgets_what_was_shown() -> None:
     ("channel", "is_read"),
     [
         (token_channel(SECRET), True),
-        (f"quorate:tcp?alias=x|token-sha256={token_digest(SECRET).hex()}|mtu=8k", True),
+        (f"trimaran:tcp?alias=x|token-sha256={token_digest(SECRET).hex()}|mtu=8k", True),
         ("aeron:udp?endpoint=localhost:20000", False),
         ("", False),
-        (f"quorate:tcp?token-sha256={token_digest(SECRET).hex()}00", False),
-        (f"quorate:tcp?not-token-sha256={token_digest(SECRET).hex()}", False),
+        (f"trimaran:tcp?token-sha256={token_digest(SECRET).hex()}00", False),
+        (f"trimaran:tcp?not-token-sha256={token_digest(SECRET).hex()}", False),
         (token_channel(SECRET).upper(), False),
     ],
 )
@@ -313,5 +313,5 @@ def test_log_holds_the_digest_and_not_the_secret() -> None:
     (event,) = appended(solo)
 
     assert isinstance(event, SessionOpenEvent)
-    assert event.response_channel == f"quorate:tcp?token-sha256={token_digest(SECRET).hex()}"
+    assert event.response_channel == f"trimaran:tcp?token-sha256={token_digest(SECRET).hex()}"
     assert SECRET not in event.encode()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.control_toggle import ActionStep, ControlToggle
-from cluster.core.module_state import ModuleState
-from cluster.messages.consensus import TerminationAck, TerminationPosition
-from service_api.types import MemberId, TermId
 from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.sessions.test_sessions import lose_leadership
+from tests.unit.cluster.core.snapshots.test_snapshot import action, deliver_action
 from tests.unit.cluster.core.solo import Solo, before, messages, of
 from tests.unit.cluster.core.test_actions import ask, commit, details, lead, steps
-from tests.unit.cluster.core.test_sessions import lose_leadership
-from tests.unit.cluster.core.test_snapshot import action, deliver_action
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.module_state import ModuleState
+from trimaran.cluster.messages.consensus import TerminationAck, TerminationPosition
+from trimaran.service_api.types import MemberId, TermId
 
 T, M, A = ControlToggle, ModuleState, ActionStep
 SECOND = 1_000 * MS

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.reason import Reason
-from cluster.core.reason import ReasonKind as K
-from cluster.messages.consensus import (
+from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.solo import S, Solo, messages, of
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.reason import Reason
+from trimaran.cluster.core.reason import ReasonKind as K
+from trimaran.cluster.messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     AppendPosition,
     CanvassPosition,
@@ -18,13 +20,11 @@ from cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from cluster.messages.log import LOG_MESSAGES, NewLeadershipTermEvent, TimerEvent
-from service_api import Role
-from service_api.types import MemberId, TermId, TimeUnit
-from service_api.wire.frame import HEADER_LENGTH
-from service_api.wire.message import Message, decode_message
-from tests.unit.cluster.core.node import MS
-from tests.unit.cluster.core.solo import S, Solo, messages, of
+from trimaran.cluster.messages.log import LOG_MESSAGES, NewLeadershipTermEvent, TimerEvent
+from trimaran.service_api import Role
+from trimaran.service_api.types import MemberId, TermId, TimeUnit
+from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.message import Message, decode_message
 
 HEARTBEAT_INTERVAL = 20 * MS
 HEARTBEAT_TIMEOUT = 200 * MS

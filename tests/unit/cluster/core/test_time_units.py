@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import events as ev
-from cluster.messages.log import NewLeadershipTermEvent, TimerEvent
-from service_api.types import TICKS_PER_MS, MemberId, TermId, TimeUnit
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.core.test_terms import START, appended
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.messages.log import NewLeadershipTermEvent, TimerEvent
+from trimaran.service_api.types import TICKS_PER_MS, MemberId, TermId, TimeUnit
 
 
 def term_event(time_unit: TimeUnit | None) -> NewLeadershipTermEvent:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.reason import Reason, ReasonKind
-from cluster.messages.consensus import (
-    CanvassPosition,
-    Vote,
-)
-from service_api import Role
-from service_api.types import MemberId
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import S, Solo, before, messages, of, path
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.reason import Reason, ReasonKind
+from trimaran.cluster.messages.consensus import CanvassPosition, Vote
+from trimaran.service_api import Role
+from trimaran.service_api.types import MemberId
 
 ELECTION_TIMEOUT = 50 * MS
 STATUS_INTERVAL = 10 * MS

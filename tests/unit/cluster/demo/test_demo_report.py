@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from archive import Archive, ArchiveConfig
-from cluster.cli.demo.errors import DemoFailedError
-from cluster.cli.demo.recordings import (
+from trimaran.archive import Archive, ArchiveConfig
+from trimaran.cluster.cli.demo.errors import DemoFailedError
+from trimaran.cluster.cli.demo.recordings import (
     MemberRecording,
     are_identical,
     count_session_messages,
     find_log_recording,
 )
-from cluster.cli.demo.report import (
+from trimaran.cluster.cli.demo.report import (
     Leader,
     check_failover,
     check_recordings,
@@ -22,10 +22,14 @@ from cluster.cli.demo.report import (
     count_decisions,
     percentile_us,
 )
-from cluster.cli.demo.stream import RequestStream
-from service_api.types import LOG_STREAM_ID
-from service_api.wire.frame import encode_frame, frame_crc
-from service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE_HEADER, SessionMessageHeader
+from trimaran.cluster.cli.demo.stream import RequestStream
+from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.frame import encode_frame, frame_crc
+from trimaran.service_api.wire.session import (
+    SESSION_HEADER_LENGTH,
+    SESSION_MESSAGE_HEADER,
+    SessionMessageHeader,
+)
 
 TERM_LENGTH = 65_536
 SESSION_ID = 7

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.demo.requests import load_messages
-from cluster.cli.examples import REQUESTS_FILE, examples_directory
 from examples.access_quota import Request
-from service_api.errors import ConfigurationError
+from trimaran.cluster.cli.demo.requests import load_messages
+from trimaran.cluster.cli.examples import REQUESTS_FILE, examples_directory
+from trimaran.service_api.errors import ConfigurationError
 
 TABLE = "host\tlogname\ttime\turl\na.example\t-\t807256800\t/x\nb.example\t-\t807256801\t/y\n"
 

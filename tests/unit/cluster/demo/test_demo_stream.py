@@ -7,11 +7,11 @@ from collections import deque
 
 import pytest
 
-from cluster.cli.demo.errors import DemoFailedError
-from cluster.cli.demo.stream import RequestStream
-from cluster.cli.single_process import InMemorySession, replies_of
 from examples.access_quota import AccessQuota, Request
-from service_api import ClusterSessionId, SessionClosedError
+from trimaran.cluster.cli.demo.errors import DemoFailedError
+from trimaran.cluster.cli.demo.stream import RequestStream
+from trimaran.cluster.cli.single_process import InMemorySession, replies_of
+from trimaran.service_api import ClusterSessionId, SessionClosedError
 
 
 class FakeCluster:

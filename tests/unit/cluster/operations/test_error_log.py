@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.runtime.error_log import DistinctError, ErrorLog, Trouble, read_errors
-from cluster.runtime.mark_file import (
+from trimaran.cluster.runtime.files.mark_file import (
     MARK_FILE_ERROR_LOG_LENGTH,
     MARK_FILE_HEADER_LENGTH,
     MARK_FILE_NAME,
     ClusterMarkFile,
 )
-from service_api import ClusterError
+from trimaran.cluster.runtime.watching.error_log import DistinctError, ErrorLog, Trouble, read_errors
+from trimaran.service_api import ClusterError
 
 
 def trouble(number: int = 0, *, message: str = "it broke", trace: str = "") -> Trouble:

@@ -1,4 +1,4 @@
-"""`quorate errors`: of whom, in which form, and what it says when there is nothing."""
+"""`trimaran errors`: of whom, in which form, and what it says when there is nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli.app import build_app
-from cluster.runtime.error_log import ErrorLog, Trouble
-from cluster.runtime.mark_file import MARK_FILE_NAME, ClusterMarkFile
-from service_api import ClusterError, ConfigurationError
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
+from trimaran.cluster.runtime.watching.error_log import ErrorLog, Trouble
+from trimaran.service_api import ClusterError, ConfigurationError
 
 FAILED = Trouble(
     "error", "service.failed", "ValueError", "quota.py:31 Quota.on_timer_event", "log_position=96", "Traceback\n  x"

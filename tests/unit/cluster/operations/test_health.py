@@ -1,4 +1,4 @@
-"""`quorate health`: what counts as a problem, and which exit status comes of it."""
+"""`trimaran health`: what counts as a problem, and which exit status comes of it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli.app import build_app
-from cluster.cli.health.diagnosis import HealthReport, ProblemKind, diagnose
-from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
-from cluster.cli.status.report import MemberReport, make_report
-from cluster.status import DifferingMember, MemberStatus, Outcome
-from service_api.types import STATUS_STREAM_ID
-from service_api.wire.frame import encode_frame
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.cli.health.diagnosis import HealthReport, ProblemKind, diagnose
+from trimaran.cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.cluster.cli.status.report import MemberReport, make_report
+from trimaran.cluster.documents.status import DifferingMember, MemberStatus, Outcome
+from trimaran.service_api.types import STATUS_STREAM_ID
+from trimaran.service_api.wire.frame import encode_frame
 
 LIMIT = 1000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from cluster.runtime.error_log import Trouble
-from cluster.runtime.log_tap import LogTap, trouble_of_exception
+from trimaran.cluster.runtime.watching.error_log import Trouble
+from trimaran.cluster.runtime.watching.log_tap import LogTap, trouble_of_exception
 
 
 @pytest.fixture

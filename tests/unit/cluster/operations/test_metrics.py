@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from archive.memory_file_system import MemoryFileSystem
-from cluster.core import effects as fx
-from cluster.runtime.metrics import METRICS, MetricsPage, markdown_table
-from cluster.runtime.sync_timer import TimedFileSystem
-from cluster.runtime.vitals import EffectCounts
-from cluster.simulation.cluster import Member
-from service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
+from tests.unit.cluster.core.sessions.test_pending_sessions import Doorman, admit, connect, refuse
+from tests.unit.cluster.core.sessions.test_pending_sessions import leader as leading
+from tests.unit.cluster.core.sessions.test_sessions import appended, deliver, keep_alive, show
 from tests.unit.cluster.core.solo import of
-from tests.unit.cluster.core.test_pending_sessions import Doorman, admit, connect, refuse
-from tests.unit.cluster.core.test_pending_sessions import leader as leading
-from tests.unit.cluster.core.test_sessions import appended, deliver, keep_alive, show
 from tests.unit.cluster.simulation.small_cluster import SmallCluster, running_cluster, small_cluster
 from tests.unit.cluster.simulation.test_snapshots import Keeper, ask, service_of, take
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.runtime.watching.metrics import METRICS, MetricsPage, markdown_table
+from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
+from trimaran.cluster.runtime.watching.vitals import EffectCounts
+from trimaran.cluster.simulation.cluster import Member
+from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
 ALERTS = ROOT / "deploy" / "alerts.yml"
 
-LAG = "quorate_follower_lag_bytes"
+LAG = "trimaran_follower_lag_bytes"
 
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 """Values by name and labels."""
@@ -68,21 +68,21 @@ def test_a_leader_tells_of_its_log_its_followers_and_its_clients(small: SmallClu
 
     found = scrape(leader)
 
-    assert value(found, "quorate_node_role") == 2
-    assert value(found, "quorate_election_state") == 17
-    assert value(found, "quorate_ready") == 1
-    assert value(found, "quorate_leader_member_id") == ctx.config.member_id
-    assert value(found, "quorate_elections_total") == value(found, "quorate_elections_won_total") == 1
+    assert value(found, "trimaran_node_role") == 2
+    assert value(found, "trimaran_election_state") == 17
+    assert value(found, "trimaran_ready") == 1
+    assert value(found, "trimaran_leader_member_id") == ctx.config.member_id
+    assert value(found, "trimaran_elections_total") == value(found, "trimaran_elections_won_total") == 1
     for name in ("append", "recorded", "commit", "delivered"):
-        assert value(found, f"quorate_{name}_position_bytes") == ctx.append_position > 0
-    assert value(found, "quorate_committed_bytes_total") == ctx.commit_position
-    assert value(found, "quorate_sessions_opened_total") == 1
+        assert value(found, f"trimaran_{name}_position_bytes") == ctx.append_position > 0
+    assert value(found, "trimaran_committed_bytes_total") == ctx.commit_position
+    assert value(found, "trimaran_sessions_opened_total") == 1
     for follower in small.followers:
         assert follower.node is not None
         other = str(follower.node.module.ctx.config.member_id)
-        assert value(found, "quorate_follower_lag_bytes", follower_member_id=other) == 0
-        assert value(found, "quorate_follower_active", follower_member_id=other) == 1
-        assert value(found, "quorate_member_link_up", peer_member_id=other) == 1
+        assert value(found, "trimaran_follower_lag_bytes", follower_member_id=other) == 0
+        assert value(found, "trimaran_follower_active", follower_member_id=other) == 1
+        assert value(found, "trimaran_member_link_up", peer_member_id=other) == 1
 
 
 def test_snapshots_are_counted_with_how_long_they_took_and_how_long_they_are() -> None:
@@ -95,16 +95,16 @@ def test_snapshots_are_counted_with_how_long_they_took_and_how_long_they_are() -
         taken = scrape(small.leader)
         service_of(small.leader).can_take = False
         ask(small)
-        small.wait(lambda: scrape(small.leader)["quorate_snapshots_failed_total", ()] == 1)
+        small.wait(lambda: scrape(small.leader)["trimaran_snapshots_failed_total", ()] == 1)
         after = scrape(small.leader)
 
-    assert value(before, "quorate_snapshot_position_bytes") == -1
-    assert value(before, "quorate_snapshots_taken_total") == value(before, "quorate_snapshot_last_bytes") == 0
-    assert value(taken, "quorate_snapshots_taken_total") == value(after, "quorate_snapshots_taken_total") == 1
-    assert value(taken, "quorate_snapshot_position_bytes") == position
-    assert value(taken, "quorate_snapshot_last_bytes") > 0
-    assert 0 < value(taken, "quorate_snapshot_last_seconds") == value(taken, "quorate_snapshot_max_seconds") < 20
-    assert value(taken, "quorate_log_start_position_bytes") == 0
+    assert value(before, "trimaran_snapshot_position_bytes") == -1
+    assert value(before, "trimaran_snapshots_taken_total") == value(before, "trimaran_snapshot_last_bytes") == 0
+    assert value(taken, "trimaran_snapshots_taken_total") == value(after, "trimaran_snapshots_taken_total") == 1
+    assert value(taken, "trimaran_snapshot_position_bytes") == position
+    assert value(taken, "trimaran_snapshot_last_bytes") > 0
+    assert 0 < value(taken, "trimaran_snapshot_last_seconds") == value(taken, "trimaran_snapshot_max_seconds") < 20
+    assert value(taken, "trimaran_log_start_position_bytes") == 0
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_clients_that_are_turned_away_are_counted_by_why(
 def test_members_in_one_process_each_tell_of_themselves(small: SmallCluster) -> None:
     scrapes = [scrape(member) for member in small.cluster.running()]
 
-    ids = [dict(labels)["member_id"] for found in scrapes for name, labels in found if name == "quorate_member_info"]
+    ids = [dict(labels)["member_id"] for found in scrapes for name, labels in found if name == "trimaran_member_info"]
     assert sorted(ids) == ["0", "1", "2"]
-    assert sorted(value(found, "quorate_node_role") for found in scrapes) == [0, 0, 2]
+    assert sorted(value(found, "trimaran_node_role") for found in scrapes) == [0, 0, 2]
 
 
 def test_a_follower_tells_of_no_followers(small: SmallCluster) -> None:
-    assert not [name for name, _ in scrape(small.follower) if name.startswith("quorate_follower")]
+    assert not [name for name, _ in scrape(small.follower) if name.startswith("trimaran_follower")]
 
 
 def test_a_member_without_a_leader_is_not_ready_and_says_why(small: SmallCluster) -> None:
@@ -156,10 +156,10 @@ def test_a_member_without_a_leader_is_not_ready_and_says_why(small: SmallCluster
 
     found = scrape(first)
 
-    assert value(found, "quorate_ready") == 0
-    assert value(found, "quorate_leader_member_id") == -1
-    assert value(found, "quorate_election_state") < 17
-    assert value(found, "quorate_elections_total") >= 2
+    assert value(found, "trimaran_ready") == 0
+    assert value(found, "trimaran_leader_member_id") == -1
+    assert value(found, "trimaran_election_state") < 17
+    assert value(found, "trimaran_elections_total") >= 2
     assert str(vitals.why_not_ready()).startswith("in an election: state=")
 
 
@@ -174,7 +174,8 @@ def test_a_member_whose_service_has_not_started_is_not_ready(small: SmallCluster
 def test_reading_changes_nothing(small: SmallCluster) -> None:
     """What is collected comes from what is there: two scrapes at one moment are equal but for the process."""
     first, second = (
-        {key: number for key, number in scrape(small.leader).items() if key[0].startswith("quorate_")} for _ in range(2)
+        {key: number for key, number in scrape(small.leader).items() if key[0].startswith("trimaran_")}
+        for _ in range(2)
     )
 
     assert first == second
@@ -202,18 +203,18 @@ def test_every_metric_of_the_table_is_in_a_scrape_of_a_leader(small: SmallCluste
 
 def test_names_say_what_they_are() -> None:
     for row in METRICS:
-        assert row.name.startswith("quorate_")
+        assert row.name.startswith("trimaran_")
         assert row.name.endswith("_total") == (row.kind == "counter"), row.name
     assert len({row.name for row in METRICS}) == len(METRICS)
 
 
 def test_the_table_of_the_documentation_is_the_codes() -> None:
-    """Regenerate: `python -c "from cluster.runtime.metrics import markdown_table; print(markdown_table())"`."""
+    """Regenerate the table with `print(markdown_table())`."""
     assert markdown_table() in (ROOT / "docs" / "metrics.md").read_text()
 
 
 def names_in(text: str) -> set[str]:
-    return set(re.findall(r"\b(?:quorate|process)_\w+", text))
+    return set(re.findall(r"\b(?:trimaran|process)_\w+", text))
 
 
 def targets(node: Any) -> Iterator[dict[str, Any]]:
@@ -250,7 +251,7 @@ def test_the_alerts_watch_nothing_that_is_not_there(small: SmallCluster) -> None
 
 
 def test_every_alert_of_the_documentation_exists() -> None:
-    named = set(re.findall(r"\bQuorate[A-Z]\w+", (ROOT / "docs" / "metrics.md").read_text()))
+    named = set(re.findall(r"\bTrimaran[A-Z]\w+", (ROOT / "docs" / "metrics.md").read_text()))
 
     assert named <= set(re.findall(r"alert: (\w+)", ALERTS.read_text()))
 

@@ -10,10 +10,14 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from cluster.runtime import metrics_server
-from cluster.runtime.dialling import Endpoint
-from cluster.runtime.metrics_server import CONNECTION_LIMIT, REQUEST_LIMIT_BYTES, MetricsServer
 from tests.system.waiting import wait_until
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.watching import metrics_server
+from trimaran.cluster.runtime.watching.metrics_server import (
+    CONNECTION_LIMIT,
+    REQUEST_LIMIT_BYTES,
+    MetricsServer,
+)
 
 TIMEOUT_S = 30
 

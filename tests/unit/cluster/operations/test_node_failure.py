@@ -7,10 +7,10 @@ import asyncio
 import pytest
 import structlog
 
-from cluster.node import _log_unhandled
-from cluster.runtime.error_log import Trouble
-from cluster.runtime.log_tap import LogTap, keep_failure
-from service_api import ClusterError
+from trimaran.cluster.node import _log_unhandled
+from trimaran.cluster.runtime.watching.error_log import Trouble
+from trimaran.cluster.runtime.watching.log_tap import LogTap, keep_failure
+from trimaran.service_api import ClusterError
 
 
 async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:

@@ -13,14 +13,14 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from cluster.core.log_buffer import LogBuffer
-from cluster.runtime.stall_tracker import StallTracker, watch_delivery, with_stop_watches
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from cluster.simulation.loop import SimulatedLoop
-from service_api import ClientSession, ClusteredService
 from tests.system.waiting import wait_until
 from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, small_cluster
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.simulation.world.loop import SimulatedLoop
+from trimaran.service_api import ClientSession, ClusteredService
 
 MS = 1_000_000
 THRESHOLD = 100 * MS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from archive.memory_file_system import MemoryFileSystem
-from cluster.runtime.sync_timer import DurationHistogram, TimedFileSystem
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.runtime.watching.sync_timer import DurationHistogram, TimedFileSystem
 
 
 def test_durations_are_counted_in_powers_of_two_and_every_one_in_the_last() -> None:

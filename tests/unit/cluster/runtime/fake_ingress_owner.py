@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
-from service_api.wire.queries import QueryRequest
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.service_api.wire.queries import QueryRequest
 
 
 class FakeIngressOwner:

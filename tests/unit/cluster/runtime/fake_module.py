@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from cluster.core import effects as fx
-from cluster.core.context import ConsensusContext
-from cluster.core.log_buffer import LogBuffer
-from service_api import Role, TimeUnit
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.service_api import Role, TimeUnit
 
 
 @dataclass

@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from archive import Archive, Recording
-from archive.memory_file_system import MemoryFileSystem
-from cluster.core.context import ConsensusContext
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
-from cluster.core.members import ClusterMember
-from cluster.core.recording_log import RecordingLog
-from cluster.runtime.activities import ActivityScope
-from cluster.runtime.dialling import Endpoint
-from cluster.runtime.log_control import LogControl, MemberLogEndpoints
-from cluster.runtime.log_links import LogImage, LogSubscription
-from cluster.runtime.node_state_file import NodeStateFile
-from cluster.runtime.recording_log_file import RecordingLogFile
-from service_api.types import LOG_STREAM_ID, MemberId, RecordingId
-from service_api.wire.frame import SetupFrame
 from tests.unit.archive.streams import launch, small_config
 from tests.unit.cluster.core.node import config
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from trimaran.archive import Archive, Recording
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
+from trimaran.cluster.runtime.log_control import LogControl, MemberLogEndpoints
+from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
+from trimaran.service_api.wire.frame import SetupFrame
 
 TERM_LENGTH = 65536
 SESSION = 77

@@ -8,24 +8,24 @@ from typing import cast
 
 import pytest
 
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.core.consensus_module import ConsensusModule
-from cluster.core.control_toggle import ActionStep, ControlToggle
-from cluster.messages.consensus import StopCatchup
-from cluster.runtime.activities import ActivityScope
-from cluster.runtime.agent import ConsensusModuleAgent
-from cluster.runtime.ingress import Ingress
-from cluster.runtime.log_control import LogControl
-from cluster.runtime.member_links import MemberLinks
-from cluster.runtime.processor_pressure import LOOK_INTERVAL_NS, ProcessorPressure
-from cluster.runtime.queries import QueryDesk
-from cluster.runtime.snapshot_shipping import SnapshotFetcher
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import NodeTerminatedError, Role
-from service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from tests.unit.cluster.runtime.fake_module import FakeModule, FakeParts
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.messages.consensus import StopCatchup
+from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.links.ingress import Ingress
+from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.cluster.runtime.log_control import LogControl
+from trimaran.cluster.runtime.queries import QueryDesk
+from trimaran.cluster.runtime.shared_machine.processor_pressure import LOOK_INTERVAL_NS, ProcessorPressure
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api import NodeTerminatedError, Role
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 
 ONE = MemberId(1)
 HELLO = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ONE)
@@ -333,7 +333,7 @@ async def test_one_go_of_delivery_is_short_where_others_wait_and_long_where_no_t
 async def test_batch_of_a_leader_waits_for_the_one_before_only_while(
     reason: str, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.runtime.agent._LONG_BATCH_S", 3600.0)
+    monkeypatch.setattr("trimaran.cluster.runtime.agent._LONG_BATCH_S", 3600.0)
     ctx, journal = rig.module.ctx, rig.journal
     rig.module.leader = object()
 
@@ -359,7 +359,7 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_while(
     ctx.commit_position = 64  # what was flushed before is committed
     append()
     assert journal[2:] == [("flush", 3)]
-    monkeypatch.setattr("cluster.runtime.agent._LONG_BATCH_S", 0.002)
+    monkeypatch.setattr("trimaran.cluster.runtime.agent._LONG_BATCH_S", 0.002)
     append()
     await rig.until(lambda: len(journal) > 3)  # or the time has come
     assert journal[3:] == [("flush", 1)]

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from archive import ArchiveError
-from cluster.core import effects as fx
-from cluster.core import events as ev
-from cluster.runtime.dialling import Endpoint
-from cluster.runtime.log_control import MemberLogEndpoints
-from cluster.runtime.node_state_file import NodeStateFile
-from cluster.runtime.recording_log_file import RecordingLogFile
-from service_api.types import RecordingId, TermId
-from service_api.wire.frame import SetupFrame
 from tests.unit.archive.served import HOST, serving
 from tests.unit.archive.streams import failing, read_all
 from tests.unit.cluster.runtime.fake_transport import receive
 from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, member, until
+from trimaran.archive import ArchiveError
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.log_control import MemberLogEndpoints
+from trimaran.service_api.types import RecordingId, TermId
+from trimaran.service_api.wire.frame import SetupFrame
 
 
 @asynccontextmanager

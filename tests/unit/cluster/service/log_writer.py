@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cluster.core.log_buffer import LogBuffer
-from cluster.core.log_publisher import LogPublisher
-from cluster.messages.log import (
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.cluster.messages.log import (
     ClusterAction,
     ClusterActionRequest,
     NewLeadershipTermEvent,
@@ -14,12 +14,12 @@ from cluster.messages.log import (
     SessionOpenEvent,
     TimerEvent,
 )
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from service_api import CloseReason, Cluster, ClusteredService, Role
-from service_api.session import ClientSession
-from service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
-from service_api.wire.session import SessionMessageHeader
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
+from trimaran.service_api.wire.session import SessionMessageHeader
 
 TERM, SESSION = TermId(3), ClusterSessionId(11)
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from cluster.cli.single_process import InMemorySnapshot
-from cluster.messages.log import ClusterAction, MembershipChangeEvent
-from cluster.messages.snapshot import ClientSession as ClientSessionMessage
-from service_api import CloseReason, ClusterError, InvariantViolation
-from service_api.session import ClientSession
-from service_api.types import ClusterSessionId, MemberId
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
+from trimaran.cluster.cli.single_process import InMemorySnapshot
+from trimaran.cluster.messages.log import ClusterAction, MembershipChangeEvent
+from trimaran.cluster.messages.snapshot import ClientSession as ClientSessionMessage
+from trimaran.service_api import CloseReason, ClusterError, InvariantViolation
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import ClusterSessionId, MemberId
 
 NO_IMAGE = InMemorySnapshot()
 CLOSING = ClusterSessionId(SESSION + 1)

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from cluster.service.client_session import ContainerClientSession, EgressContainer
-from service_api import LocalProtocolError
-from service_api.types import EGRESS_STREAM_ID, ClusterSessionId, TermId
-from service_api.wire.frame import HEADER_LENGTH, encode_message
-from service_api.wire.session import SessionMessageHeader
-from service_api.wire.stream import FrameParser, MessageAssembler
+from trimaran.cluster.service.client_session import ContainerClientSession, EgressContainer
+from trimaran.service_api import LocalProtocolError
+from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId, TermId
+from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.session import SessionMessageHeader
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 TERM, SESSION = 3, ClusterSessionId(11)
 

@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-import cluster.service.replies as replies_module
-from cluster.messages.replies import KeptReply, SessionRequests
-from cluster.service.replies import RequestRunner, decode_replies
-from service_api import ClusteredService, ConfigurationError, RemoteProtocolError
-from service_api.session import ClientSession
-from service_api.types import ClusterSessionId
-from service_api.wire.message import Message, decode_message
-from service_api.wire.request import (
+import trimaran.cluster.service.replies as replies_module
+from tests.unit.cluster.service.log_writer import SESSION, TERM, RecordingService, Rig
+from tests.unit.cluster.service.test_client_session import FakeOutlet
+from trimaran.cluster.messages.replies import KeptReply, SessionRequests
+from trimaran.cluster.service.replies import RequestRunner, decode_replies
+from trimaran.service_api import ClusteredService, ConfigurationError, RemoteProtocolError
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.request import (
     KEPT_REPLY_LIMIT_BYTES,
     KEPT_REPLY_OVERHEAD_BYTES,
     REQUEST_HEADER,
@@ -21,9 +23,7 @@ from service_api.wire.request import (
     REQUEST_MESSAGE,
     RequestCode,
 )
-from service_api.wire.stream import FrameParser, MessageAssembler
-from tests.unit.cluster.service.log_writer import SESSION, TERM, RecordingService, Rig
-from tests.unit.cluster.service.test_client_session import FakeOutlet
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 
 class Answering(RecordingService):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from service_api import LocalProtocolError, Role
-from service_api.session import ClientSession
-from service_api.types import MemberId, TimeUnit
-from service_api.wire.session import SessionMessageHeader
-from service_api.wire.stream import FrameParser
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
 from tests.unit.cluster.service.test_client_session import FakeOutlet
+from trimaran.service_api import LocalProtocolError, Role
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import MemberId, TimeUnit
+from trimaran.service_api.wire.session import SessionMessageHeader
+from trimaran.service_api.wire.stream import FrameParser
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.service.agent import ClusteredServiceAgent
-from cluster.service.bounded_log_adapter import BoundedLogAdapter
-from cluster.service.client_session import ContainerClientSession
-from service_api import Cluster, LocalProtocolError, Role, SnapshotPublication
-from service_api.session import ClientSession
-from service_api.types import ClusterSessionId, MemberId, TimeUnit
 from tests.unit.cluster.service.log_writer import SESSION, RecordingService, Rig
+from trimaran.cluster.service.agent import ClusteredServiceAgent
+from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.service.client_session import ContainerClientSession
+from trimaran.service_api import Cluster, LocalProtocolError, Role, SnapshotPublication
+from trimaran.service_api.session import ClientSession
+from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 BASE = -(1 << 63)
 

@@ -7,9 +7,9 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cluster.simulation.network import SimulatedTransport
+from trimaran.cluster.simulation.world.network import SimulatedTransport
 
-from .world import MS, World, forever, world
+from .small_world import MS, World, forever, world
 
 PORT = 80
 

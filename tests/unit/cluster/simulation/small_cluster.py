@@ -10,14 +10,14 @@ from typing import Final
 
 import structlog
 
-from client import ClusterClient
-from cluster.simulation.cluster import Member, Settings, SimulatedCluster
-from cluster.simulation.referee import Referee
-from cluster.simulation.trace import Trace
-from service_api import ClientSession, ClusteredService
-from service_api.types import MemberId
+from trimaran.client import ClusterClient
+from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
+from trimaran.cluster.simulation.referee import Referee
+from trimaran.cluster.simulation.trace import Trace
+from trimaran.service_api import ClientSession, ClusteredService
+from trimaran.service_api.types import MemberId
 
-from .world import SECOND
+from .small_world import SECOND
 
 QUICK: Final = Settings(
     leader_heartbeat_timeout_ms=200,

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from client import AdminRefusedError, ClusterClient, IndeterminateError
-from cluster.core import events as ev
-from cluster.core.control_toggle import ControlToggle
-from cluster.core.module_state import ModuleState
-from cluster.operations import ActionRefusedError
-from service_api import ClusterError
-from service_api.authorisation import AllowAll
-from service_api.types import MemberId
+from trimaran.client import AdminRefusedError, ClusterClient, IndeterminateError
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.module_state import ModuleState
+from trimaran.cluster.documents.operations import ActionRefusedError
+from trimaran.service_api import ClusterError
+from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.types import MemberId
 
 from .small_cluster import SmallCluster, small_cluster
+from .small_world import SECOND
 from .test_snapshots import Keeper, invalidate
-from .world import SECOND
 
 
 @pytest.fixture

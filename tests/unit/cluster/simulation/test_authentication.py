@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials
-from cluster.core.sessions import SessionManager
-from cluster.messages.log import SessionOpenEvent
-from cluster.secrets_file import SecretsFile
-from service_api.password_proof import ITERATIONS_MIN
+from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials
+from trimaran.cluster.auth.secrets_file import SecretsFile
+from trimaran.cluster.core.sessions.sessions import SessionManager
+from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.service_api.password_proof import ITERATIONS_MIN
 
 from .small_cluster import SmallCluster, small_cluster
 

@@ -11,11 +11,17 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.cli.sim.workers import DEATH_RULE, ENDLESS_RULE, ERROR_RULE, WorkerPool
-from cluster.runtime.system_clock import SystemClock
-from cluster.simulation.campaign import DETERMINISM_RULE, Totals, check_determinism, replay_arguments, run_campaign
-from cluster.simulation.faults import KIND_NAMES
-from cluster.simulation.run import Failure, Options, Outcome
+from trimaran.cluster.cli.sim.workers import DEATH_RULE, ENDLESS_RULE, ERROR_RULE, WorkerPool
+from trimaran.cluster.runtime.system_clock import SystemClock
+from trimaran.cluster.simulation.campaign import (
+    DETERMINISM_RULE,
+    Totals,
+    check_determinism,
+    replay_arguments,
+    run_campaign,
+)
+from trimaran.cluster.simulation.faults import KIND_NAMES
+from trimaran.cluster.simulation.run import Failure, Options, Outcome
 
 
 class RunnerHere:
@@ -123,7 +129,7 @@ def test_the_replay_command_names_the_seed_and_the_options() -> None:
     options = Options(member_count=3, without=frozenset({"reset", "kill"}))
 
     assert replay_arguments(17, options, extra=["--check-determinism"]) == [
-        *("quorate", "sim", "--seeds", "17:18", "--members", "3", "--without", "kill,reset", "--check-determinism")
+        *("trimaran", "sim", "--seeds", "17:18", "--members", "3", "--without", "kill,reset", "--check-determinism")
     ]
 
 
@@ -139,7 +145,7 @@ def test_the_replay_command_names_the_seed_and_the_options() -> None:
 def test_the_replay_command_names_kinds_the_short_way(left: set[str], flags: list[str]) -> None:
     options = Options(without=frozenset(KIND_NAMES) - left)
 
-    assert replay_arguments(17, options) == ["quorate", "sim", "--seeds", "17:18", *flags]
+    assert replay_arguments(17, options) == ["trimaran", "sim", "--seeds", "17:18", *flags]
 
 
 # --- processes

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from client import ClusterClient
-from cluster.simulation.cluster import SimulatedCluster
-from service_api import Cluster, ConfigurationError, SnapshotImage
-from service_api.types import MemberId
+from trimaran.client import ClusterClient
+from trimaran.cluster.simulation.cluster import SimulatedCluster
+from trimaran.service_api import Cluster, ConfigurationError, SnapshotImage
+from trimaran.service_api.types import MemberId
 
 from .small_cluster import QUICK, Counter, running_cluster, small_cluster
-from .world import MS, SECOND
+from .small_world import MS, SECOND
 
 
 def test_members_elect_a_leader_and_answer_a_client_in_order() -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.simulation.run import Options, simulate
+from trimaran.cluster.simulation.run import Options, simulate
 
 ROOT = Path(__file__).resolve().parents[4]
 OPTIONS = Options(member_count=3, safety_timeouts=5)
 
 PROGRAM = """
 import gc, sys
-from cluster.simulation.run import Options, simulate
+from trimaran.cluster.simulation.run import Options, simulate
 gc.set_threshold(int(sys.argv[1]))
 print(simulate(int(sys.argv[2]), Options(member_count=3, safety_timeouts=5)).trace_hash)
 """

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from cluster.simulation.cluster import Member
-from cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
-from cluster.simulation.rules import RuleBroken
+from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.simulation.faults import KIND_NAMES, KINDS, Kind, Nemesis
+from trimaran.cluster.simulation.rules import RuleBroken
 
 from .small_cluster import QUICK, SmallCluster, small_cluster
-from .world import MS, SECOND
+from .small_world import MS, SECOND
 
 KIND_OF = {kind.name: kind for kind in KINDS}
 DAMAGING = ("wipe", "flip_recording", "flip_catalog", "flip_recording_log", "flip_node_state")

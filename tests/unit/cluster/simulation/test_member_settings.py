@@ -8,7 +8,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from .small_cluster import SmallCluster, small_cluster
-from .world import SECOND
+from .small_world import SECOND
 
 
 def give(small: SmallCluster, member_id: int, **settings: object) -> None:

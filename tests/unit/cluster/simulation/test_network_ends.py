@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from cluster.simulation.network import WINDOW_BYTES, LinkQuality
+from trimaran.cluster.simulation.world.network import WINDOW_BYTES, LinkQuality
 
 from .connections import connected, set_user_timeout
-from .world import MS, SECOND
+from .small_world import MS, SECOND
 
 
 def test_an_orderly_end_comes_after_every_byte() -> None:

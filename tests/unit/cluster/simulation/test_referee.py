@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster.messages.consensus import AppendPosition, RequestVote, Vote
-from cluster.service.replies import SessionReplies
-from cluster.simulation.cluster import DIRECTORY, Member
-from cluster.simulation.kept_log import KeptLog
-from cluster.simulation.referee import Referee
-from cluster.simulation.relay import Relay
-from cluster.simulation.rules import RuleBroken, expect
-from service_api import ClientSession
-from service_api.types import ClusterSessionId, TermId
+from trimaran.cluster.messages.consensus import AppendPosition, RequestVote, Vote
+from trimaran.cluster.service.replies import SessionReplies
+from trimaran.cluster.simulation.cluster import DIRECTORY, Member
+from trimaran.cluster.simulation.kept_log import KeptLog
+from trimaran.cluster.simulation.referee import Referee
+from trimaran.cluster.simulation.relay import Relay
+from trimaran.cluster.simulation.rules import RuleBroken, expect
+from trimaran.service_api import ClientSession
+from trimaran.service_api.types import ClusterSessionId, TermId
 
 from .small_cluster import Counter, SmallCluster, running_cluster, small_cluster
-from .world import SECOND
+from .small_world import SECOND
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_a_member_that_purges_what_it_held_is_told(small: SmallCluster, monkeypa
     assert follower.node is not None
     kept = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
     small.referee._kept_logs[follower.member_id] = kept
-    monkeypatch.setattr("cluster.simulation.referee.complete_snapshot_positions", lambda disk: [96])
+    monkeypatch.setattr("trimaran.cluster.simulation.referee.complete_snapshot_positions", lambda disk: [96])
     view = small.referee._views[follower.member_id]
     view.append_position = follower.node.module.ctx.append_position = 128
     view.log_start_position = -1

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from cluster.cli.single_process import InMemorySession, InMemorySnapshot
-from cluster.simulation.history import Operation
-from cluster.simulation.register_model import (
+from trimaran.cluster.cli.single_process import InMemorySession, InMemorySnapshot
+from trimaran.cluster.simulation.clients.history import Operation
+from trimaran.cluster.simulation.clients.register_model import (
     APPEND,
     CLOSE,
     COMPARE_AND_SET,
@@ -21,7 +21,7 @@ from cluster.simulation.register_model import (
     Swap,
     Values,
 )
-from cluster.simulation.registers import (
+from trimaran.cluster.simulation.registers import (
     ANSWER_LIMIT,
     VALUE_LIMIT,
     Answer,
@@ -31,8 +31,8 @@ from cluster.simulation.registers import (
     RequestKind,
     Write,
 )
-from service_api import ClientSession, CloseReason, MemberId, Role, TimeUnit
-from service_api.types import ClusterSessionId
+from trimaran.service_api import ClientSession, CloseReason, MemberId, Role, TimeUnit
+from trimaran.service_api.types import ClusterSessionId
 
 
 class FakeCluster:

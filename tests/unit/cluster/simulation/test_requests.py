@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from client import ClientConfig, ClusterClient, RequestIndeterminateError
-from service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
-from service_api.errors import LocalProtocolError
-from service_api.wire.request import REQUEST_HEADER_LENGTH
 from tests.unit.client.test_total_restart import SETTINGS, start_all, stop_all
 from tests.unit.cluster.simulation.small_cluster import Counter, SmallCluster, small_cluster
+from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import restart, take
-from tests.unit.cluster.simulation.world import SECOND
+from trimaran.client import ClientConfig, ClusterClient, RequestIndeterminateError
+from trimaran.service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
+from trimaran.service_api.errors import LocalProtocolError
+from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 
 
 class Tally(Counter):

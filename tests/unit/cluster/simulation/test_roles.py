@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from service_api import Cluster, Role, SnapshotImage
 from tests.unit.cluster.simulation.small_cluster import Counter, small_cluster
+from trimaran.service_api import Cluster, Role, SnapshotImage
 
 
 def test_service_is_told_when_its_member_begins_to_lead_and_when_it_does_no_more() -> None:

@@ -12,14 +12,14 @@ from random import Random
 
 import pytest
 
-from cluster.core import events as ev
-from cluster.core.control_toggle import ControlToggle
-from cluster.simulation.cluster import Member
-from cluster.simulation.kept_log import complete_snapshot_positions, read_kept_log
-from service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
+from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import invalidate
-from tests.unit.cluster.simulation.world import SECOND
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.simulation.cluster import Member
+from trimaran.cluster.simulation.kept_log import complete_snapshot_positions, read_kept_log
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
 SEGMENT = 64 << 10
 PURGING = replace(QUICK, segment_length_bytes=SEGMENT, keep_all=False, keep_snapshots=1)

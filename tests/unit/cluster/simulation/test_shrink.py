@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cluster.simulation.faults import KIND_NAMES
-from cluster.simulation.run import Failure, Options, Outcome
-from cluster.simulation.shrink import shrink
+from trimaran.cluster.simulation.faults import KIND_NAMES
+from trimaran.cluster.simulation.run import Failure, Options, Outcome
+from trimaran.cluster.simulation.shrink import shrink
 
 RULE = "one leader per term"
 

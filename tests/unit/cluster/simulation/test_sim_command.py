@@ -1,4 +1,4 @@
-"""`quorate sim` on a few real seeds: what it prints, how it ends, and that its replay command replays."""
+"""`trimaran sim` on a few real seeds: what it prints, how it ends, and that its replay command replays."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cluster.cli.app import main
-from cluster.cli.sim.flags import kinds_left_out, parse_kinds, parse_seeds
-from cluster.cli.sim.report import Report, as_json, print_report
-from cluster.cli.sim.seed_job import SeedJob
-from cluster.simulation.faults import KIND_NAMES
-from cluster.simulation.run import Failure, Options, Outcome
-from cluster.simulation.shrink import Attempt, Shrunk
-from service_api.errors import ConfigurationError
+from trimaran.cluster.cli.app import main
+from trimaran.cluster.cli.sim.flags import kinds_left_out, parse_kinds, parse_seeds
+from trimaran.cluster.cli.sim.report import Report, as_json, print_report
+from trimaran.cluster.cli.sim.seed_job import SeedJob
+from trimaran.cluster.simulation.faults import KIND_NAMES
+from trimaran.cluster.simulation.run import Failure, Options, Outcome
+from trimaran.cluster.simulation.shrink import Attempt, Shrunk
+from trimaran.service_api.errors import ConfigurationError
 
 SHORT = ("--members", "3", "--length", "1", "--operations", "20")
 
 SERVICES = '''
 from random import Random
 
-from service_api import ClusteredService
+from trimaran import ClusteredService
 
 
 class Counter(ClusteredService):
@@ -109,7 +109,7 @@ def test_a_failure_ends_in_a_command_that_replays_it(
     assert status == replay_status == 1
     assert failure["rule"] == "every service is given the same, and becomes the same"
     assert failure["shrink_attempts"] > 0
-    assert command[:4] == ["quorate", "sim", "--seeds", "0:1"]
+    assert command[:4] == ["trimaran", "sim", "--seeds", "0:1"]
     assert command[command.index("--without") + 1] == "all"
     assert "seed 0 at" in printed
     assert failure["rule"] in printed
@@ -140,7 +140,7 @@ def test_a_trace_is_the_same_text_each_time(capsys: pytest.CaptureFixture[str], 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_with_the_counts_so_far(number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "cluster", "sim", "--seeds", "0:100000", *SHORT, "--jobs", "1", "-v"]
+    command = [sys.executable, "-m", "trimaran", "sim", "--seeds", "0:100000", *SHORT, "--jobs", "1", "-v"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stderr is not None
@@ -189,7 +189,7 @@ def test_a_mistake_is_one_line_and_exit_status_2(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert status == 2
-    assert line.startswith(f"quorate: {expected}")
+    assert line.startswith(f"trimaran: {expected}")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3:7", (3, 7)), ("17", (17, 18)), ("4:", (4, None))])
@@ -224,8 +224,8 @@ def test_a_report_names_the_failure_and_one_command() -> None:
     print_report(make_report(), Console(file=out, width=80))
     text = out.getvalue()
 
-    assert text.count("quorate sim --seeds") == 1
-    assert "  replay: quorate sim --seeds 17:18 --members 2 --operations 0    # at commit abc123\n" in text
+    assert text.count("trimaran sim --seeds") == 1
+    assert "  replay: trimaran sim --seeds 17:18 --members 2 --operations 0    # at commit abc123\n" in text
     assert "seed 17 at 2.500000 s: one leader per term\n    term=3\n" in text
     assert "1 of 2 seeds failed" in text
 
@@ -245,13 +245,13 @@ def test_the_json_of_a_report_has_the_rate_and_the_command() -> None:
 
     assert report["rate"] == 2.0
     assert report["fired"]["kill"] == 3
-    assert report["failures"][0]["command"] == "quorate sim --seeds 17:18 --members 2 --operations 0"
+    assert report["failures"][0]["command"] == "trimaran sim --seeds 17:18 --members 2 --operations 0"
     assert report["failures"][0]["shrink_changes"] == ["members 3 to 2"]
 
 
 def test_help_does_not_import_the_simulator() -> None:
     program = (
-        "import sys; from cluster.cli.app import build_app; build_app(['--help'])\n"
+        "import sys; from trimaran.cluster.cli.app import build_app; build_app(['--help'])\n"
         "print([name for name in sys.modules if name.startswith('cluster.sim')])"
     )
     result = subprocess.run(

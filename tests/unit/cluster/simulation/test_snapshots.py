@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from archive.memory_file_system import MemoryFileSystem
-from cluster.core import events as ev
-from cluster.core.control_toggle import ControlToggle
-from cluster.core.recording_log import RecordingLog, RecordingLogEntry
-from cluster.runtime.recording_log_file import RecordingLogFile
-from cluster.simulation.cluster import DIRECTORY, Member
-from service_api import ClientSession, Cluster, ClusterError, SnapshotImage, SnapshotPublication
 from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, SmallCluster, small_cluster
-from tests.unit.cluster.simulation.world import SECOND
+from tests.unit.cluster.simulation.small_world import SECOND
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.control_toggle import ControlToggle
+from trimaran.cluster.core.log.recording_log import RecordingLog, RecordingLogEntry
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.simulation.cluster import DIRECTORY, Member
+from trimaran.service_api import ClientSession, Cluster, ClusterError, SnapshotImage, SnapshotPublication
 
 CLUSTER_DIRECTORY = DIRECTORY / "cluster"
 
@@ -122,7 +122,7 @@ def damage(member: Member, recording_id: int, position: int) -> None:
 
 
 def invalidate(member: Member) -> None:
-    """Do what `quorate snapshot invalidate` does."""
+    """Do what `trimaran snapshot invalidate` does."""
     file = RecordingLogFile.open(CLUSTER_DIRECTORY, file_system=member.machine.disk)
     assert file.recording_log.invalidate_latest_snapshot()
     file.persist()
@@ -273,7 +273,7 @@ def test_damaged_snapshot_is_refused_and_the_one_before_it_works(
     small.wait(lambda: follower.refusal is not None)
 
     assert isinstance(follower.refusal, ClusterError)
-    assert "run `quorate snapshot invalidate /quorate`" in str(follower.refusal)
+    assert "run `trimaran snapshot invalidate /trimaran`" in str(follower.refusal)
     assert len(str(follower.refusal).splitlines()) == 1
     invalidate(follower)
     before = small.referee.counts.loaded_snapshots
@@ -298,7 +298,7 @@ def test_snapshot_whose_recording_is_gone_is_refused_and_the_one_before_it_works
     small.cluster.start(follower.member_id)
     small.wait(lambda: follower.refusal is not None)
 
-    assert "run `quorate snapshot invalidate /quorate`" in str(follower.refusal)
+    assert "run `trimaran snapshot invalidate /trimaran`" in str(follower.refusal)
     assert len(str(follower.refusal).splitlines()) == 1
     invalidate(follower)
     small.cluster.start(follower.member_id)

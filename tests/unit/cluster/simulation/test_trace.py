@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cluster.simulation.trace import Trace
+from trimaran.cluster.simulation.trace import Trace
 
 from .small_cluster import SmallCluster, running_cluster, small_cluster
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.cli.status.report import MemberReport
-from cluster.status import ElectionStatus, MemberStatus, Outcome, RoleName
+from trimaran.cluster.cli.status.report import MemberReport
+from trimaran.cluster.documents.status import ElectionStatus, MemberStatus, Outcome, RoleName
 
 LINK_CLOSED = ElectionStatus(
     reason="link to leader 0 closed",

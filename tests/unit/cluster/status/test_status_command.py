@@ -1,4 +1,4 @@
-"""`quorate status` as a process: where it finds members, what it prints where, how it ends."""
+"""`trimaran status` as a process: where it finds members, what it prints where, how it ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
-from cluster.cli.status.command import exit_status
-from cluster.cli.status.report import make_report
-from cluster.status import Outcome
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.cluster.cli.status.command import exit_status
+from trimaran.cluster.cli.status.report import make_report
+from trimaran.cluster.documents.status import Outcome
 
 DEADLINE_S = 60
 
@@ -35,12 +35,12 @@ def free_base_port() -> int:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("QUORATE_", "COLUMNS"))}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRIMARAN_", "COLUMNS"))}
     return clean | {"TERM": "xterm"} | variables
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "cluster", "status", *arguments]
+    return [sys.executable, "-m", "trimaran", "status", *arguments]
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,7 @@ def test_members_that_are_down_are_rows_and_the_exit_status_says_so() -> None:
 
     report = json.loads(result.stdout)
     assert result.returncode == EXIT_UNREACHABLE
-    assert result.stderr == "quorate: no member answers: 0 of 1\n"
+    assert result.stderr == "trimaran: no member answers: 0 of 1\n"
     assert report["has_quorum"] is False
     assert report["members"][0]["outcome"] == "refused"
     assert report["members"][0]["endpoint"] == f"127.0.0.1:{port + 1}"
@@ -74,9 +74,9 @@ def test_members_come_from_the_environment_or_the_nodes_own_file(tmp_path: Path)
     file.write_text(f'member_id = 3\nmembers = "{members}"\ndirectory = "data"\nservice = "m:C"\n')
 
     results = [
-        run(QUORATE_MEMBERS=members),
+        run(TRIMARAN_MEMBERS=members),
         run("--config", str(file)),
-        run(QUORATE_CONFIG=str(file), QUORATE_MEMBER_ID="3"),
+        run(TRIMARAN_CONFIG=str(file), TRIMARAN_MEMBER_ID="3"),
     ]
 
     assert [result.returncode for result in results] == [EXIT_UNREACHABLE] * 3
@@ -85,7 +85,7 @@ def test_members_come_from_the_environment_or_the_nodes_own_file(tmp_path: Path)
 
 
 def test_the_exit_status_tells_no_answer_no_leader_and_no_majority_apart() -> None:
-    """As `quorate health` does."""
+    """As `trimaran health` does."""
     leader, follower, down = (
         answered(member_status(1, state="LEADER")),
         answered(member_status(0)),
@@ -102,7 +102,7 @@ def test_the_exit_status_tells_no_answer_no_leader_and_no_majority_apart() -> No
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "missing setting: members: give --members, QUORATE_MEMBERS or members in the config file"),
+        ((), "missing setting: members: give --members, TRIMARAN_MEMBERS or members in the config file"),
         (("--members", ""), "empty member list"),
         (("--members", "0=127.0.0.1"), "bad endpoint: endpoint='127.0.0.1' expected host:port (--members)"),
         (("--config", "absent.toml"), "config file cannot be read: file=absent.toml"),

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster.cli.status.report import ask_members
-from cluster.status import (
+from tests.unit.cluster.status.answers import member_status
+from trimaran.cluster.cli.status.report import ask_members
+from trimaran.cluster.documents.status import (
     LINE_LENGTH_LIMIT,
     STATUS_LENGTH_LIMIT_BYTES,
     Outcome,
@@ -19,10 +20,9 @@ from cluster.status import (
     printable_line,
     query_status,
 )
-from service_api import ConfigurationError
-from service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID
-from service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, SetupFrame, encode_frame
-from tests.unit.cluster.status.answers import member_status
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID
+from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, SetupFrame, encode_frame
 
 ENOUGH_S = 20.0
 """For what is there: never used up."""

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from cluster.cli.status.report import ClusterReport, MemberReport, make_report
-from cluster.status import Outcome
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.cluster.cli.status.report import ClusterReport, MemberReport, make_report
+from trimaran.cluster.documents.status import Outcome
 
 LEADER = member_status(1, state="LEADER", append=123_456)
 

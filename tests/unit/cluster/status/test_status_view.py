@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster.cli.status.report import ClusterReport, make_report
-from cluster.cli.status.view import as_table, describe_election, format_duration
-from cluster.status import DifferingMember, ElectionStatus, Outcome, SnapshotFetchStatus
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.cluster.cli.status.report import ClusterReport, make_report
+from trimaran.cluster.cli.status.view import as_table, describe_election, format_duration
+from trimaran.cluster.documents.status import DifferingMember, ElectionStatus, Outcome, SnapshotFetchStatus
 
 README = Path(__file__).parents[4] / "README.md"
 

@@ -1,3 +1,0 @@
-"""What `quorate archive` offers, a module an idea: `describe`, `verify`, `checksum`, `catalog` (what changes it), and
-`grep`, `tail`, `diff`, which read messages. `live` and `rows` is what they share. `archive.tool` puts them together.
-"""

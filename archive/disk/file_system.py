@@ -1,0 +1,175 @@
+"""Everything the archive asks of a disk, as one interface, and the real disk behind it.
+
+The interface is small on purpose: positioned reads and writes on handles, syncs, and the few directory
+operations. A simulated disk (`trimaran.archive.disk.memory_file_system`) implements the same and can lose what was not
+synced. Who only reads asks for `ReadableFileSystem`, which an object store offers, too
+(`remote_file_system`). Every method may raise OSError. Methods may be called from more than one thread,
+on different handles or offsets.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+WritableBytes = bytes | bytearray | memoryview
+
+
+class ReadableFileSystem(Protocol):
+    """What readers ask of a disk: files by path, open files by handle (a small int)."""
+
+    def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
+        """Open a file for positioned access; with `create`, make it, and refuse one that is already there."""
+
+    def close_file(self, handle: int) -> None:
+        """Give the handle back."""
+
+    def pread(self, handle: int, length: int, offset: int) -> bytes:
+        """Read up to `length` bytes at `offset`; fewer only at the end of the file."""
+
+    def pread_into(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on and return how many bytes were read; fewer only at the end of the file."""
+
+    def file_length(self, handle: int) -> int:
+        """Return the length of the file in bytes."""
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+
+class FileSystem(ReadableFileSystem, Protocol):
+    """A disk that can be written, too."""
+
+    def pwrite(self, handle: int, data: WritableBytes, offset: int) -> int:
+        """Write at `offset` and return how many bytes were taken, which may be fewer than given."""
+
+    def set_length(self, handle: int, length: int) -> None:
+        """Cut or extend (with zeros) the file to `length` bytes."""
+
+    def sync_data(self, handle: int) -> None:
+        """Return once the data of the file can be read again after a crash (fdatasync)."""
+
+    def sync_file(self, handle: int) -> None:
+        """Return once data and all metadata of the file are durable (fsync)."""
+
+    def evict(self, handle: int, offset: int, length: int) -> None:
+        """Let go of what memory has of a durable range of the file, which is not going to be read soon."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once creations, renames and removals in the directory are durable."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its missing parents; one that is there is fine."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file in one step, replacing the target."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+
+    def free_bytes(self, path: Path) -> int:
+        """Return how much more may be written to the disk that a directory is on."""
+
+    def try_lock(self, handle: int) -> bool:
+        """Take the exclusive lock of an open file; False if another holder has it. It goes with the handle."""
+
+
+def try_flock(handle: int) -> bool:
+    """Take the exclusive lock of an open file; False if another holder has it. It ends with the process."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class OsFileSystem:
+    """The real disk. Reads and writes are the functions of `os` themselves: no layer on the hot path."""
+
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    close_file = staticmethod(os.close)
+    set_length = staticmethod(os.ftruncate)
+    sync_data = staticmethod(os.fdatasync)
+    sync_file = staticmethod(os.fsync)
+    rename = staticmethod(os.replace)
+    remove = staticmethod(os.unlink)
+    try_lock = staticmethod(try_flock)
+
+    def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
+        """Open a file for positioned access; with `create`, make it, and refuse one that is already there."""
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return os.open(path, flags, 0o644)
+
+    def pread_into(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on and return how many bytes were read."""
+        return os.preadv(handle, [buffer], offset)
+
+    def file_length(self, handle: int) -> int:
+        """Return the length of the file in bytes."""
+        return os.fstat(handle).st_size
+
+    def evict(self, handle: int, offset: int, length: int) -> None:
+        """Tell the kernel that the range need not stay in the page cache, where there is a way to tell it."""
+        if hasattr(os, "posix_fadvise"):  # Linux and most of Unix, but not macOS
+            with suppress(OSError):  # it was only meant well
+                os.posix_fadvise(handle, offset, length, os.POSIX_FADV_DONTNEED)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once creations, renames and removals in the directory are durable."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its missing parents, durably; one that is there is fine."""
+        path = path.absolute()
+        missing = [path, *path.parents]
+        missing = missing[: next(index for index, parent in enumerate(missing) if parent.exists())]
+        path.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            self.sync_directory(made.parent)
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def free_bytes(self, path: Path) -> int:
+        """Return what is free for a process without privileges on the disk of a directory."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+
+def write_fully(file_system: FileSystem, handle: int, data: WritableBytes, offset: int) -> None:
+    """Write all of `data` at `offset`, however many calls it takes.
+
+    Raises:
+        OSError: the disk refused, or took nothing.
+    """
+    view = memoryview(data)
+    while view:
+        written = file_system.pwrite(handle, view, offset)
+        if written <= 0:
+            raise OSError(f"write took nothing: offset={offset} length={len(view)}")
+        offset += written
+        view = view[written:]
+
+
+def read_fully(file_system: ReadableFileSystem, handle: int, length: int, offset: int) -> bytes:
+    """Read `length` bytes at `offset`; fewer only at the end of the file."""
+    data = file_system.pread(handle, length, offset)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    got = len(data)
+    while got < length and (more := file_system.pread(handle, length - got, offset + got)):
+        parts.append(more)
+        got += len(more)
+    return b"".join(parts)

@@ -1,0 +1,1 @@
+"""One file at a time: the catalog, segments, marks, the journal of edits."""

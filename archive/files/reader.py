@@ -1,0 +1,376 @@
+"""Reading a recording from its files: frames, complete messages, and the reason why the reading ended.
+
+This works on any archive directory, whether an archive is running on it or not, and changes nothing. A
+`FrameReader` is a plain iterator over blocks read with `pread`, so that a file cut short is a reason to stop
+and never a fault of the process, as it would be with mmap. `read_messages` joins fragments.
+`AsyncFrameReader` reads in a thread, batch by batch. Bounds: one block (1 MiB, or one frame if that is
+longer) and one message (16 MiB).
+Source: samples set A README §1-§3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from trimaran.service_api.wire.frame import (
+    FLAG_BEGIN,
+    FLAG_END,
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    MAX_MESSAGE_LENGTH,
+    TYPE_DATA,
+    TYPE_PADDING,
+    UNFRAGMENTED,
+)
+
+from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
+from ..errors import ArchiveError, ArchiveErrorCode
+from ..format.descriptor import RecordingDescriptor, RecordingState
+from ..format.frame_check import FrameRules, HeaderFields
+from ..format.layout import parse_segment_file_name
+
+BLOCK_LENGTH_BYTES: Final = 1 << 20
+ASYNC_BATCH_FRAMES: Final = 1024
+
+NO_BEGINNING: Final = "fragments without a beginning"
+NO_END: Final = "a message without an end"
+TOO_LONG: Final = "a message longer than any may be"
+
+
+class StopReason(StrEnum):
+    """Why a reader stopped."""
+
+    STOP_POSITION = "stop position reached"
+    BLANK = "frame length 0"
+    NO_SEGMENT = "no segment file"
+    FILE_CUT = "file cut short"
+    BAD_FRAME = "bad frame"
+
+
+class Frame(NamedTuple):
+    """One recorded frame: where it lies, its header fields in wire order, and its payload (empty for
+    padding).
+    """
+
+    position: int
+    frame_length: int
+    version: int
+    flags: int
+    type: int
+    term_offset: int
+    session_id: int
+    stream_id: int
+    term_id: int
+    reserved_value: int
+    payload: bytes
+
+    @property
+    def end_position(self) -> int:
+        """The position just after the frame."""
+        return self.position + ((self.frame_length + 31) & -32)
+
+
+class RecordedMessage(NamedTuple):
+    """One complete message: the position of its first frame, the end of its last, and the joined payloads.
+
+    `session_id` is that of the first frame; with checksums it is the checksum of that frame.
+    """
+
+    position: int
+    end_position: int
+    frame_count: int
+    session_id: int
+    payload: bytes
+
+
+class FrameReader:
+    """Iterates over the frames of [start_position, stop_position) of a recording; once.
+
+    Each frame is checked against the rules of the recording; the first that does not fit ends the iteration.
+    After it, `stop_reason` says why, `detail` what exactly, and `position` where. Without a stop position the
+    reader goes to the recording's own, or to where nothing was written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        descriptor: RecordingDescriptor,
+        *,
+        start_position: int | None = None,
+        stop_position: int | None = None,
+        checksummed: bool | None = None,
+        file_system: ReadableFileSystem | None = None,
+    ) -> None:
+        self.position = descriptor.start_position if start_position is None else start_position
+        self.stop_reason: StopReason | None = None
+        self.detail = ""
+        self._is_inside_frame = False
+        self._descriptor = descriptor
+        self._directory = directory
+        self._rules = FrameRules.of(descriptor, checksummed=checksummed)
+        self._stop_position = descriptor.stop_position if stop_position is None else stop_position
+        self._file_system = OsFileSystem() if file_system is None else file_system
+        if self.position < descriptor.start_position or self.position % 32:
+            raise ArchiveError(
+                f"cannot read: start_position={descriptor.start_position}",
+                code=ArchiveErrorCode.INVALID_POSITION,
+                recording_id=descriptor.recording_id,
+                position=self.position,
+            )
+
+    def __repr__(self) -> str:
+        reason = "reading" if self.stop_reason is None else f"{self.stop_reason.value}: {self.detail}"
+        return f"<FrameReader recording={self._descriptor.recording_id} position={self.position} {reason}>"
+
+    def __iter__(self) -> Iterator[Frame]:
+        while self.stop_reason is None:
+            if self._stop_position is not None and self.position >= self._stop_position:
+                self._stop(StopReason.STOP_POSITION, f"stop_position={self._stop_position}")
+                return
+            base_position = self._descriptor.segment_base_position(self.position)
+            name = self._descriptor.segment_file_name(base_position)
+            try:
+                handle = self._file_system.open_file(self._directory / name, writable=False)
+            except FileNotFoundError:
+                self._stop(StopReason.NO_SEGMENT, f"expected={name}")
+                return
+            try:
+                yield from self._segment_frames(handle, base_position)
+            finally:
+                self._file_system.close_file(handle)
+
+    def find_damage(self) -> str | None:
+        """Say what ended the reading before the recording's end; None when it came to the end, or has not ended.
+
+        Without a stop position the end is where nothing was written yet. What a running archive writes meanwhile is no
+        damage: what seems wrong is looked at a second time.
+        """
+        damage = self._find_early_end()
+        return None if damage is None or self._has_grown() else damage
+
+    def _find_early_end(self) -> str | None:
+        reason, has_stopped = self.stop_reason, self._stop_position is not None
+        if reason in (None, StopReason.STOP_POSITION) or self._descriptor.state is RecordingState.DELETED:
+            return None
+        assert reason is not None
+        said = f"{reason.value}: {self.detail}"
+        if has_stopped:
+            return f"{said}; expected frames up to stop_position={self._stop_position}"
+        if reason is StopReason.BAD_FRAME or (reason is StopReason.FILE_CUT and self._is_inside_frame):
+            return said
+        behind = self._find_bytes_behind()
+        return None if behind is None else f"{said}; but the recording goes on: {behind}"
+
+    def _find_bytes_behind(self) -> str | None:
+        """Say where the first byte that is not zero lies behind `position`."""
+        recording_id, length = self._descriptor.recording_id, self._descriptor.segment_file_length
+        parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))
+        for base in sorted(segment[1] for segment in parsed if segment is not None and segment[0] == recording_id):
+            if base + length <= self.position:
+                continue
+            name = self._descriptor.segment_file_name(base)
+            handle = self._file_system.open_file(self._directory / name, writable=False)
+            try:
+                offset = first_nonzero(self._file_system, handle, max(0, self.position - base), length)
+            finally:
+                self._file_system.close_file(handle)
+            if offset is not None:
+                return f"file={name} offset={offset}"
+        return None
+
+    def _has_grown(self) -> bool:
+        """Whether a right frame lies by now where the reading ended a moment ago."""
+        again = FrameReader(
+            self._directory,
+            self._descriptor,
+            start_position=self.position,
+            stop_position=self._stop_position,
+            checksummed=self._rules.checksummed,
+            file_system=self._file_system,
+        )
+        return next(iter(again), None) is not None
+
+    def _segment_frames(self, handle: int, base_position: int) -> Iterator[Frame]:
+        """Yield the frames of one segment file from `position` on, until one ends the reading or the file is
+        full.
+        """
+        full = self._descriptor.segment_file_length
+        length = min(self._file_system.file_length(handle), full)
+        end = base_position + length
+        rules, limit = self._rules, self._stop_position
+        block, block_position = b"", self.position
+        while self.position < end and (limit is None or self.position < limit):
+            position = self.position
+            offset = position - block_position
+            if offset + HEADER_LENGTH > len(block):
+                block, block_position, offset = self._read(handle, base_position, end), position, 0
+            if len(block) - offset < HEADER_LENGTH:
+                available = len(block) - offset
+                detail = f"file ends inside a frame header: available={available}"
+                self._stop(StopReason.FILE_CUT, detail, is_inside_frame=True)
+                return
+            fields: HeaderFields = FRAME_HEADER.unpack_from(block, offset)
+            frame_length, frame_type = fields[0], fields[3]
+            if frame_length == 0:
+                self._stop(StopReason.BLANK, "nothing was written from here on")
+                return
+            fault = rules.find_header_fault(fields, position)
+            if fault is not None:
+                self._stop(StopReason.BAD_FRAME, fault)
+                return
+            aligned = (frame_length + 31) & -32
+            if limit is not None and position + aligned > limit:
+                self._stop(StopReason.BAD_FRAME, f"frame runs past the end: frame_length={frame_length} end={limit}")
+                return
+            if position + aligned > end:
+                detail = f"file ends inside a frame: frame_length={frame_length}"
+                self._stop(StopReason.FILE_CUT, detail, is_inside_frame=True)
+                return
+            if frame_type == TYPE_PADDING:
+                payload = b""
+            else:
+                if offset + aligned > len(block):
+                    block, block_position, offset = self._read(handle, base_position, end, aligned), position, 0
+                    if len(block) < aligned:
+                        self._stop(StopReason.FILE_CUT, "file became shorter while it was read", is_inside_frame=True)
+                        return
+                fault = rules.find_checksum_fault(fields, block, offset)
+                if fault is not None:
+                    self._stop(StopReason.BAD_FRAME, fault)
+                    return
+                payload = block[offset + HEADER_LENGTH : offset + frame_length]
+            self.position = position + aligned
+            yield Frame(position, *fields, payload)
+        if length < full and (limit is None or self.position < limit):
+            self._stop(StopReason.FILE_CUT, f"file_length={length} expected={full}")
+
+    def _read(self, handle: int, base_position: int, end: int, at_least: int = 0) -> bytes:
+        """Read the block that begins at `position`, never past the end of the file."""
+        wanted = min(max(BLOCK_LENGTH_BYTES, at_least), end - self.position)
+        return read_fully(self._file_system, handle, wanted, self.position - base_position)
+
+    def _stop(self, reason: StopReason, detail: str, *, is_inside_frame: bool = False) -> None:
+        self.stop_reason = reason
+        self.detail = detail
+        self._is_inside_frame = is_inside_frame
+
+
+def first_nonzero(file_system: ReadableFileSystem, handle: int, begin: int, end: int) -> int | None:
+    """Find the first byte in [begin, end) of a file that is not zero; None when there is none."""
+    while begin < end:
+        data = read_fully(file_system, handle, min(BLOCK_LENGTH_BYTES, end - begin), begin)
+        if not data:
+            return None
+        rest = data.lstrip(b"\0")
+        if rest:
+            return begin + len(data) - len(rest)
+        begin += len(data)
+    return None
+
+
+class IncompleteMessage(NamedTuple):
+    """Fragments that are no message: where they lie, how many there are, and what is missing."""
+
+    position: int
+    end_position: int
+    frame_count: int
+    missing: str
+
+
+OnIncomplete = Callable[[IncompleteMessage], None]
+
+
+class MessageReader:
+    """Iterates over the complete messages among frames; once.
+
+    `incomplete_message_count` counts beginnings without an end and ends without a beginning: a reader that starts
+    inside a message, or a recording that ends inside one, has one. `on_incomplete` is told of each run of fragments
+    that are no message. A leader that dies inside a message leaves one without an end in the log; nothing leaves one
+    without a beginning.
+    """
+
+    def __init__(self, frames: Iterator[Frame] | FrameReader, *, on_incomplete: OnIncomplete | None = None) -> None:
+        self.incomplete_message_count = 0
+        self._frames = iter(frames)
+        self._on_incomplete = on_incomplete
+        self._stray: IncompleteMessage | None = None
+
+    def __iter__(self) -> Iterator[RecordedMessage]:
+        parts: list[Frame] = []
+        length = 0
+        for frame in self._frames:
+            if frame.type != TYPE_DATA:
+                continue
+            if frame.flags & FLAG_BEGIN:
+                self._drop(parts, NO_END)
+                self._end_strays()
+                length = 0
+            if frame.flags == UNFRAGMENTED:
+                yield RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
+                continue
+            if not parts and not frame.flags & FLAG_BEGIN:
+                self._add_stray(frame)
+                continue
+            parts.append(frame)
+            length += len(frame.payload)
+            if length > MAX_MESSAGE_LENGTH:
+                self._drop(parts, f"{TOO_LONG}: length={length} limit={MAX_MESSAGE_LENGTH}")
+            elif frame.flags & FLAG_END:
+                payload = b"".join(part.payload for part in parts)
+                first = parts[0]
+                yield RecordedMessage(first.position, frame.end_position, len(parts), first.session_id, payload)
+                parts.clear()
+        self._drop(parts, NO_END)
+        self._end_strays()
+
+    def _drop(self, parts: list[Frame], missing: str) -> None:
+        if parts:
+            self.incomplete_message_count += 1
+            self._tell(IncompleteMessage(parts[0].position, parts[-1].end_position, len(parts), missing))
+            parts.clear()
+
+    def _add_stray(self, frame: Frame) -> None:
+        """Take a fragment that no beginning stands before: one run of them is one message."""
+        before = self._stray
+        if before is None:
+            self._stray = IncompleteMessage(frame.position, frame.end_position, 1, NO_BEGINNING)
+        else:
+            count = before.frame_count + 1
+            self._stray = IncompleteMessage(before.position, frame.end_position, count, NO_BEGINNING)
+        if frame.flags & FLAG_END:
+            self.incomplete_message_count += 1
+            self._end_strays()
+
+    def _end_strays(self) -> None:
+        if self._stray is not None:
+            self._tell(self._stray)
+            self._stray = None
+
+    def _tell(self, found: IncompleteMessage) -> None:
+        if self._on_incomplete is not None:
+            self._on_incomplete(found)
+
+
+class AsyncFrameReader:
+    """Iterates over frames as `FrameReader` does, reading in a thread so that the event loop never waits for
+    a disk.
+    """
+
+    def __init__(self, reader: FrameReader) -> None:
+        self.reader: Final = reader
+
+    async def __aiter__(self) -> AsyncIterator[Frame]:
+        frames = iter(self.reader)
+        loop = asyncio.get_running_loop()
+        while batch := await loop.run_in_executor(None, _take_batch, frames):
+            for frame in batch:
+                yield frame
+
+
+def _take_batch(frames: Iterator[Frame]) -> list[Frame]:
+    return list(islice(frames, ASYNC_BATCH_FRAMES))

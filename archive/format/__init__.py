@@ -1,0 +1,1 @@
+"""The formats of an archive as pure values: nothing here opens a file."""

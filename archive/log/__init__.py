@@ -1,0 +1,1 @@
+"""A member's directory as a log."""

@@ -1,0 +1,1 @@
+"""The archive over TCP: its protocol, and the client of it."""

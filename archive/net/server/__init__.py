@@ -1,0 +1,1 @@
+"""The archive's end of a connection."""

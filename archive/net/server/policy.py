@@ -1,0 +1,41 @@
+"""Who may change an archive over its control protocol: the answer for the archive of a cluster member.
+
+A member's archive holds a log that the cluster agreed on, and other members copy from it. Reading it helps everybody;
+editing it is the member's own affair. An archive that stands alone lets everybody do everything, unless it is given
+another `AuthorisationService`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...format import messages
+
+_READING: Final = frozenset(
+    (message.SCHEMA_ID, message.TEMPLATE_ID)
+    for message in (
+        messages.ReplayRequest,
+        messages.BoundedReplayRequest,
+        messages.StopReplayRequest,
+        messages.ListRecordingRequest,
+        messages.ListRecordingsRequest,
+        messages.ListRecordingsForUriRequest,
+        messages.ListRecordingSubscriptionsRequest,
+        messages.FindLastMatchingRecordingRequest,
+        messages.RecordingPositionRequest,
+        messages.StartPositionRequest,
+        messages.StopPositionRequest,
+        messages.MaxRecordedPositionRequest,
+        messages.ArchiveIdRequest,
+    )
+)
+
+
+class ReadOnly:
+    """Everybody may look and replay, nobody may record, edit, or stop what others do."""
+
+    def is_authorised(
+        self, schema_id: int, template_id: int, request_type: int | None, encoded_principal: bytes
+    ) -> bool:
+        """Whether the request changes nothing."""
+        return (schema_id, template_id) in _READING

@@ -1,0 +1,84 @@
+"""Replication at the request of a control session: what was asked for, in the words of the newest request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
+
+from ...errors import ArchiveError, ArchiveErrorCode
+from ...format import messages
+from .replication_session import ReplicationSession, make_order
+
+if TYPE_CHECKING:
+    from .control_session import ControlSession
+
+_ENDPOINT: Final = re.compile(
+    r"(?:aeron:[a-z]+\?(?:.*\|)?endpoint=)?(?P<host>\[[^\]]+\]|[^|:\[\]]+):(?P<port>\d{1,5})(?:\|.*)?"
+)
+
+_ReplicateRequest = messages.ReplicateRequest | messages.TaggedReplicateRequest | messages.ReplicateRequest2
+
+
+async def on_replicate(session: ControlSession, request: _ReplicateRequest) -> None:
+    """Begin to copy a recording of another archive; the answer is the replication id."""
+    server = session.server
+    if len(server.replications) >= server.replication_limit:
+        raise ArchiveError(
+            f"too many replications: limit={server.replication_limit}", code=ArchiveErrorCode.MAX_RECORDINGS
+        )
+    host, port = parse_channel(request.src_control_channel)
+    order = make_order(_as_newest(request), host, port)
+    if order.dst_recording_id is not None:
+        _check_destination(session, order.dst_recording_id)
+    replication = ReplicationSession(session, order, next(server.ids))
+    session.respond(request.correlation_id, replication.replication_id)
+    server.replicate(replication)
+
+
+async def on_stop_replication(session: ControlSession, request: messages.StopReplicationRequest) -> None:
+    """End a replication where it is."""
+    replication = session.server.replications.get(request.replication_id)
+    if replication is None:
+        raise ArchiveError(
+            f"replication unknown: replication_id={request.replication_id}", code=ArchiveErrorCode.UNKNOWN_REPLICATION
+        )
+    await replication.stop()
+    session.respond(request.correlation_id, request.replication_id)
+
+
+def parse_channel(channel: str) -> tuple[str, int]:
+    """Read the host and port of an archive from `host:port`, or from the endpoint of a channel in Aeron's form.
+
+    Raises:
+        ArchiveError: the text is neither.
+    """
+    match = _ENDPOINT.fullmatch(channel)
+    if match is None or int(match["port"]) > 65535:
+        raise ArchiveError(f"channel={channel!r} expected host:port of the source archive")
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def _check_destination(session: ControlSession, recording_id: int) -> None:
+    session.archive.present_descriptor(recording_id)
+    if session.archive.active_recording(recording_id) is not None:
+        raise ArchiveError("recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id)
+
+
+def _as_newest(request: _ReplicateRequest) -> messages.ReplicateRequest2:
+    """Say an older request in the words of the newest one."""
+    if isinstance(request, messages.ReplicateRequest2):
+        return request
+    return messages.ReplicateRequest2(
+        control_session_id=request.control_session_id,
+        correlation_id=request.correlation_id,
+        src_recording_id=request.src_recording_id,
+        dst_recording_id=request.dst_recording_id,
+        stop_position=NULL_POSITION,
+        channel_tag_id=NULL_VALUE,
+        subscription_tag_id=NULL_VALUE,
+        src_control_stream_id=request.src_control_stream_id,
+        src_control_channel=request.src_control_channel,
+        live_destination=request.live_destination,
+    )

@@ -1,0 +1,1 @@
+"""Recordings for programs: Arrow batches, search, verify, follow, compare, export."""

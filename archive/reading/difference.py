@@ -1,0 +1,278 @@
+"""Finding where two recordings of one stream differ: the first position at which the frames are not the same.
+
+Members of a cluster record the same bytes, so up to where both have recorded, everything is equal. What may differ
+without meaning anything is known: where the recordings begin (one was purged), where they end (one is behind), how they
+are cut into files, and the session id of a data frame, which is a checksum where a recording has checksums; if only one
+of the two has them, that field says nothing.
+
+The idea: compare blocks of bytes, which is as fast as reading them, and walk frames only in the term in which a block
+differs. Where the session id has to be left out, all frames are walked.
+Memory: two blocks, or two frames. Nothing is changed, and either may be growing: what counts is where each ended when
+it was first looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+from trimaran.service_api.wire.frame import HEADER_LENGTH, align
+
+from ..disk.file_system import FileSystem, OsFileSystem, read_fully
+from ..files.reader import Frame, FrameReader, StopReason
+from ..format.descriptor import RecordingDescriptor
+from ..format.frame_check import FrameRules
+from ..format.layout import parse_segment_file_name
+
+BLOCK_BYTES: Final = 1 << 20
+
+
+class Verdict(StrEnum):
+    """What came of a comparison."""
+
+    EQUAL = "equal"
+    A_LONGER = "a is longer"
+    """Equal as far as both go, and the first one goes on."""
+    B_LONGER = "b is longer"
+    DIFFERENT = "different"
+    DAMAGED = "damaged"
+    """One of them has a wrong frame, or lacks one, before its end."""
+    NOTHING_IN_COMMON = "nothing in common"
+    """One ends before the other begins: nothing could be compared."""
+
+
+@dataclass(slots=True, frozen=True)
+class Side:
+    """One of the two recordings, and where its frames end."""
+
+    directory: Path
+    descriptor: RecordingDescriptor
+    end_position: int
+
+    @classmethod
+    def open(cls, directory: Path, descriptor: RecordingDescriptor, *, file_system: FileSystem | None = None) -> Self:
+        """Find where a recording ends: its stop position, or without one where the frames of its last segment end."""
+        if descriptor.stop_position is not None:
+            return cls(directory, descriptor, descriptor.stop_position)
+        disk = OsFileSystem() if file_system is None else file_system
+        parsed = map(parse_segment_file_name, disk.list_directory(directory))
+        bases = sorted(found[1] for found in parsed if found is not None and found[0] == descriptor.recording_id)
+        for base in reversed(bases):
+            start = max(base, descriptor.start_position)
+            reader = FrameReader(directory, descriptor, start_position=start, checksummed=False, file_system=disk)
+            for _ in reader:
+                pass
+            if reader.position > start:
+                return cls(directory, descriptor, reader.position)
+        return cls(directory, descriptor, descriptor.start_position)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Mismatch:
+    """One place at which two recordings are not the same.
+
+    `what` names the fields that differ; `frame_a` and `frame_b` are what lies there, None where nothing right does, and
+    `fault_a` and `fault_b` say what is wrong with it, None where nothing is.
+    """
+
+    position: int
+    what: tuple[str, ...] = ()
+    payload_offset: int | None = None
+    """The first byte of the frames' payloads that differs; None where they do not."""
+    frame_a: Frame | None = None
+    frame_b: Frame | None = None
+    fault_a: str | None = None
+    fault_b: str | None = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Difference:
+    """What came of comparing [start_position, stop_position), the range that both have."""
+
+    verdict: Verdict
+    start_position: int
+    stop_position: int
+    mismatch: Mismatch | None = None
+
+
+def compare(
+    a: Side, b: Side, *, on_progress: Callable[[int], None] | None = None, file_system: FileSystem | None = None
+) -> Difference:
+    """Compare two recordings from the first position that both have to the last one.
+
+    `on_progress` is told how many bytes are done.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    start = max(a.descriptor.start_position, b.descriptor.start_position)
+    stop = min(a.end_position, b.end_position)
+    mismatch: Mismatch | None = None
+    verdict = _verdict_of_lengths(a, b, start, stop)
+    what = _layout_differences(a.descriptor, b.descriptor)
+    if what:
+        verdict, mismatch = Verdict.DIFFERENT, Mismatch(position=start, what=what)
+    elif start < stop:
+        mismatch = _Comparison(a, b, OsFileSystem() if file_system is None else file_system).run(
+            start, stop, on_progress
+        )
+        if mismatch is not None:
+            is_whole = mismatch.frame_a is not None and mismatch.frame_b is not None
+            verdict = Verdict.DIFFERENT if is_whole else Verdict.DAMAGED
+    return Difference(verdict=verdict, start_position=start, stop_position=max(start, stop), mismatch=mismatch)
+
+
+class _Comparison:
+    """Walks two recordings of the same layout once."""
+
+    def __init__(self, a: Side, b: Side, file_system: FileSystem) -> None:
+        self._a = a
+        self._b = b
+        self._file_system = file_system
+        self._ignores_session_id = a.descriptor.checksummed != b.descriptor.checksummed
+
+    def run(self, start: int, stop: int, on_progress: Callable[[int], None] | None) -> Mismatch | None:
+        """Compare term by term: the bytes where that can be, and the frames where the bytes differ."""
+        term_length, position = self._a.descriptor.term_buffer_length, start
+        with _Bytes(self._a, self._file_system) as bytes_a, _Bytes(self._b, self._file_system) as bytes_b:
+            while position < stop:
+                term_end = min(stop, position - position % term_length + term_length)
+                if self._ignores_session_id or not _are_equal(bytes_a, bytes_b, position, term_end):
+                    mismatch = self._walk(position, term_end)
+                    if mismatch is not None:
+                        return mismatch
+                position = term_end
+                if on_progress is not None:
+                    on_progress(position - start)
+        return None
+
+    def _walk(self, position: int, end: int) -> Mismatch | None:
+        """Compare the frames of [position, end), which lies in one term and begins with a frame."""
+        reader_a, reader_b = self._reader(self._a, position, end), self._reader(self._b, position, end)
+        frames_a, frames_b = iter(reader_a), iter(reader_b)
+        while True:
+            frame_a, frame_b = next(frames_a, None), next(frames_b, None)
+            if frame_a is None or frame_b is None:
+                fault_a, fault_b = (None if f else _fault(r) for f, r in ((frame_a, reader_a), (frame_b, reader_b)))
+                if fault_a is None and fault_b is None and frame_a is frame_b:
+                    return None
+                place = reader_a.position if frame_a is None else reader_b.position
+                return Mismatch(position=place, frame_a=frame_a, frame_b=frame_b, fault_a=fault_a, fault_b=fault_b)
+            what = self._frame_differences(frame_a, frame_b)
+            if what:
+                return Mismatch(
+                    position=frame_a.position,
+                    what=what,
+                    payload_offset=_first_difference(frame_a.payload, frame_b.payload),
+                    frame_a=frame_a,
+                    frame_b=frame_b,
+                    fault_a=self._checksum_fault(self._a, frame_a),
+                    fault_b=self._checksum_fault(self._b, frame_b),
+                )
+
+    def _reader(self, side: Side, start: int, stop: int) -> FrameReader:
+        return FrameReader(
+            side.directory,
+            side.descriptor,
+            start_position=start,
+            stop_position=stop,
+            checksummed=False,
+            file_system=self._file_system,
+        )
+
+    def _frame_differences(self, frame_a: Frame, frame_b: Frame) -> tuple[str, ...]:
+        """Name the fields in which two frames at one position differ."""
+        if frame_a == frame_b:
+            return ()
+        ignored = "session_id" if self._ignores_session_id else ""
+        return tuple(
+            name for name in Frame._fields if name != ignored and getattr(frame_a, name) != getattr(frame_b, name)
+        )
+
+    def _checksum_fault(self, side: Side, frame: Frame) -> str | None:
+        """Say that a frame is not what was checksummed; None where it is, or has no checksum."""
+        with _Bytes(side, self._file_system) as data:
+            block = data.read(frame.position, align(frame.frame_length))
+        if len(block) < HEADER_LENGTH:
+            return "cannot be read any more"
+        return FrameRules.of(side.descriptor).find_fault(block, 0, frame.position)
+
+
+class _Bytes:
+    """The bytes of one recording by position; one segment file is open at a time."""
+
+    def __init__(self, side: Side, file_system: FileSystem) -> None:
+        self._side = side
+        self._file_system = file_system
+        self._base_position = -1
+        self._handle = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle >= 0:
+            self._file_system.close_file(self._handle)
+        self._handle = -1
+
+    def read(self, position: int, length: int) -> bytes:
+        """Read a range that lies in one term; fewer bytes where the file ends, none where it is not there."""
+        descriptor = self._side.descriptor
+        base_position = descriptor.segment_base_position(position)
+        if base_position != self._base_position:
+            self.__exit__()
+            self._base_position = base_position
+            path = self._side.directory / descriptor.segment_file_name(base_position)
+            try:
+                self._handle = self._file_system.open_file(path, writable=False)
+            except FileNotFoundError:
+                return b""
+        if self._handle < 0:
+            return b""
+        return read_fully(self._file_system, self._handle, length, position - base_position)
+
+
+def _are_equal(bytes_a: _Bytes, bytes_b: _Bytes, position: int, end: int) -> bool:
+    """Whether [position, end) of one term is there in both, and the same."""
+    while position < end:
+        wanted = min(BLOCK_BYTES, end - position)
+        block = bytes_a.read(position, wanted)
+        if len(block) != wanted or block != bytes_b.read(position, wanted):
+            return False
+        position += wanted
+    return True
+
+
+def _verdict_of_lengths(a: Side, b: Side, start: int, stop: int) -> Verdict:
+    """Judge two recordings by where they begin and end, as if what they have in common were the same."""
+    begin_together = a.descriptor.start_position == b.descriptor.start_position
+    if start > stop or (start == stop and not begin_together):
+        return Verdict.NOTHING_IN_COMMON
+    if a.end_position == b.end_position:
+        return Verdict.EQUAL
+    return Verdict.A_LONGER if a.end_position > b.end_position else Verdict.B_LONGER
+
+
+def _layout_differences(a: RecordingDescriptor, b: RecordingDescriptor) -> tuple[str, ...]:
+    """Name what two recordings of one stream must have in common, and have not."""
+    names = ("stream_id", "initial_term_id", "term_buffer_length")
+    pairs = ((name, getattr(a, name), getattr(b, name)) for name in names)
+    return tuple(f"{name}: {of_a} and {of_b}" for name, of_a, of_b in pairs if of_a != of_b)
+
+
+def _fault(reader: FrameReader) -> str | None:
+    """Say why a reader has no frame; None where it came to the end that was set."""
+    if reader.stop_reason is StopReason.STOP_POSITION:
+        return None
+    assert reader.stop_reason is not None
+    return f"{reader.stop_reason.value}: {reader.detail}"
+
+
+def _first_difference(a: bytes, b: bytes) -> int | None:
+    if a == b:
+        return None
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((offset for offset, (byte_a, byte_b) in pairs if byte_a != byte_b), min(len(a), len(b)))

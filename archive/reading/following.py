@@ -1,0 +1,211 @@
+"""Following a recording that somebody else writes: its last messages, then each one as it comes.
+
+The problem: the reader has nothing but files. Between two looks the recording may have rolled to its next segment,
+been stopped and extended, lost its oldest segments to retention, been cut back, or been deleted; and what is at its end
+may be a frame that is just being written.
+The idea: each look reads from where the last one ended to where the frames end now. Only when that gives nothing, or
+when what was given last is not there any more, the catalog is read again: it says what has become of the recording.
+What cannot be told at once is a frame half written from a damaged one: it is looked at `PATIENCE_LOOKS` times before it
+counts as damage, unless the recording was stopped behind it.
+
+Nothing here waits or reads a clock: who follows decides when to look again. Bounds: one message, and the last messages
+that were asked for.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from ..disk.file_system import FileSystem, OsFileSystem
+from ..errors import CorruptionError
+from ..files.catalog import read_catalog
+from ..files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
+from ..format.descriptor import RecordingDescriptor, RecordingState
+from ..format.layout import parse_segment_file_name
+
+RECENT_MESSAGES: Final = 1024
+"""So many messages back the place is found at which a recording was cut back while nobody looked."""
+
+PATIENCE_LOOKS: Final = 8
+"""How often in a row a frame at the end may be wrong before it is taken for damage."""
+
+
+class _Seen(NamedTuple):
+    """A message that was given: where it lay, and what tells it from another one there."""
+
+    position: int
+    checksum: int
+
+    @classmethod
+    def of(cls, message: RecordedMessage) -> Self:
+        return cls(message.position, zlib.crc32(message.payload))
+
+
+class RecordingFollower:
+    """Gives the messages of one recording from `position` on, look by look; `position` is where the next one goes on.
+
+    `notices` is what has become of the recording that its reader should hear of, for whoever shows it to take away.
+    `is_ended` says that nothing more can come: the recording was deleted or marked invalid.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        descriptor: RecordingDescriptor,
+        *,
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self.descriptor = descriptor
+        self.position = descriptor.start_position
+        self.notices: list[str] = []
+        self.is_ended = False
+        self._directory = directory
+        self._file_system = OsFileSystem() if file_system is None else file_system
+        self._wrong_looks = 0
+        self._recent: deque[_Seen] = deque(maxlen=RECENT_MESSAGES)
+        """What was given last: a recording that was cut back and went on has something else in its place."""
+
+    def __repr__(self) -> str:
+        return f"<RecordingFollower recording={self.descriptor.recording_id} position={self.position}>"
+
+    def last_messages(self, count: int) -> list[RecordedMessage]:
+        """Give the last messages that are there now; only as many terms are read as are needed for them."""
+        found: deque[RecordedMessage] = deque(maxlen=count)
+        for start_position in self._term_starts():
+            self.position = start_position
+            self._recent.clear()
+            found = deque(self._messages(), maxlen=count)
+            if len(found) == count:
+                break
+        return list(found)
+
+    def _term_starts(self) -> Iterator[int]:
+        """Yield where the terms begin, the last one first: a frame begins there, and no message before it ends behind.
+
+        The first is where the recording begins.
+        """
+        start, stop = self.descriptor.start_position, self.descriptor.stop_position
+        segment_length, term_length = self.descriptor.segment_file_length, self.descriptor.term_buffer_length
+        for base in reversed(self._base_positions()):
+            for position in reversed(range(base, base + segment_length, term_length)):
+                if position > start and (stop is None or position < stop):
+                    yield position
+        yield start
+
+    def look(self) -> Iterator[RecordedMessage]:
+        """Yield the messages that have come since the last look.
+
+        Raises:
+            CorruptionError: there is damage where the next message should be.
+            OSError: the disk refused.
+        """
+        if not self._is_last_there():
+            self._catch_up_with_catalog()
+            return
+        before = self.position
+        yield from self._messages()
+        if self.position == before:
+            self._catch_up_with_catalog()
+
+    def _messages(self) -> Iterator[RecordedMessage]:
+        reader = self._reader(self.position)
+        messages = MessageReader(reader)
+        before = self.position
+        for message in messages:
+            self.position = message.end_position
+            self._recent.append(_Seen.of(message))
+            yield message
+        if not messages.incomplete_message_count:
+            self.position = reader.position  # padding may follow the last message
+        self._wrong_looks = 0 if self.position > before else self._wrong_looks
+        self._judge_end(reader)
+
+    def _judge_end(self, reader: FrameReader) -> None:
+        """Raise when a reader ended in front of damage, and not at the end of what was written so far."""
+        reason, stop_position = reader.stop_reason, self.descriptor.stop_position
+        if reason is StopReason.STOP_POSITION:
+            return
+        if stop_position is None:
+            has_more = any(base > reader.position for base in self._base_positions())
+            is_wrong = has_more or reason in (StopReason.BAD_FRAME, StopReason.FILE_CUT)
+            self._wrong_looks += is_wrong
+            if not is_wrong or self._wrong_looks < PATIENCE_LOOKS:
+                return
+        if self._read_descriptor() != self.descriptor:
+            return  # the catalog is asked first what has become of the recording
+        assert reason is not None
+        raise CorruptionError(
+            f"recording is damaged: {reason.value}: {reader.detail}",
+            recording_id=self.descriptor.recording_id,
+            position=reader.position,
+        )
+
+    def _catch_up_with_catalog(self) -> None:
+        """Take over what the catalog says by now about the recording."""
+        recording_id, position = self.descriptor.recording_id, self.position
+        descriptor = self._read_descriptor()
+        if descriptor is None or descriptor.state is not RecordingState.VALID:
+            state = "gone from the catalog" if descriptor is None else descriptor.state.name
+            self.notices.append(f"recording_id={recording_id} is {state}: position={position} was its end")
+            self.is_ended = True
+            return
+        self.descriptor = descriptor
+        if descriptor.start_position > position:
+            self.position = descriptor.start_position
+            self.notices.append(
+                f"recording_id={recording_id} was purged: {self.position - position} bytes before "
+                f"position={self.position} were not seen"
+            )
+        while self._recent and self._recent[0].position < descriptor.start_position:
+            self._recent.popleft()
+        stop_position = descriptor.stop_position
+        if stop_position is not None and stop_position < position:
+            self._cut_back_to(stop_position)
+        elif not self._is_last_there():
+            self._cut_back_to(self._last_common_position())
+
+    def _cut_back_to(self, position: int) -> None:
+        self.notices.append(
+            f"recording_id={self.descriptor.recording_id} was cut back to position={position}; "
+            f"what was seen from there to position={self.position} is gone"
+        )
+        self.position = position
+        self._recent.clear()
+
+    def _is_last_there(self) -> bool:
+        """Whether the message that was given last lies there still, and not another one in its place."""
+        if not self._recent:
+            return True
+        last = self._recent[-1]
+        found = next(iter(MessageReader(self._reader(last.position))), None)
+        return found is not None and _Seen.of(found) == last
+
+    def _last_common_position(self) -> int:
+        """Find up to where the messages that were given still lie there; not before the oldest that is known."""
+        common_position = self._recent[0].position
+        for seen, message in zip(self._recent, MessageReader(self._reader(common_position)), strict=False):
+            if _Seen.of(message) != seen:
+                break
+            common_position = message.end_position
+        return common_position
+
+    def _reader(self, position: int) -> FrameReader:
+        return FrameReader(self._directory, self.descriptor, start_position=position, file_system=self._file_system)
+
+    def _read_descriptor(self) -> RecordingDescriptor | None:
+        """Read what the catalog says; of an entry that is just being written, what it said before."""
+        for entry in read_catalog(self._file_system, self._directory).entries:
+            if entry.descriptor is None:
+                return self.descriptor
+            if entry.descriptor.recording_id == self.descriptor.recording_id:
+                return entry.descriptor if entry.problem is None else self.descriptor
+        return None
+
+    def _base_positions(self) -> list[int]:
+        parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))
+        recording_id = self.descriptor.recording_id
+        return sorted(found[1] for found in parsed if found is not None and found[0] == recording_id)

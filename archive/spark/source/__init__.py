@@ -1,0 +1,1 @@
+"""The batch data source: plan a read, read a partition."""

@@ -1,0 +1,73 @@
+"""What is wrong in an archive, as a DataFrame: the places that a read in PERMISSIVE mode leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructType
+
+from ...reading.frame_batches import ReadProblem
+from .batch_reader import find_problems
+from .options import ReadOptions, parse_options
+from .partitions import FramePartition, plan_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def problems(spark: SparkSession, path: str, **options: object) -> DataFrame:
+    """List what a read of `path` with these options would leave out.
+
+    Columns: `recording_id` (long) and `position` (long), both null where the catalog itself is damaged, and `reason`
+    (string). `options` are those of the data source, as keywords: `problems(spark, path, recordingId="all")`. Every
+    frame is checked; a row means that frames from `position` on are left out, up to the next right one.
+    """
+    spark.dataSource.register(_ProblemsDataSource)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return spark.read.format(_ProblemsDataSource.name()).options(**texts).load(str(path))
+
+
+class _ProblemsDataSource(DataSource):
+    """Reads as `aeron_archive` does and gives the problems instead of the rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "aeron_archive_problems"
+
+    def schema(self) -> StructType:
+        return StructType().add("recording_id", LongType()).add("position", LongType()).add("reason", StringType())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _ProblemsReader(parse_options(self.options), schema)
+
+
+@dataclass(frozen=True)
+class _Known(InputPartition):
+    """Problems that were found while planning."""
+
+    problems: tuple[ReadProblem, ...]
+
+
+class _ProblemsReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        plan = plan_read(self._options, ("position",))
+        return [_Known(plan.problems), *plan.partitions]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        found = list(partition.problems) if isinstance(partition, _Known) else []
+        if isinstance(partition, FramePartition):
+            find_problems(partition, found.append)
+        if found:
+            columns = zip(*[(problem.recording_id, problem.position, problem.reason) for problem in found], strict=True)
+            schema = to_arrow_schema(self._schema, timezone="UTC")
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,149 @@
+"""The data source `aeron_archive`: recordings, Aeron's or ours, as DataFrames.
+
+    spark.read.format("aeron_archive").option("messages", "true").load("data/node-0")
+
+Spark plans a query in a Python process of its own and reads each partition in another; instances of these classes are
+what travels between them.
+
+There are two readers. Spark treats one that implements `pushFilters` as an error while the setting
+`spark.sql.python.filterPushdown.enabled` is off. And Spark 4.3 keeps what a scan with pushed filters reads for all
+scans of the same DataFrame, so that a query on it without a filter, or with two of them, gets wrong rows. So the one
+that takes filters over is used only where somebody says `pushdown=true`; the option `where` is always right.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ...errors import CorruptionError
+from ...reading.frame_batches import ReadProblem
+from ..streaming.stream import make_stream_reader
+from .batch_reader import read_partition
+from .columns import check_struct, frame_struct
+from .filters import NO_CONDITIONS, push_down
+from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
+from .partitions import FramePartition, plan_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHORT_NAME: Final = "aeron_archive"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("aeron_archive")` known to a session.
+
+    Needed only where Spark cannot find the package `pyspark_trimaran` by itself.
+    """
+    spark.dataSource.register(AeronArchiveDataSource)
+
+
+class AeronArchiveDataSource(DataSource):
+    """Recordings as DataFrames; docs/spark.md has the options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)` and `USING`."""
+        return SHORT_NAME
+
+    def schema(self) -> StructType:
+        """The columns asked for by the option `columns`, or all.
+
+        Raises:
+            ConfigurationError: an option is unknown or wrong.
+        """
+        return frame_struct(parse_options(self.options, also=STREAM_OPTIONS).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader of a batch query.
+
+        Raises:
+            ConfigurationError: an option is unknown or wrong, or a column of the schema is.
+        """
+        options = parse_options(self.options)
+        columns = check_struct(schema)
+        return (PushingFrameReader if options.pushdown else FrameReader)(options, columns, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
+        """Make the reader of a streaming query.
+
+        Raises:
+            ConfigurationError: an option is unknown or wrong, or a column of the schema is.
+        """
+        return make_stream_reader(self.options, schema)
+
+
+class FrameReader(DataSourceReader):
+    """Plans and reads the partitions of one query; Spark evaluates its filters."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...], schema: StructType) -> None:
+        self._options = options
+        self._columns = columns
+        self._schema = schema
+        self._pushed = NO_CONDITIONS
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read; Spark wants a list.
+
+        Raises:
+            ConfigurationError: what the options ask for is not there.
+            ArchiveError: no such directory or recording.
+            CorruptionError: an entry of the catalog is damaged, and the mode is FAILFAST.
+            OSError: the disk or the store refused.
+        """
+        plan = plan_read(self._options, self._columns, self._pushed)
+        for problem in plan.problems:
+            _problem_handler(self._options.mode)(problem)
+        return list(plan.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the record batches of a partition; nothing for the empty one that Spark makes where there is none.
+
+        Raises:
+            CorruptionError: frames do not check out, and the mode is FAILFAST.
+            OSError: the disk or the store refused.
+        """
+        if not isinstance(partition, FramePartition):
+            return iter(())
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return read_partition(partition, schema, _problem_handler(partition.settings.mode))
+
+
+class PushingFrameReader(FrameReader):
+    """The same, with the filters that it can evaluate done before rows cross to the JVM."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # the name is Spark's
+        """Take filters over; returns those that Spark has to evaluate."""
+        self._pushed, left = push_down(filters)
+        return left
+
+
+def _problem_handler(mode: ReadMode) -> Any:
+    """What is done with a problem: raised, said in the log of the executor, or nothing."""
+    return {ReadMode.FAILFAST: _raise, ReadMode.PERMISSIVE: _say, ReadMode.DROPMALFORMED: _ignore}[mode]
+
+
+def _raise(problem: ReadProblem) -> None:
+    raise CorruptionError(problem.reason, recording_id=problem.recording_id, position=problem.position)
+
+
+def _say(problem: ReadProblem) -> None:
+    """Print a line: what a worker prints to standard error is in the log of its executor."""
+    where = f"recording_id={problem.recording_id} position={problem.position}"
+    sys.stderr.write(f"aeron_archive: frames left out: {where}: {problem.reason}\n")
+
+
+def _ignore(problem: ReadProblem) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""The streaming data source: follow the log of a cluster."""

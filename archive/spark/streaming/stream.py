@@ -1,0 +1,211 @@
+"""Following a live log: `spark.readStream.format("aeron_archive")`.
+
+The problem: a stream must show each entry of a cluster's log exactly once, while members die, are wiped and lag behind,
+leaders change, and the query itself is killed. What an archive has recorded is not enough to go by: a suffix that no
+majority had is replaced after an election, and a row that was shown cannot be taken back.
+
+The idea: an offset is a position in the log, and the log up to a committed position never changes. So a batch is a
+range of positions; reading it again, from whichever member, gives the same rows. Spark writes the range into its
+checkpoint before it reads, and that it is done after the sink has it. What lies between is done again after a crash,
+with the same range: a sink that keeps one result for each range or position has each row once.
+
+Where the commit position comes from:
+
+- *the directories alone* (the default, always on): what `recording.log` and the log prove, see `commit_claims`.
+  Safe without any configuration, and late: it moves at snapshots and when a leadership term begins.
+- *`commitFrom=HOST:PORT,...`*: members are asked on their consensus endpoints with every batch. Milliseconds behind the
+  cluster. One that cannot be reached makes the stream late, never wrong.
+- *`committed=POSITION`* or *`committed=false`*: the user says so; the latter for recordings that are no cluster's log.
+
+Rejected: a position that a majority of the directories has recorded (not committed until an entry of the current term
+is: Raft paper §5.4.2), and a position that each member publishes in a file of its own (a write on the path of every
+commit, to say what it already answers).
+
+Invariant: what is handed out is committed, and the directory it is read from was fitted to a leadership term as of
+which it is; `stream_planner` decides that. A batch names every directory that has it: one that disappears while it is
+read is replaced by the next one, which goes on behind the rows that were given.
+
+Retention does not know of a stream that reads files. One that falls behind the oldest segment of every member ends with
+an error; `keep_all`, or a query that runs, prevents it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.types import TimeUnit
+
+from ...disk.file_system import OsFileSystem
+from ...errors import ArchiveError, CorruptionError
+from ...log.locations import ArchiveLocation
+from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES
+from ...reading.vector.messages import MessageJoiner
+from ...reading.vector.scan import FrameScanner
+from ..source.batch_reader import BatchShaper
+from ..source.columns import check_struct
+from ..source.filters import Conditions
+from ..source.partitions import ReadSettings, find_read_time_unit
+from .stream_cut import NO_LIMIT
+from .stream_offset import LogOffset
+from .stream_options import StreamOptions, parse_stream_options
+from .stream_planner import LogPlanner, LogRange, LogSource
+
+RangeReader = Callable[[LogSource, int, int], Iterator[Any]]
+"""Yields the record batches of all frames or messages in [start_position, stop_position) of a source."""
+
+
+def make_stream_reader(options: Mapping[str, str], schema: StructType) -> LogStreamReader:
+    """Make the reader of a streaming query.
+
+    Raises:
+        ConfigurationError: an option is unknown or wrong, or a column of the schema is.
+    """
+    return LogStreamReader(parse_stream_options(options), schema)
+
+
+class RangePartition(InputPartition):
+    """One task's part of a batch, and how its rows are read."""
+
+    def __init__(self, log_range: LogRange, settings: ReadSettings) -> None:
+        super().__init__(log_range)
+        self.log_range = log_range
+        self.settings = settings
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream of one log, for Spark: plans on the driver, reads on the executors.
+
+    Spark makes one that lives as long as the query and plans, and one more for each batch to `read` with.
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._columns = check_struct(schema)
+        self._planner: LogPlanner | None = None
+        self._time_unit: TimeUnit | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_planner": None}
+
+    # --- on the driver
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  # the name is Spark's
+        """Give the offset of a new query; a checkpoint goes before it."""
+        return self._plan().initial_offset().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the name is Spark's
+        """Give what `maxBytesPerTrigger` says."""
+        return ReadMaxBytes(self._options.max_batch_bytes)
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802  # Spark's
+        """Give the end of the next batch: committed, recorded, between two frames, within the limit."""
+        limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else NO_LIMIT
+        return self._plan().latest_offset(LogOffset.from_json(start), limit_bytes).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # the name is Spark's
+        """End at what is committed now."""
+        self._plan().freeze()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802  # the name is Spark's
+        """Say for the query's progress how far the log is known to be committed."""
+        return None if self._planner is None else {"position": self._planner.newest_position}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        """Split a batch, which may be one that an earlier run has begun."""
+        ranges = self._plan().plan_ranges(LogOffset.from_json(start), LogOffset.from_json(end))
+        if not ranges:
+            return []
+        read = self._options.read
+        settings = ReadSettings(
+            columns=self._columns,
+            time_unit=self._find_time_unit(ranges[0].sources[0]),
+            messages=read.messages,
+            padding=read.padding,
+            checksums=read.checksums,
+        )
+        return [RangePartition(log_range, settings) for log_range in ranges]
+
+    def _plan(self) -> LogPlanner:
+        if self._planner is None:
+            self._planner = LogPlanner(self._options.settings)
+        return self._planner
+
+    def _find_time_unit(self, source: LogSource) -> TimeUnit:
+        """Find the unit of timestamps, once: it is the same at every member, and for ever."""
+        if self._time_unit is None:
+            location = ArchiveLocation(OsFileSystem(), source.archive)
+            self._time_unit = find_read_time_unit(self._options.read, location, self._columns, Conditions())
+        return self._time_unit
+
+    # --- on an executor
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of a partition as record batches; nothing for the empty one that Spark makes by itself."""
+        if isinstance(partition, RangePartition):
+            schema = to_arrow_schema(self._schema, timezone="UTC")
+            yield from read_from_any(partition.log_range, partial(read_range, partition.settings, schema))
+
+
+def read_range(
+    settings: ReadSettings, schema: Any, source: LogSource, start_position: int, stop_position: int
+) -> Iterator[Any]:
+    """Yield the record batches of all frames, or messages, in [start_position, stop_position) of one archive.
+
+    Raises:
+        ArchiveError: not all of them are there.
+        OSError: the disk refused.
+    """
+    scanner = FrameScanner(
+        source.archive,
+        source.descriptor,
+        start_position=start_position,
+        stop_position=stop_position,
+        checksummed=settings.checksums,
+        block_length_bytes=DEFAULT_BATCH_LENGTH_BYTES,
+    )
+    shaper = BatchShaper(settings, source.descriptor.recording_id, schema)
+    for block in MessageJoiner(scanner) if settings.messages else scanner:
+        batch = shaper.shape(block)
+        if batch is not None:
+            yield batch
+    damage = scanner.find_damage()
+    if damage is not None:
+        raise CorruptionError(damage, recording_id=source.descriptor.recording_id, position=scanner.position)
+
+
+def read_from_any(log_range: LogRange, read_range: RangeReader) -> Iterator[Any]:
+    """Read a range from the first source that has it; where one fails the next goes on behind the rows that were given.
+
+    Their logs are alike in the range, so the rows are.
+
+    Raises:
+        ArchiveError: all of them failed; says where each one did.
+    """
+    given_count = 0
+    failures = []
+    for source in log_range.sources:
+        row_count = 0
+        try:
+            for batch in read_range(source, log_range.start_position, log_range.stop_position):
+                first = max(given_count - row_count, 0)
+                row_count += batch.num_rows
+                if first < batch.num_rows:
+                    given_count += batch.num_rows - first
+                    yield batch.slice(first)
+            return
+        except (ClusterError, OSError) as error:
+            failures.append(f"{source.archive}: {error}")
+    raise ArchiveError(
+        f"nobody has the log from position={log_range.start_position} up to {log_range.stop_position}: "
+        + "; ".join(failures),
+        position=log_range.start_position,
+    )

@@ -1,0 +1,56 @@
+"""Where a stream stands in a log: what Spark keeps in its checkpoint, and gives back after a restart.
+
+A position alone would let the checkpoint of one cluster go on in the log of another, or in a member's log that went
+another way. So an offset also says where the last message before it begins and what is in its first frame, which has
+the leader's term and clock in it: logs that agree there were written by the same leader, and so agree on everything
+before it (Raft's log matching). All members hold the same frame there, so the order in which their directories are
+named plays no part. The time of a recording's start would not do: a member's files carry its own clock; nor would the
+log's first entry, which a purge takes away.
+
+It carries the leadership term as of which it is committed, too: a restarted query has to read again up to an offset
+that it has noted, and must tell, perhaps without any member to ask, which directories can be trusted up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class LogOffset:
+    """A place between two frames of a log; everything before it is committed.
+
+    Batches go from one offset to another; Spark stores them as JSON objects with these fields.
+    """
+
+    position: int
+    """In bytes of the log; a frame ends here, or the log begins."""
+    leadership_term_id: int = NULL_VALUE
+    """The term as of which that is committed; `NULL_VALUE` where the user says that it is."""
+    frame_position: int = NULL_POSITION
+    """Where the last frame before `position` that begins a message lies; `NULL_POSITION` before the first."""
+    frame_checksum: int = 0
+    """CRC-32 of that frame's payload."""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Take what a checkpoint holds.
+
+        Raises:
+            ConfigurationError: it is the checkpoint of another source.
+        """
+        names = {field.name for field in fields(cls)}
+        if set(value) != names or not all(type(number) is int for number in value.values()):
+            raise ConfigurationError(
+                f"checkpoint of another source: offset={dict(value)} expected whole numbers {', '.join(sorted(names))}"
+            )
+        return cls(**value)
+
+    def to_json(self) -> dict[str, int]:
+        """Give what goes into a checkpoint."""
+        return asdict(self)

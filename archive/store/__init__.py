@@ -1,0 +1,1 @@
+"""The archive that runs: recordings, replays, repair and edits of one directory."""

@@ -1,0 +1,118 @@
+"""Reading ranges of recordings as they were recorded: whole frames that check out, through a few open files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from trimaran.service_api.wire.frame import HEADER_LENGTH
+
+from ..disk.file_system import FileSystem, read_fully
+from ..errors import CorruptionError
+from ..format.descriptor import RecordingDescriptor
+from ..format.frame_check import FrameRules
+from .recording import Recording
+
+READ_HANDLE_LIMIT: Final = 16
+"""How many segment files are kept open for reading; the one used longest ago is closed for another."""
+
+
+class RangeReader:
+    """Reads the frames of the recordings in one directory. Blocks, on what is mostly in the page cache."""
+
+    def __init__(
+        self,
+        directory: Path,
+        file_system: FileSystem,
+        *,
+        refuse_if_purged: Callable[[int, int], object],
+    ) -> None:
+        self._directory = directory
+        self._file_system = file_system
+        self._refuse_if_purged = refuse_if_purged
+        """Raises when this position of this recording is not kept any more: then its lack is no damage."""
+        self._handles: dict[tuple[int, int], int] = {}
+
+    def __repr__(self) -> str:
+        return f"<RangeReader directory={str(self._directory)!r} handles={len(self._handles)}>"
+
+    def read(
+        self,
+        descriptor: RecordingDescriptor,
+        active: Recording | None,
+        position: int,
+        limit_bytes: int,
+        *,
+        stop_position: int,
+    ) -> bytes:
+        """Read the right frames from `position` on: as many as fit, but one at least.
+
+        Raises:
+            ArchiveError: the segment was purged.
+            CorruptionError: there is no right frame at `position`.
+            OSError: the disk refused.
+        """
+        base_position = descriptor.segment_base_position(position)
+        handle = self._handle(descriptor, position, active)
+        available = min(stop_position, base_position + descriptor.segment_file_length) - position
+        offset = position - base_position
+        rules = FrameRules.of(descriptor)
+        data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
+        whole = _right_frames_length(rules, data, position)
+        if not whole:
+            frame_length = int.from_bytes(data[:4], "little", signed=True)
+            if len(data) < (frame_length + 31) & -32 <= available:
+                data = read_fully(self._file_system, handle, (frame_length + 31) & -32, offset)
+                whole = _right_frames_length(rules, data, position)
+        if not whole:
+            fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
+            raise CorruptionError(
+                f"recorded frame does not check out: {fault}; run `trimaran archive verify`, then restore this "
+                "directory from a copy, or remove it to let the member catch up",
+                recording_id=descriptor.recording_id,
+                position=position,
+            )
+        return data if whole == len(data) else data[:whole]
+
+    def forget(self, recording_id: int | None) -> None:
+        """Close the files kept open for a recording, or for all."""
+        for key in [key for key in self._handles if recording_id in (None, key[0])]:
+            self._file_system.close_file(self._handles.pop(key))
+
+    def _handle(self, descriptor: RecordingDescriptor, position: int, active: Recording | None) -> int:
+        """Return an open handle of the segment of `position`: the writer's own, or else one of a few kept open."""
+        base_position = descriptor.segment_base_position(position)
+        if active is not None:
+            handle = active.handle_at(base_position)
+            if handle is not None:
+                return handle
+        key = (descriptor.recording_id, base_position)
+        handle = self._handles.pop(key, None)
+        if handle is None:
+            path = self._directory / descriptor.segment_file_name(base_position)
+            try:
+                handle = self._file_system.open_file(path, writable=False)
+            except FileNotFoundError as error:
+                self._refuse_if_purged(descriptor.recording_id, position)
+                raise CorruptionError(
+                    f"segment file missing: expected={path.name}",
+                    recording_id=descriptor.recording_id,
+                    position=base_position,
+                ) from error
+            if len(self._handles) >= READ_HANDLE_LIMIT:
+                oldest = next(iter(self._handles))
+                self._file_system.close_file(self._handles.pop(oldest))
+        self._handles[key] = handle
+        return handle
+
+
+def _right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
+    """How many bytes of `data`, which begins at `position`, are whole frames that check out."""
+    end = 0
+    while end < len(data):
+        following, _ = rules.skip_right_frames(data, end, position + end, len(data))
+        if following == end:
+            break
+        end = following
+    return end

@@ -1,0 +1,47 @@
+"""`trimaran archive checksum`: give a CRC-32 to every frame of recordings that were made without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...files.catalog import CatalogEntry
+from ...format.descriptor import RecordingState
+from ...store.maintenance import OfflineArchive
+from ..output import OutputFormat, OutputOption, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
+from .offline import offline_archive
+from .progress import Advance, one_bar, progress_bars
+
+
+def checksum(
+    directory: DirectoryArgument, recording_id: RecordingOption = None, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Write a CRC-32 into every data frame and catalog entry of recordings that have none, in place of session ids.
+
+    A recording that has checksums is left as it is, as is one that is not VALID. A wrong frame ends the work (10): its
+    segment and those behind it are not changed, and the catalog says that the recording has no checksums.
+    A member needs the setting `checksums` to go on with a log that has them.
+    """
+    select_entries(load_catalog(directory), recording_id)
+    rows = []
+    with offline_archive(directory) as archive, progress_bars() as progress:
+        for entry in select_entries(archive.read(), recording_id):
+            descriptor = entry.descriptor
+            if descriptor is None:
+                continue
+            stop = descriptor.stop_position
+            total = None if stop is None else stop - descriptor.start_position
+            with one_bar(progress, f"recording {descriptor.recording_id}", total) as advance:
+                rows.append(_stamp(archive, entry, advance))
+    print_rows(rows, output)
+
+
+def _stamp(archive: OfflineArchive, entry: CatalogEntry, advance: Advance) -> dict[str, Any]:
+    descriptor = entry.descriptor
+    assert descriptor is not None
+    row = {"recording_id": descriptor.recording_id, "state": descriptor.state.name}
+    if descriptor.checksummed:
+        return row | {"frame_count": 0, "result": "has checksums"}
+    if descriptor.state is not RecordingState.VALID or entry.problem is not None:
+        return row | {"frame_count": 0, "result": entry.problem or "skipped"}
+    return row | {"frame_count": archive.write_checksums(entry, on_progress=advance), "result": "written"}

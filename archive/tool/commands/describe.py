@@ -1,0 +1,85 @@
+"""`trimaran archive describe|describe-all|count-entries`: what the catalog says. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from ...disk.file_system import OsFileSystem
+from ...files.catalog import CatalogEntry
+from ...format.descriptor import RecordingState
+from ...format.layout import parse_segment_file_name
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
+
+UNREADABLE: Final = "UNREADABLE"
+
+_COLUMNS: Final = {
+    "recording_id": "id",
+    "state": "state",
+    "start_position": "start",
+    "stop_position": "stop",
+    "stream_id": "stream",
+    "segments": "segments",
+    "checksummed": "crc",
+    "original_channel": "channel",
+}
+
+
+def describe(
+    directory: DirectoryArgument,
+    recording_id: RecordingOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Print what the catalog says about each valid recording, or about the one that is named, whatever its state."""
+    entries = select_entries(load_catalog(directory), recording_id)
+    if recording_id is None:
+        entries = [entry for entry in entries if state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
+    _print_entries(directory, entries, output)
+
+
+def describe_all(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Print what the catalog says about each recording, also about those that are INVALID or DELETED."""
+    _print_entries(directory, select_entries(load_catalog(directory), None), output)
+
+
+def count_entries(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Count the entries of the catalog by state."""
+    counts = Counter(state_name(entry) for entry in load_catalog(directory).entries)
+    row = {name.lower(): counts[name] for name in ("VALID", "INVALID", "DELETED", UNREADABLE)}
+    print_rows([row | {"total": counts.total()}], output)
+
+
+def state_name(entry: CatalogEntry) -> str:
+    """Name the state of an entry, `UNREADABLE` for one of which the bytes say nothing."""
+    return UNREADABLE if entry.descriptor is None else entry.descriptor.state.name
+
+
+def segment_counts(directory: Path) -> Counter[int]:
+    """Count the segment files of each recording."""
+    parsed = map(parse_segment_file_name, OsFileSystem().list_directory(directory))
+    return Counter(found[0] for found in parsed if found is not None)
+
+
+def _print_entries(directory: Path, entries: list[CatalogEntry], output: OutputFormat) -> None:
+    segments = segment_counts(directory)
+    rows = [_entry_row(entry, segments) for entry in entries]
+    print_rows(rows, output, title=str(directory), columns=_COLUMNS)
+    problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
+    if problems:
+        refuse("; ".join(problems), EXIT_UNHEALTHY)
+
+
+def _entry_row(entry: CatalogEntry, segments: Counter[int]) -> dict[str, Any]:
+    if entry.descriptor is None:
+        return {"offset": entry.offset, "state": UNREADABLE, "problem": entry.problem}
+    row = asdict(entry.descriptor)
+    row["state"] = entry.descriptor.state.name
+    row["segments"] = segments[entry.descriptor.recording_id]
+    row["entry_offset"] = entry.offset
+    row["entry_checksum"] = entry.checksum
+    if entry.problem is not None:
+        row["problem"] = entry.problem
+    return row

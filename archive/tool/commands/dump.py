@@ -1,0 +1,141 @@
+"""`trimaran archive dump DIR`: the frames or the complete messages of recordings, as rows.
+
+A row has the names that the layouts and the schema give to its parts, in their order, so that two dumps are compared
+with `diff`. What is in the way of a whole dump is one line on standard error with the recording, the position and the
+reason, and exit status 10 at the end; the recordings behind it are dumped all the same. It reads what the catalog
+names: what lies before and behind that, `verify` looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ...errors import ArchiveError
+from ...files.catalog import CatalogEntry, find_impossible
+from ...files.reader import NO_END, Frame, FrameReader, IncompleteMessage, MessageReader
+from ...format.descriptor import RecordingDescriptor
+from ...reading.message_view import MessageViewer, Vocabulary
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
+
+FromOption = Annotated[
+    int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many a recording.")]
+MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
+
+_BEGINNING_LENGTH: Final = 16
+"""So many messages are looked at to tell whose recording it is, lest one that is damaged decides it."""
+
+
+def build_dump(vocabulary: Vocabulary) -> Callable[..., None]:
+    """Make the command; `vocabulary` holds the messages that `--messages` decodes."""
+
+    def dump(
+        directory: DirectoryArgument,
+        recording_id: RecordingOption = None,
+        messages: MessagesOption = False,
+        from_position: FromOption = None,
+        limit: LimitOption = None,
+        output: OutputOption = OutputFormat.JSONL,
+    ) -> None:
+        """Print the frames or messages of recordings; exit status 10 when damage was in the way."""
+        entries = select_entries(load_catalog(directory), recording_id)
+        if from_position is not None:
+            _check_position(from_position, entries, recording_id)
+        job = Dump(directory, vocabulary if messages else None, from_position=from_position, limit=limit)
+        print_rows(job.rows(entries), output, title="messages" if messages else "frames")
+        if job.damage_count:
+            raise typer.Exit(EXIT_UNHEALTHY)
+
+    return dump
+
+
+def _check_position(from_position: int, entries: list[CatalogEntry], recording_id: int | None) -> None:
+    """Refuse a position that is not one of the recording."""
+    if recording_id is None and len(entries) > 1:
+        refuse("--from-position needs --recording-id: positions are those of one recording")
+    for descriptor in (entry.descriptor for entry in entries):
+        if descriptor is not None and (stop := descriptor.stop_position) is not None and from_position > stop:
+            refuse(
+                f"--from-position is behind the end: from_position={from_position} "
+                f"recording_id={descriptor.recording_id} stop_position={stop}"
+            )
+
+
+@dataclass(slots=True)
+class Dump:
+    """One dump: of messages, given what they may be, or else of frames. `damage_count` is what was in the way."""
+
+    directory: Path
+    vocabulary: Vocabulary | None
+    from_position: int | None = None
+    limit: int | None = None
+    damage_count: int = 0
+
+    def rows(self, entries: list[CatalogEntry]) -> Iterator[dict[str, Any]]:
+        """Yield a row for each frame or message of these recordings, saying on standard error what ends one early."""
+        for entry in entries:
+            descriptor = entry.descriptor
+            if entry.problem is not None:
+                named = "" if descriptor is None else f" recording_id={descriptor.recording_id}"
+                self._report(f"catalog entry at offset={entry.offset}{named}: {entry.problem}")
+            if descriptor is not None and find_impossible(descriptor) is None:
+                yield from self._rows_of(descriptor)
+
+    def _rows_of(self, descriptor: RecordingDescriptor) -> Iterator[dict[str, Any]]:
+        recording_id = descriptor.recording_id
+        try:
+            reader = FrameReader(self.directory, descriptor, start_position=self.from_position)
+        except ArchiveError as error:
+            refuse(str(error))
+        rows = map(_frame_row, reader) if self.vocabulary is None else self._message_rows(descriptor, reader)
+        try:
+            for row in islice(rows, self.limit):
+                yield {"recording_id": recording_id} | row
+            damage = reader.find_damage()
+        except OSError as error:
+            damage = f"not readable: {error}"
+        if damage is not None:
+            self._report(f"recording_id={recording_id} position={reader.position}: {damage}")
+
+    def _message_rows(self, descriptor: RecordingDescriptor, reader: FrameReader) -> Iterator[dict[str, Any]]:
+        assert self.vocabulary is not None
+
+        def on_incomplete(found: IncompleteMessage) -> None:
+            line = f"recording_id={descriptor.recording_id} position={found.position}: {found.missing}"
+            facts = f"{line}: end_position={found.end_position} frame_count={found.frame_count}"
+            # A leader that died inside a message has left no end; and who begins inside one sees no beginning.
+            is_expected = found.missing == NO_END or found.position == self.from_position
+            self._note(facts) if is_expected else self._report(facts)
+
+        beginning = islice(MessageReader(FrameReader(self.directory, descriptor)), _BEGINNING_LENGTH)
+        is_whole = self.from_position in (None, descriptor.start_position)
+        viewer = MessageViewer.of(self.vocabulary, descriptor.stream_id, beginning, is_whole=is_whole)
+        for message in MessageReader(reader, on_incomplete=on_incomplete):
+            view = viewer.view(message)
+            if "problem" in view:
+                self._report(
+                    f"recording_id={descriptor.recording_id} position={message.position}: "
+                    f"message does not decode: {view['problem']}"
+                )
+            yield view
+
+    def _report(self, line: str) -> None:
+        self.damage_count += 1
+        self._note(line)
+
+    def _note(self, line: str) -> None:
+        typer.echo(line, err=True)
+
+
+def _frame_row(frame: Frame) -> dict[str, Any]:
+    row = frame._asdict()
+    del row["payload"]
+    return row

@@ -1,0 +1,254 @@
+"""`trimaran archive grep DIR [REGEX]`: the messages of some type, session or time, with something in their payload.
+
+Memory is bounded by a message and its context, however long the recordings are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from trimaran.service_api.wire.message import Registry
+
+from ...files.reader import FrameReader, MessageReader, RecordedMessage
+from ...format.descriptor import RecordingDescriptor, RecordingState
+from ...reading.message_view import Vocabulary
+from ...reading.search import UNKNOWN_NAMES, MessageQuery, find_hits
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows, print_stream
+from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog, refuse
+from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
+from .rows import HEADING, MessageRows, as_line
+
+
+class ClockUnit(StrEnum):
+    """What the timestamps of a log count."""
+
+    MS = "ms"
+    US = "us"
+    NS = "ns"
+
+
+_PER_SECOND: Final = {ClockUnit.MS: 1_000, ClockUnit.US: 1_000_000, ClockUnit.NS: 1_000_000_000}
+
+PatternArgument = Annotated[
+    str | None, typer.Argument(metavar="[REGEX]", help="A regular expression over the payload's bytes, as UTF-8.")
+]
+FixedOption = Annotated[bool, typer.Option("-F", "--fixed", help="The pattern is a text, no regular expression.")]
+IgnoreCaseOption = Annotated[bool, typer.Option("-i", "--ignore-case", help="Capitals of ASCII match, too.")]
+HexOption = Annotated[
+    str | None, typer.Option("--hex", metavar="BYTES", help="Bytes to look for, such as 0a1b2c.", show_default=False)
+]
+TypeOption = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="NAME", help="Only messages of this type; more than one may be given."),
+]
+SessionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--session", metavar="ID", help="Only of this cluster session, else frame session.", show_default=False
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="From this time on: a date or a number.", show_default=False),
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Before this time.", show_default=False)
+]
+ClockUnitOption = Annotated[ClockUnit, typer.Option("--time-unit", help="What the timestamps of the log count.")]
+FromOption = Annotated[
+    int | None, typer.Option("--from-position", min=0, help="Begin at this frame.", show_default=False)
+]
+ToOption = Annotated[
+    int | None, typer.Option("--to-position", min=0, help="End before this position.", show_default=False)
+]
+CountOption = Annotated[bool, typer.Option("-c", "--count", help="Count what is found, for each recording.")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=0, help="End after so many are found.", show_default=False)
+]
+ContextOption = Annotated[
+    int, typer.Option("-C", "--context", min=0, max=100, help="So many messages before and after, too.")
+]
+
+
+@dataclass(slots=True)
+class _Search:
+    """One search through an archive, and what came of it."""
+
+    directory: Path
+    vocabulary: Vocabulary
+    query: MessageQuery
+    context: int
+    from_position: int | None
+    to_position: int | None
+    damages: list[str] = field(default_factory=list)
+
+    def rows(self, descriptor: RecordingDescriptor, advance: Advance) -> Iterator[dict[str, Any]]:
+        """Yield what is found in one recording."""
+        rows = MessageRows(self.directory, descriptor, self.vocabulary)
+        for hit in find_hits(self._messages(descriptor, advance), self.query, context=self.context):
+            yield rows.hit_row(hit) | {"match": hit.is_match}
+
+    def count(self, descriptor: RecordingDescriptor, advance: Advance) -> int:
+        """Count what is found in one recording."""
+        return sum(self.query.match(message) is not None for message in self._messages(descriptor, advance))
+
+    def _messages(self, descriptor: RecordingDescriptor, advance: Advance) -> Iterator[RecordedMessage]:
+        start = descriptor.start_position if self.from_position is None else self.from_position
+        reader = FrameReader(self.directory, descriptor, start_position=start)
+        for number, message in enumerate(MessageReader(reader)):
+            if self.to_position is not None and message.position >= self.to_position:
+                return
+            if not number % INTERVAL_MESSAGES:
+                advance(message.position - start)
+            yield message
+        damage = reader.find_damage()
+        if damage is not None:
+            place = f"recording_id={descriptor.recording_id} position={reader.position}"
+            self.damages.append(f"{place}: {damage}; what follows was not searched")
+
+
+def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
+    """Make the command; `vocabulary` holds the messages whose types, sessions and times it knows."""
+
+    def grep(
+        directory: DirectoryArgument,
+        pattern: PatternArgument = None,
+        fixed: FixedOption = False,
+        ignore_case: IgnoreCaseOption = False,
+        hex_bytes: HexOption = None,
+        type_name: TypeOption = None,
+        session: SessionOption = None,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        time_unit: ClockUnitOption = ClockUnit.MS,
+        recording_id: RecordingOption = None,
+        from_position: FromOption = None,
+        to_position: ToOption = None,
+        count: CountOption = False,
+        limit: LimitOption = None,
+        context: ContextOption = 0,
+        output: OutputOption = OutputFormat.TABLE,
+    ) -> None:
+        """Print the messages that are of a type, a session, a time, and have something in their payload.
+
+        Exit status 0 also where nothing is found; 10 where damage ended the search of a recording early.
+        """
+        if recording_id is None and (from_position is not None or to_position is not None):
+            refuse("--from-position and --to-position need --recording-id: positions are those of one recording")
+        query = MessageQuery(
+            registry=vocabulary.registry,
+            type_names=_type_names(type_name or [], vocabulary.registry),
+            session_id=session,
+            since=_parse_time("--since", since, time_unit),
+            until=_parse_time("--until", until, time_unit),
+            pattern=_compile(pattern, hex_bytes, is_fixed=fixed, ignores_case=ignore_case),
+        )
+        search = _Search(directory, vocabulary, query, context, from_position, to_position)
+        descriptors = _searchable(directory, recording_id)
+        if from_position is not None and (from_position % 32 or from_position < descriptors[0].start_position):
+            expected = f"a multiple of 32, at least {descriptors[0].start_position}"
+            refuse(f"no position to begin at: --from-position={from_position} expected {expected}")
+        if count:
+            print_rows(_counts(search, descriptors), output)
+        else:
+            print_stream(_rows(search, descriptors, limit), output, heading=HEADING, as_line=as_line)
+        if search.damages:
+            refuse("; ".join(search.damages), EXIT_UNHEALTHY)
+
+    return grep
+
+
+def _searchable(directory: Path, recording_id: int | None) -> list[RecordingDescriptor]:
+    content = load_catalog(directory)
+    if recording_id is not None:
+        return [expect_descriptor(content, recording_id)]
+    found = [entry.descriptor for entry in content.entries if entry.descriptor is not None and entry.problem is None]
+    return [descriptor for descriptor in found if descriptor.state is not RecordingState.DELETED]
+
+
+def _rows(search: _Search, descriptors: list[RecordingDescriptor], limit: int | None) -> Iterator[dict[str, Any]]:
+    """Yield what is found, and end with the match that reaches the limit."""
+    left = limit
+    with progress_bars(is_printing=True) as progress:
+        for descriptor in descriptors:
+            if left == 0:
+                return
+            with one_bar(progress, f"recording {descriptor.recording_id}", _length(descriptor)) as advance:
+                for row in search.rows(descriptor, advance):
+                    yield row
+                    if left is not None and row["match"]:
+                        left -= 1
+                        if not left:
+                            return
+
+
+def _counts(search: _Search, descriptors: list[RecordingDescriptor]) -> list[dict[str, Any]]:
+    counts: Counter[int] = Counter()
+    with progress_bars() as progress:
+        for descriptor in descriptors:
+            with one_bar(progress, f"recording {descriptor.recording_id}", _length(descriptor)) as advance:
+                counts[descriptor.recording_id] = search.count(descriptor, advance)
+    return [{"recording_id": number, "count": count} for number, count in counts.items()]
+
+
+def _length(descriptor: RecordingDescriptor) -> int | None:
+    return None if descriptor.stop_position is None else descriptor.stop_position - descriptor.start_position
+
+
+def _type_names(names: list[str], registry: Registry) -> frozenset[str]:
+    """Check the names of types; what no registry knows has one name, however it is shown."""
+    known = {model.WIRE_NAME for model in registry.values()} | UNKNOWN_NAMES
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=3)
+            refuse(
+                f"no such type: --type={name} expected the name of a message" + (f", such as {near}" if near else "")
+            )
+    wanted = frozenset(names)
+    return wanted | UNKNOWN_NAMES if wanted & UNKNOWN_NAMES else wanted
+
+
+def _compile(
+    pattern: str | None, hex_bytes: str | None, *, is_fixed: bool, ignores_case: bool
+) -> re.Pattern[bytes] | None:
+    if pattern is not None and hex_bytes is not None:
+        refuse("a pattern and --hex: one of them only")
+    if hex_bytes is not None:
+        try:
+            return re.compile(re.escape(bytes.fromhex(hex_bytes)))
+        except ValueError:
+            refuse(f"not bytes in hex: --hex={hex_bytes} expected pairs of digits, such as 0a1b2c")
+    if pattern is None:
+        return None
+    data = pattern.encode(errors="surrogateescape")
+    try:
+        return re.compile(re.escape(data) if is_fixed else data, re.DOTALL | (re.IGNORECASE if ignores_case else 0))
+    except re.error as error:
+        refuse(f"no regular expression: pattern={pattern}: {error}; -F takes it as a text")
+
+
+def _parse_time(option: str, text: str | None, unit: ClockUnit) -> int | None:
+    """Read a number in the log's own unit, or a date, which is UTC unless it says otherwise."""
+    if text is None:
+        return None
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        refuse(f"no time: {option}={text} expected a number, or a date such as 2026-11-21T04:22:31Z")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since_epoch = moment - datetime.fromtimestamp(0, UTC)
+    microseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 1_000_000 + since_epoch.microseconds
+    return microseconds * _PER_SECOND[unit] // 1_000_000

@@ -1,0 +1,56 @@
+"""`trimaran archive pid|errors`: what the mark file says of who ran on a directory, and of what went wrong there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from ...errors import ArchiveError
+from ...files.mark_file import MARK_FILE_NAME, read_mark_file
+from ...format.error_records import error_records
+from ...format.messages import ArchiveMarkFileHeader
+from ..output import OutputFormat, OutputOption, print_rows
+from ..selection import DirectoryArgument, refuse
+from .rows import as_text
+
+_ERROR_COLUMNS: Final = {"count": "count", "first": "first", "last": "last", "error": "error"}
+
+
+def pid(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the process that runs on a directory, or ran there last, when it began and when it was last active.
+
+    `activity` is - after an orderly stop.
+    """
+    header, _ = _read(directory)
+    row = {"pid": header.pid, "start": _time(header.start_timestamp), "activity": _time(header.activity_timestamp)}
+    print_rows([row], output)
+
+
+def errors(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the distinct errors that an Aeron archive has written down; those of a member of ours: `trimaran errors`."""
+    _, area = _read(directory)
+    rows = []
+    for record in sorted(error_records(area), key=lambda record: record.last_ms):
+        headline, _, trace = record.text.partition(b"\n")
+        row = {"count": record.count, "first": _time(record.first_ms), "last": _time(record.last_ms)}
+        rows.append(row | {"error": as_text(headline), "trace": [as_text(line) for line in trace.splitlines()]})
+    print_rows(rows, output, columns=_ERROR_COLUMNS, empty="no errors")
+
+
+def _read(directory: Path) -> tuple[ArchiveMarkFileHeader, bytes]:
+    try:
+        return read_mark_file(directory)
+    except FileNotFoundError:
+        refuse(f"nobody has run here: directory={directory} expected {MARK_FILE_NAME} in it")
+    except (ArchiveError, OSError) as error:
+        refuse(str(error))
+
+
+def _time(epoch_ms: int) -> str | None:
+    """Write a time as a date in UTC; None for none, and for what a damaged file says."""
+    try:
+        moment = datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return None if epoch_ms < 0 else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,145 @@
+"""`trimaran archive serve DIR`: an archive by itself, over TCP, until SIGTERM or SIGINT.
+
+The first line on standard output says where it listens, once it does. What happens is logged on standard error, one
+line each. Everybody who can reach the port may record, replay and edit, unless `--authenticator` decides who may have a
+session, or `--read-only` lets nobody change anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import structlog
+import typer
+
+from trimaran.service_api.authenticator import AcceptAll, Authenticator
+from trimaran.service_api.authorisation import AllowAll
+
+from ...config import ArchiveConfig
+from ...errors import ArchiveError
+from ...files.mark_file import ArchiveInUseError
+from ...net.server.archive_server import CONNECTION_LIMIT, ArchiveServer
+from ...net.server.policy import ReadOnly
+from ...store.conductor import Archive
+from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, EXIT_USAGE
+
+DEFAULT_PORT: Final = 8010
+"""That of an Aeron archive's control channel in its examples."""
+
+_DEFAULTS: Final = ArchiveConfig()
+TERM_LENGTH_MIN_BYTES: Final = 64 << 10
+TERM_LENGTH_MAX_BYTES: Final = 1 << 30
+
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+TermLengthOption = Annotated[int, typer.Option(help="Term length of new recordings, in bytes, a power of two.")]
+SegmentLengthOption = Annotated[int, typer.Option(help="Segment file length of new recordings, in bytes.")]
+RateOption = Annotated[int | None, typer.Option(min=1, help="Bytes a second that each replay may take.")]
+
+
+def serve(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory; made if need be.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: PortOption = DEFAULT_PORT,
+    term_length: TermLengthOption = _DEFAULTS.term_length_bytes,
+    segment_length: SegmentLengthOption = _DEFAULTS.segment_length_bytes,
+    file_sync_level: Annotated[int, typer.Option(min=0, max=2, help="0 kernel, 1 fdatasync, 2 fsync.")] = 1,
+    read_only: Annotated[bool, typer.Option(help="Let nobody record or edit.")] = False,
+    authenticator: Annotated[str, typer.Option(help="module:Class that decides who may have a session.")] = "",
+    replay_rate_limit: RateOption = None,
+    connection_limit: Annotated[int, typer.Option(min=1, help="Connections at a time.")] = 4 * CONNECTION_LIMIT,
+) -> None:
+    """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
+    config = _make_config(term_length, segment_length, file_sync_level)
+    options = {
+        "authenticator": _load_authenticator(authenticator),
+        "authorisation": ReadOnly() if read_only else AllowAll(),
+        "replay_rate_limit_bytes_per_s": replay_rate_limit,
+        "connection_limit": connection_limit,
+        "replay_limit": connection_limit,
+        "recording_limit": connection_limit,
+    }
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    try:
+        asyncio.run(_serve(directory, config, host, port, options))
+    except ArchiveInUseError as error:
+        _fail(str(error), EXIT_REFUSED)
+    except ArchiveError as error:
+        _fail(str(error), EXIT_UNHEALTHY)
+    except OSError as error:
+        _fail(f"cannot serve: directory={directory} endpoint={host}:{port} {error}", EXIT_USAGE)
+
+
+async def _serve(
+    directory: Path,
+    config: ArchiveConfig,
+    host: str,
+    port: int,
+    options: dict[str, Any],  # of the server
+) -> None:
+    """Open, listen, say where, wait for a signal, stop in order."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    # Nobody notes whether the machine went down since: in doubt it did, and a torn last batch is cut off.
+    archive = await Archive.launch(
+        directory, config, clock_ms=lambda: time.time_ns() // 1_000_000, is_power_loss_possible=True
+    )
+    try:
+        server = ArchiveServer(archive, **options)
+        await server.start(host, port)
+        try:
+            typer.echo(f"serving on {host}:{server.port} directory={directory} pid={os.getpid()}")
+            sys.stdout.flush()
+            await stopped.wait()
+        finally:
+            await server.aclose()
+    finally:
+        await archive.aclose()
+
+
+def _make_config(term_length: int, segment_length: int, file_sync_level: int) -> ArchiveConfig:
+    if term_length & (term_length - 1) or not TERM_LENGTH_MIN_BYTES <= term_length <= TERM_LENGTH_MAX_BYTES:
+        _fail(
+            f"--term-length={term_length} expected a power of two, {TERM_LENGTH_MIN_BYTES} to {TERM_LENGTH_MAX_BYTES}",
+            EXIT_USAGE,
+        )
+    if segment_length % term_length or not term_length <= segment_length <= TERM_LENGTH_MAX_BYTES:
+        _fail(
+            f"--segment-length={segment_length} expected a multiple of --term-length={term_length}, "
+            f"at most {TERM_LENGTH_MAX_BYTES}",
+            EXIT_USAGE,
+        )
+    return ArchiveConfig(
+        term_length_bytes=term_length,
+        segment_length_bytes=segment_length,
+        mtu_length_bytes=min(_DEFAULTS.mtu_length_bytes, term_length // 8),
+        file_sync_level=file_sync_level,
+    )
+
+
+def _load_authenticator(name: str) -> Authenticator:
+    """Make the authenticator of a name, `module:Class`; everybody is let in without one."""
+    if not name:
+        return AcceptAll()
+    module, _, attribute = name.partition(":")
+    try:
+        sys.path.insert(0, "")
+        made: Authenticator = getattr(importlib.import_module(module), attribute)()
+    except Exception as error:
+        _fail(f"--authenticator={name} expected module:Class, made without arguments: {error!r}", EXIT_USAGE)
+    return made
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    typer.echo(f"trimaran archive serve: {message}", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,111 @@
+"""`trimaran archive tail [-f] DIR`: the last messages of a recording, and each new one as it comes, until Ctrl-C.
+
+The directory is looked at again and again, soon while messages come and ever more seldom while none do. An archive may
+run on it, which is not disturbed: nothing is changed, asked or locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+from ...errors import ArchiveError
+from ...files.catalog import CatalogContent
+from ...format.descriptor import RecordingDescriptor
+from ...reading.following import RecordingFollower
+from ...reading.message_view import Vocabulary
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_stream
+from ..selection import (
+    DirectoryArgument,
+    RecordingOption,
+    expect_descriptor,
+    find_log,
+    load_catalog,
+    refuse,
+    valid_descriptors,
+)
+from .rows import HEADING, MessageRows, as_line
+
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+"""The pause after a look that found nothing is twice that before it, up to this."""
+
+CountOption = Annotated[int, typer.Option("-n", min=0, max=10_000, help="Begin with so many of the last messages.")]
+FollowOption = Annotated[bool, typer.Option("-f", "--follow", help="Go on with new messages as they come.")]
+
+
+def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
+    """Make the command; `vocabulary` holds the messages that it decodes."""
+
+    def tail(
+        directory: DirectoryArgument,
+        recording_id: RecordingOption = None,
+        count: CountOption = 10,
+        follow: FollowOption = False,
+        output: OutputOption = OutputFormat.TABLE,
+    ) -> None:
+        """Print the last messages of a recording, and with -f the new ones as they come, until Ctrl-C.
+
+        Without --recording-id of the one that is active, or else of the log. What becomes of the recording meanwhile,
+        extended, purged, cut back, is told on standard error; once it is deleted, this ends.
+        """
+        if follow and output is OutputFormat.JSON:
+            refuse("what goes on is no single document: -f with -o json; use -o jsonl")
+        descriptor = choose_recording(load_catalog(directory), recording_id)
+        rows = MessageRows(directory, descriptor, vocabulary)
+        follower = RecordingFollower(directory, descriptor)
+        messages = follow_rows(follower, rows, count, wait=threading.Event().wait, is_followed=follow)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                print_stream(messages, output, heading=HEADING, as_line=as_line)
+        except ArchiveError as error:
+            refuse(str(error), EXIT_UNHEALTHY)
+
+    return tail
+
+
+def choose_recording(content: CatalogContent, recording_id: int | None) -> RecordingDescriptor:
+    """Give the recording that is named; else the only active one, the log, or the only one; else end the command."""
+    if recording_id is not None:
+        return expect_descriptor(content, recording_id)
+    valid = valid_descriptors(content)
+    active = [descriptor for descriptor in valid if descriptor.stop_position is None]
+    if len(active) == 1:
+        return active[0]
+    log = find_log(content)
+    if log is None and len(valid) == 1:
+        return valid[0]
+    if log is None:
+        refuse(f"which recording? --recording-id, one of {[descriptor.recording_id for descriptor in valid]}")
+    return log
+
+
+def follow_rows(
+    follower: RecordingFollower,
+    rows: MessageRows,
+    count: int,
+    *,
+    wait: Callable[[float], object],
+    is_followed: bool,
+) -> Iterator[dict[str, Any]]:
+    """Yield the last `count` messages, then, if that is wanted, look again and again for as long as there may be more.
+
+    `wait` takes seconds; what was printed is out before it. Notices of the follower go to standard error as they come.
+    """
+    yield from map(rows.row, follower.last_messages(count))
+    pause_s = FIRST_PAUSE_S
+    while is_followed and not follower.is_ended:
+        position = follower.position
+        yield from map(rows.row, follower.look())
+        for notice in follower.notices:
+            typer.echo(notice, err=True)
+        follower.notices.clear()
+        pause_s = FIRST_PAUSE_S if follower.position != position else min(2 * pause_s, LONGEST_PAUSE_S)
+        sys.stdout.flush()
+        if not follower.is_ended:
+            wait(pause_s)

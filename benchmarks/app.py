@@ -1,0 +1,551 @@
+"""`python -m trimaran.benchmarks SCENARIO`: run a benchmark, print a table, write JSON."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import structlog
+import typer
+
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+
+from . import guard as guards
+from .instructions import interpreter
+from .report import Report, first_leaf, print_table, write_json
+from .scenarios import archive as archive_scenario
+from .scenarios import catchup as catchup_scenario
+from .scenarios import codec as codec_scenario
+from .scenarios import compare as compare_scenario
+from .scenarios import echo as echo_scenario
+from .scenarios import failover as failover_scenario
+from .scenarios import profile as profile_scenario
+from .scenarios import query as query_scenario
+from .scenarios import replay as replay_scenario
+from .scenarios import request as request_scenario
+from .scenarios import scan as scan_scenario
+from .scenarios import snapshot as snapshot_scenario
+from .scenarios import spark as spark_scenario
+from .scenarios import stream as stream_scenario
+from .scenarios import table as table_scenario
+from .scenarios import time_travel as time_travel_scenario
+from .scenarios.archive import ArchiveParameters
+from .scenarios.catchup import CatchupParameters
+from .scenarios.codec import CodecParameters
+from .scenarios.compare import CompareParameters
+from .scenarios.echo import EchoParameters
+from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.profile import ProfileParameters
+from .scenarios.query import QueryParameters
+from .scenarios.replay import ReplayParameters
+from .scenarios.request import RequestParameters
+from .scenarios.scan import ScanParameters
+from .scenarios.snapshot import SnapshotParameters
+from .scenarios.spark import SparkParameters
+from .scenarios.stream import StreamParameters
+from .scenarios.table import TableParameters
+from .scenarios.time_travel import TimeTravelParameters
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Trimaran.")
+
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+SyncOption = Annotated[int, typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync.")]
+SettingOption = Annotated[list[str] | None, typer.Option(help="Another node setting, as name=value; may be repeated.")]
+DirectoryOption = Annotated[
+    Path | None, typer.Option("--dir", help="Where members keep files; default: a fresh one in ./.bench.")
+]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the files of every measurement in place.")]
+PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
+
+
+def _joined(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+@app.callback()
+def _scenarios() -> None:
+    """Choose a scenario."""
+
+
+@app.command()
+def echo(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Messages in flight, over all clients.")] = 1024,
+    messages: Annotated[int, typer.Option(help="Messages to measure, over all clients.")] = 300_000,
+    warmup: Annotated[int, typer.Option(help="Messages before them, not measured.")] = 20_000,
+    clients: Annotated[int, typer.Option(help="Client processes.")] = 1,
+    rate: Annotated[
+        float | None, typer.Option(help="Open loop: messages a second, latency from the intended send time.")
+    ] = None,
+    file_sync_level: SyncOption = 1,
+    checksums: Annotated[bool, typer.Option(help="A CRC-32 in every recorded frame.")] = True,
+    setting: SettingOption = None,
+    endpoints: Annotated[
+        str | None, typer.Option(help="Ingress endpoints of a running cluster, instead of starting one.")
+    ] = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """A replicated service that sends every message back: throughput, latency, CPU time by process."""
+    parameters = EchoParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        messages=messages,
+        warmup=warmup,
+        clients=clients,
+        rate=rate,
+        file_sync_level=file_sync_level,
+        checksums=checksums,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+        endpoints=tuple(filter(None, (endpoints or "").split(","))),
+        time_limit_s=time_limit,
+    )
+    report = echo_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, _echo_title(parameters))
+
+
+@app.command()
+def codec(
+    payload: PayloadOption = 32,
+    messages: Annotated[int, typer.Option(help="Messages in a round, on each path.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.")] = 9,
+    json: JsonOption = None,
+) -> None:
+    """What a message costs on each hot path of a node and a client, without sockets, disks or a cluster."""
+    report = codec_scenario.run(CodecParameters(payload=payload, messages=messages, rounds=rounds))
+    _finish(report, json, f"codec: nanoseconds a message, payload {payload} B")
+
+
+@app.command()
+def guard(
+    update: Annotated[bool, typer.Option("--update", help="Store the counts instead of comparing them.")] = False,
+) -> None:
+    """Instructions of each hot path under callgrind, beside the stored ones; fails where they grew by over 5 %."""
+    print_table(f"instructions of {interpreter()}", dict(guards.run(update=update)))
+
+
+@app.command()
+def request(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Callers, each with one request after another.")] = 1024,
+    requests: Annotated[int, typer.Option(help="Requests to measure.")] = 300_000,
+    warmup: Annotated[int, typer.Option(help="Requests before them, not measured.")] = 20_000,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Requests that run exactly once, from one client process: how many a second, and how long each takes."""
+    parameters = RequestParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        requests=requests,
+        warmup=warmup,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+        time_limit_s=time_limit,
+    )
+    report = request_scenario.run(parameters, directory=directory, keep=keep)
+    title = f"request: {members} members, {payload} B, {inflight} in flight, file sync level {file_sync_level}"
+    _finish(report, json, title)
+
+
+@app.command()
+def failover(
+    runs: Annotated[int, typer.Option(help="Faults of each kind.")] = 30,
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    kinds: Annotated[str, typer.Option(help="Kinds of faults, which take turns.")] = ",".join(FaultKind),
+    rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 200.0,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """The leader dies, stands still or is cut off: time until the next leader has committed a message."""
+    parameters = FailoverParameters(
+        runs=runs,
+        members=members,
+        kinds=tuple(_parse_kind(text) for text in kinds.split(",")),
+        rate=rate,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = failover_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"failover: {members} members, {runs} of each kind, file sync level {file_sync_level}")
+
+
+@app.command()
+def query(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    depths: Annotated[str, typer.Option(help="Queries in flight, one figure for each.")] = "1,64",
+    queries: Annotated[int, typer.Option(help="Queries of each kind at each depth.")] = 50_000,
+    warmup: Annotated[int, typer.Option(help="Queries before them, not measured.")] = 2_000,
+    echoes: Annotated[bool, typer.Option(help="Measure echoes at the same depths too.")] = True,
+    file_sync_level: SyncOption = 1,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Questions that are in no log, linearizable and a second stale at most, beside echoes through the log."""
+    parameters = QueryParameters(
+        members=members,
+        payload=payload,
+        depths=_parse_numbers("depths", depths),
+        queries=queries,
+        warmup=warmup,
+        with_echo=echoes,
+        file_sync_level=file_sync_level,
+        time_limit_s=time_limit,
+    )
+    report = query_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
+
+
+@app.command()
+def snapshot(
+    state_mib: Annotated[int, typer.Option(help="State of the service, in MiB.")] = 100,
+    runs: Annotated[int, typer.Option(help="Snapshots, one after another.")] = 5,
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    rate: Annotated[float, typer.Option(help="Messages a second that the client offers.")] = 1_000.0,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A cluster with much state takes snapshots under load: how long ingress, replies and the loops stand still."""
+    parameters = SnapshotParameters(
+        state_mib=state_mib,
+        runs=runs,
+        members=members,
+        rate=rate,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = snapshot_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"snapshot: {members} members, {state_mib} MiB of state, file sync level {file_sync_level}")
+
+
+@app.command()
+def replay(
+    log_mib: Annotated[int, typer.Option(help="Length of the log that is replayed, in MiB.")] = 1024,
+    payload: PayloadOption = 32,
+    runs: Annotated[int, typer.Option(help="Starts, one after another.")] = 3,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A node starts with a long log and no snapshot: messages a second through its service, time, memory."""
+    parameters = ReplayParameters(
+        log_mib=log_mib,
+        payload=payload,
+        runs=runs,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = replay_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"replay: {log_mib} MiB of messages of {payload} B, file sync level {file_sync_level}")
+
+
+@app.command(name="time-travel")
+def time_travel(
+    messages: Annotated[int, typer.Option(help="Messages in the log.")] = 2_000_000,
+    payload: PayloadOption = 32,
+    snapshots: Annotated[int, typer.Option(help="Snapshots in it, at equal distances.")] = 4,
+    rounds: Annotated[int, typer.Option(help="Rounds; the median counts.")] = 3,
+    spark: Annotated[bool, typer.Option(help="Measure Spark's executors, too.")] = True,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A log is replayed to a service without a cluster: messages a second for state, outputs, what-if, verification."""
+    parameters = TimeTravelParameters(
+        messages=messages, payload=payload, snapshots=snapshots, rounds=rounds, with_spark=spark
+    )
+    report = time_travel_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"time-travel: {messages} messages of {payload} B, {snapshots} snapshots")
+
+
+@app.command()
+def catchup(
+    missed_mib: Annotated[int, typer.Option(help="How much the member has missed, in MiB.")] = 1024,
+    missed_payload: Annotated[int, typer.Option(help="Bytes in a message of that.")] = 1024,
+    rate: Annotated[float, typer.Option(help="Messages of 32 bytes a second, offered meanwhile.")] = 100_000,
+    seconds: Annotated[float, typer.Option(help="For how long, with the member away and again with it back.")] = 10.0,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A member comes back to a busy cluster: megabytes a second of its catch-up, and what clients feel of it."""
+    parameters = CatchupParameters(
+        missed_mib=missed_mib,
+        missed_payload=missed_payload,
+        rate=rate,
+        seconds=seconds,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = catchup_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"catchup: {missed_mib} MiB missed, {rate:,.0f} msg/s, file sync level {file_sync_level}")
+
+
+@app.command()
+def compare(
+    rounds: Annotated[int, typer.Option(help="In each, every system is started, loaded and stopped once.")] = 5,
+    payload: PayloadOption = 32,
+    depths: Annotated[str, typer.Option(help="Messages in flight, with commas: some of 1,64,1024.")] = "1,64,1024",
+    peers: Annotated[str, typer.Option(help="Only systems whose names contain one of these, with commas.")] = "",
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Ourselves, etcd, ZooKeeper, NATS JetStream, PySyncObj and Redis, as far as installed: see `make peers`."""
+    parameters = CompareParameters(
+        rounds=rounds,
+        payload=payload,
+        depths=_parse_numbers("depths", depths),
+        peers=tuple(filter(None, peers.split(","))),
+    )
+    on_round = None if json is None else partial(write_json, path=json)
+    report = compare_scenario.run(parameters, directory=directory, keep=keep, on_round=on_round)
+    compare_scenario.print_comparison(report)
+    compare_scenario.check_ourselves(report)
+
+
+@app.command()
+def scan(
+    only: Annotated[
+        str, typer.Option(help="What to vary, with commas: payload, inflight, members, sessions, log; default: all.")
+    ] = "",
+    seconds: Annotated[float, typer.Option(help="For how long each point is measured.")] = ScanParameters().seconds,
+    rounds: Annotated[int, typer.Option(help="Rounds; of each point the one with the median rate counts.")] = 1,
+    payloads: Annotated[str, typer.Option(help="Bytes in a message.")] = _joined(ScanParameters().payloads),
+    inflights: Annotated[str, typer.Option(help="Messages in flight.")] = _joined(ScanParameters().inflights),
+    members: Annotated[str, typer.Option(help="Members of the cluster.")] = _joined(ScanParameters().members),
+    sessions: Annotated[str, typer.Option(help="Client sessions.")] = _joined(ScanParameters().sessions),
+    log_mibs: Annotated[str, typer.Option(help="MiB of log behind a member.")] = _joined(ScanParameters().log_mibs),
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """How cost grows with payload, messages in flight, members, client sessions and log length, one at a time."""
+    parameters = ScanParameters(
+        only=scan_scenario.parse_dimensions(only),
+        seconds=seconds,
+        rounds=rounds,
+        payloads=_parse_numbers("payloads", payloads),
+        inflights=_parse_numbers("inflights", inflights),
+        members=_parse_numbers("members", members),
+        sessions=_parse_numbers("sessions", sessions),
+        log_mibs=_parse_numbers("log_mibs", log_mibs),
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = scan_scenario.run(parameters, directory=directory, keep=keep)
+    scan_scenario.print_points(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
+def profile(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    inflight: Annotated[int, typer.Option(help="Messages in flight.")] = 1024,
+    seconds: Annotated[float, typer.Option(help="Each of the four runs.")] = ProfileParameters().seconds,
+    file_sync_level: SyncOption = 1,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Where each microsecond of leader, follower and client goes at peak: by stage, with perf and py-spy."""
+    parameters = ProfileParameters(
+        members=members,
+        payload=payload,
+        inflight=inflight,
+        seconds=seconds,
+        file_sync_level=file_sync_level,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+    )
+    report = profile_scenario.run(parameters, directory=directory, keep=keep)
+    profile_scenario.print_profile(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
+def table(
+    rounds: Annotated[int, typer.Option(help="Rounds of the echo and request rows; medians count.")] = 3,
+    compare_rounds: Annotated[int, typer.Option(help="Rounds of the comparison with peers; 0: none.")] = 1,
+    log_mib: Annotated[int, typer.Option(help="Length of the logs to replay and to catch up with, in MiB.")] = 1024,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Every row of the targets: measured, target, reached."""
+    parameters = TableParameters(rounds=rounds, compare_rounds=compare_rounds, log_mib=log_mib)
+    report = table_scenario.run(parameters, directory=directory, keep=keep)
+    table_scenario.print_targets(report)
+    if json is not None:
+        write_json(report, json)
+
+
+@app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="JSON files of any scenarios.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page.")],
+    title: Annotated[str | None, typer.Option(help="What stands above it.")] = None,
+) -> None:
+    """One page for a browser from JSON files: latencies, rates, cost and its growth, peers, profile, targets."""
+    from .page.building import build_page  # here: matplotlib takes a second to load, and an extra to have
+
+    output.write_text(build_page(files, title=title), encoding="utf-8")
+    print(output)
+
+
+@app.command()
+def performance() -> None:
+    """Write docs/performance.md and its plots from benchmarks/results/*.json."""
+    from . import performance_page  # here: matplotlib takes a second to load, and an extra to have
+
+    performance_page.write_page()
+    print(performance_page.PAGE)
+
+
+@app.command()
+def archive(
+    mib: Annotated[int, typer.Option(help="Length of each recording that is read, in MiB.")] = 128,
+    rounds: Annotated[int, typer.Option(help="Rounds; in each every reader reads every recording.")] = 7,
+    verify_mib: Annotated[int, typer.Option(help="Length of the recording that is verified; 0: none.")] = 1024,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Recordings are scanned and verified: bytes and frames a second of one core, beside zlib.crc32."""
+    parameters = ArchiveParameters(mib=mib, rounds=rounds, verify_mib=verify_mib)
+    report = archive_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"archive: {mib} MiB each of frames of {', '.join(archive_scenario.SHAPES)}, page cache warm")
+
+
+@app.command()
+def spark(
+    mib: Annotated[int, typer.Option(help="Length of the log, in MiB.")] = 1024,
+    rounds: Annotated[int, typer.Option(help="Rounds that count; in each every query is asked in every way.")] = 5,
+    only: Annotated[str, typer.Option(help="Queries, with commas between; all unless told.")] = "",
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A log through Spark's data source, beside the same rows from Parquet: all columns, few, filters, typed."""
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    parameters = SparkParameters(mib=mib, rounds=rounds, only=names)
+    report = spark_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"spark: {mib} MiB, local[2], page cache warm, {rounds} rounds")
+
+
+@app.command()
+def stream(
+    rates: Annotated[str, typer.Option(help="Messages a second, with commas; a run for each.")] = "1000,20000",
+    seconds: Annotated[int, typer.Option(help="Seconds that are measured, for each rate.")] = 30,
+    warmup_seconds: Annotated[int, typer.Option(help="Seconds before them, at the same rate.")] = 15,
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    json: JsonOption = None,
+) -> None:
+    """A Spark query follows a live log: how long after the leader took a message it is in the sink."""
+    parameters = StreamParameters(
+        rates=_parse_numbers("rates", rates),
+        seconds=seconds,
+        warmup_seconds=warmup_seconds,
+        members=members,
+        payload=payload,
+    )
+    report = stream_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"stream: {members} members, messages of {payload} B, {seconds} s at each rate")
+
+
+def main() -> None:
+    """Run the command; a failure is one line on standard error."""
+    # Ending in order, with every child, is what Ctrl-C does; SIGTERM is to do the same.
+    signal.signal(signal.SIGTERM, _interrupt)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    try:
+        app()
+    except (ClusterError, BaseExceptionGroup) as error:
+        leaf = first_leaf(error)
+        if not isinstance(leaf, ClusterError):
+            raise
+        print(f"benchmarks: {leaf}", file=sys.stderr)
+        sys.exit(2 if isinstance(leaf, ConfigurationError) else 1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parse_setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ConfigurationError(f"setting={text!r} expected name=value")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _parse_kind(text: str) -> FaultKind:
+    try:
+        return FaultKind(text.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"kinds={text!r} expected some of {','.join(FaultKind)}") from error
+
+
+def _parse_numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError as error:
+        raise ConfigurationError(f"{name}={text!r} expected numbers with commas") from error
+
+
+def _echo_title(parameters: EchoParameters) -> str:
+    load = f"{parameters.inflight} in flight" if parameters.rate is None else f"{parameters.rate:g} msg/s"
+    return (
+        f"echo: {parameters.members} members, {parameters.clients} client(s), {parameters.payload} B, {load},"
+        f" file sync level {parameters.file_sync_level}"
+    )
+
+
+def _finish(report: Report, json_path: Path | None, title: str) -> None:
+    rows: dict[str, object] = {}
+    for name, value in report.items():
+        if name in ("environment", "parameters", "scenario", "runs", "usage", "latency_percentiles_us"):
+            continue
+        if isinstance(value, dict):
+            rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
+        else:
+            rows[name] = value if isinstance(value, str) else f"{value:,}"
+    print_table(title, rows)
+    if json_path is not None:
+        write_json(report, json_path)

@@ -1,0 +1,87 @@
+"""Ourselves, through the same interface: three members, an echo to one client process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from trimaran.service_api.distribution import installed_version
+
+from ..client_process import ClientParameters
+from ..histogram import Histogram
+from ..member_status import wait_until_serving
+from ..processes import ClusterProcesses, ProcessGroup
+from ..scenarios.echo import SERVICE, run_clients
+from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing
+
+_TIME_LIMIT_S: Final = 120.0
+
+
+class _Silence:
+    """Implements `ProgressLine`: the harness has one of its own."""
+
+    def describe(self, text: str) -> None:
+        """Nothing."""
+
+    def update(self, done: int) -> None:
+        """Nothing."""
+
+
+class Trimaran:
+    """`trimaran node` at one file sync level."""
+
+    client = "one process, its own asyncio client"
+    warmup_messages = 0
+
+    def __init__(self, file_sync_level: int) -> None:
+        self._settings: Mapping[str, str] = {"file_sync_level": str(file_sync_level)}
+        self.name = f"Trimaran, file sync level {file_sync_level}"
+        self.durability = "on disk (fdatasync) on a majority" if file_sync_level else "in the page cache of a majority"
+        self._cluster: ClusterProcesses | None = None
+        self._directory = Path()
+        self._group = ProcessGroup()
+
+    def find(self) -> str | Missing:
+        """We are here."""
+        return f"trimaran {installed_version()}"
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the members and wait for a leader."""
+        self._directory, self._group = directory, group
+        self._cluster = ClusterProcesses(directory, SERVICE, MEMBERS, settings=self._settings, group=group)
+        for member_id in range(MEMBERS):
+            self._cluster.start_member(member_id)
+        asyncio.run(wait_until_serving(self._cluster, time_limit_s=START_TIMEOUT_S))
+
+    def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
+        """Let a client process send and take echoes."""
+        assert self._cluster is not None
+        client = ClientParameters(
+            endpoints=self._cluster.ingress_endpoints,
+            payload_length=payload,
+            inflight=inflight,
+            warmup_count=0,
+            message_count=messages,
+            rate_per_s=None,
+            connect_timeout_s=START_TIMEOUT_S,
+        )
+        results, _ = asyncio.run(
+            run_clients(
+                [client],
+                self._cluster,
+                self._group,
+                _Silence(),
+                data_dir=self._directory,
+                time_limit_s=_TIME_LIMIT_S,
+            )
+        )
+        latencies = Histogram.from_json(results[0]["latencies"])
+        seconds = (results[0]["ended_ns"] - results[0]["started_ns"]) / 1e9
+        return Measured(
+            latencies.count / seconds,
+            p50_us=latencies.percentile_ns(50.0) / 1e3,
+            p99_us=latencies.percentile_ns(99.0) / 1e3,
+            client_cpu_us=(results[0]["user_seconds"] + results[0]["system_seconds"]) * 1e6 / latencies.count,
+        )

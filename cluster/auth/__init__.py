@@ -1,0 +1,1 @@
+"""The password authenticator and its file of secrets."""

@@ -1,0 +1,83 @@
+"""Lets in whoever proves to know a secret: a challenge, a proof, and a file of verifiers.
+
+A principal that is not in the file is challenged as the others are, and its proof is checked as theirs are, against a
+verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take.
+
+Source: `trimaran.service_api.password_proof`; aeron.md §3.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trimaran.service_api.authenticator import SessionProxy
+from trimaran.service_api.password_proof import NONCE_LENGTH, PasswordChallenge, is_proof
+
+from .secrets_file import SecretsFile, Verifier
+
+_ATTEMPT_LIMIT = 20_000
+"""Attempts remembered, those of clients that went away among them. At the bound the oldest goes, and is rejected."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One client on its way in."""
+
+    encoded_principal: bytes
+    entry: Verifier
+    challenge: PasswordChallenge
+    response: bytes | None = None
+
+
+class PasswordAuthenticator:
+    """The built-in authenticator `password`; clients use `PasswordCredentials`."""
+
+    def __init__(self, secrets: Callable[[int], SecretsFile], random_bytes: Callable[[int], bytes]) -> None:
+        """`secrets` gives the file as it is at a time, `random_bytes` nonces of a length; none may come again."""
+        self._secrets = secrets
+        self._file = secrets(0)
+        self._random_bytes = random_bytes
+        self._attempts: dict[int, _Attempt] = {}
+
+    def __repr__(self) -> str:
+        return f"<PasswordAuthenticator {self._file!r} attempts={len(self._attempts)}>"
+
+    def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        """The credentials are the principal."""
+        self._file = self._secrets(now_ms)
+        entry = self._file.lookup(encoded_credentials)
+        challenge = PasswordChallenge(self._random_bytes(NONCE_LENGTH), entry.salt, self._file.iterations)
+        self._attempts[session_id] = _Attempt(encoded_credentials, entry, challenge)
+        if len(self._attempts) > _ATTEMPT_LIMIT:
+            del self._attempts[next(iter(self._attempts))]
+
+    def on_connected_session(self, proxy: SessionProxy, now_ms: int) -> None:
+        """Ask it to prove that it knows the principal's secret."""
+        attempt = self._attempts.get(proxy.session_id)
+        if attempt is None:
+            proxy.reject()
+        else:
+            proxy.challenge(attempt.challenge.encode())
+
+    def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        """Keep the proof."""
+        attempt = self._attempts.get(session_id)
+        if attempt is not None:
+            attempt.response = encoded_credentials
+
+    def on_challenged_session(self, proxy: SessionProxy, now_ms: int) -> None:
+        """Check the proof once it is there: one try for a challenge."""
+        attempt = self._attempts.get(proxy.session_id)
+        if attempt is not None and attempt.response is None:
+            return
+        self._attempts.pop(proxy.session_id, None)
+        if attempt is None or attempt.response is None:
+            proxy.reject()
+            return
+        is_known = attempt.encoded_principal in self._file.verifiers
+        is_proven = is_proof(attempt.response, attempt.entry.verifier, attempt.encoded_principal, attempt.challenge)
+        if is_proven and is_known:
+            proxy.authenticate(attempt.encoded_principal)
+        else:
+            proxy.reject()

@@ -1,0 +1,1 @@
+"""The election: 18 states, one table of legal transitions."""

@@ -1,0 +1,1 @@
+"""The log in the core: window, publisher, receiver, and the recording log."""

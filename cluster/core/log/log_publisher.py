@@ -1,0 +1,320 @@
+"""The leader's pen: gives every entry its place, its time and its checksum, in place.
+
+Clients send ingress messages that are already laid out as log frames. What is left to do is to check them and to write
+the fields that only the leader knows: term offset, term id, stream id, timestamp, checksum. One call handles a whole
+received chunk; the result is one immutable `bytes` that is appended to the window and never touched again.
+
+Invariant: a message never crosses a term. Where the next one does not fit, a padding frame fills the term.
+Rejected: building each entry from its parts. It costs three copies and 2.4 us a message, against 0.3 us for stamping.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from functools import lru_cache
+from typing import Final
+
+from trimaran.service_api import LocalProtocolError
+from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.checksum import crc32
+from trimaran.service_api.wire.frame import (
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    UNFRAGMENTED,
+    align,
+    encode_padding,
+    fragment,
+    frame_crc,
+    framed_length,
+    term_of,
+)
+from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, term_offsets
+from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
+
+from ...messages.log import ClusterActionRequest, NewLeadershipTermEvent
+from .log_buffer import LogBuffer
+
+PREFIX_LENGTH: Final = 24
+"""Bytes of a session message that identify it: message header, leadership term id, cluster session id."""
+
+_FRAME_START: Final = struct.Struct("<iI")
+"""frame_length; version, flags and type in one number."""
+
+_UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
+_STAMP: Final = struct.Struct("<iIiiq24sq")
+"""From byte 8 of a frame: term_offset, session_id (checksum), stream_id, term_id, reserved; prefix, timestamp."""
+
+_TIMESTAMP: Final = struct.Struct("<q")
+_STREAM_AND_TERM: Final = struct.Struct("<ii")
+_HEAD, _PLACE, _STREAM, _RESERVED, _PREFIX, _TIME = 0, 1, 2, 3, (4, 5, 6), 7
+"""Which 64-bit numbers of a frame these are; its place is the term offset and the session id or checksum."""
+
+_LEAST_ALIKE: Final = 16
+"""Fewer frames are stamped as fast one by one."""
+
+_MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
+_REQUEST_START: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
+_REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
+
+
+@lru_cache(maxsize=256)
+def _ingress_frames(length: int) -> struct.Struct:
+    """Lay out an ingress frame of this aligned length: frame_length, kind, prefix, payload with its padding."""
+    return struct.Struct(f"<iI24x24s8x{length - _MESSAGE_START}s")
+
+
+@lru_cache(maxsize=256)
+def _bodies(length: int) -> struct.Struct:
+    """Lay out a frame of this aligned length: payload with its padding."""
+    return struct.Struct(f"<{_MESSAGE_START}x{length - _MESSAGE_START}s")
+
+
+def max_message_length(term_length_bytes: int) -> int:
+    """Compute the longest message that a log takes. Source: Aeron `FrameDescriptor.computeMaxMessageLength`."""
+    return min(16 << 20, term_length_bytes // 8)
+
+
+class LogPublisher:
+    """Appends stamped frames to a `LogBuffer`. Only the leader holds one.
+
+    Bounds: a message may be at most `min(16 MiB, term length / 8)` long; the publisher itself never refuses for lack of
+    room, because the ingress side stops reading before the window is full.
+    """
+
+    __slots__ = (
+        "_checksums",
+        "_initial_term_id",
+        "_max_frame_length",
+        "_mtu_length_bytes",
+        "_stream_id",
+        "_term_length_bytes",
+        "log_buffer",
+        "log_session_id",
+        "max_message_length",
+    )
+
+    def __init__(
+        self,
+        log_buffer: LogBuffer,
+        *,
+        log_session_id: int,
+        initial_term_id: int,
+        term_length_bytes: int,
+        mtu_length_bytes: int,
+        checksums: bool,
+        stream_id: int = LOG_STREAM_ID,
+    ) -> None:
+        self.log_buffer = log_buffer
+        self.log_session_id = log_session_id
+        self.max_message_length = max_message_length(term_length_bytes)
+        self._max_frame_length = min(mtu_length_bytes, self.max_message_length + HEADER_LENGTH)
+        self._initial_term_id = initial_term_id
+        self._term_length_bytes = term_length_bytes
+        self._mtu_length_bytes = mtu_length_bytes
+        self._checksums = checksums
+        self._stream_id = stream_id
+
+    def append_ingress(self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int) -> int:
+        """Stamp and append the session messages at the start of `buffer[start:end]`.
+
+        `prefix` is the 24 bytes that every message of this connection's session begins with in this term, save that a
+        request has another block length. Stops at the first frame that is incomplete, fragmented, longer than the log's
+        mtu, unclean in its padding, of any other kind, or no frame at all, and returns its offset: the caller looks at
+        it with care. The bytes that were taken are overwritten.
+        """
+        offset = run_start = start
+        term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
+        term_id, term_offset = self._place()
+        view = memoryview(buffer)
+        while end - offset >= HEADER_LENGTH:
+            frame_length, kind = _FRAME_START.unpack_from(buffer, offset)
+            length = (frame_length + 31) & -32
+            if kind != _UNFRAGMENTED_DATA or not _MESSAGE_START <= frame_length <= max_frame_length:
+                break
+            if offset + length > end:
+                break
+            if term_offset + length > term_length:
+                self._append_run(view, run_start, offset)
+                run_start = offset
+                if term_offset < term_length:
+                    self._fill_term(term_length - term_offset)
+                term_id, term_offset = self._place()
+            frame_limit = min(end - offset, term_length - term_offset) // length
+            run_prefix = prefix
+            if buffer[offset + HEADER_LENGTH] == REQUEST_BLOCK_LENGTH:
+                if frame_length < _REQUEST_START:
+                    break
+                run_prefix = _REQUEST_BLOCK + prefix[2:]
+            stamped = self._stamp(view, offset, frame_length, frame_limit, term_id, term_offset, run_prefix, timestamp)
+            if not stamped:
+                break
+            offset += stamped
+            term_offset += stamped
+        self._append_run(view, run_start, offset)
+        view.release()
+        return offset
+
+    def _stamp(
+        self,
+        view: memoryview,
+        offset: int,
+        frame_length: int,
+        frame_limit: int,
+        term_id: int,
+        term_offset: int,
+        prefix: bytes,
+        timestamp: int,
+    ) -> int:
+        """Stamp the frames of one length that begin at `offset`, up to a limit. Gives the bytes stamped.
+
+        All at once where they are alike: 0.25 us a frame with its checksum. Otherwise `iter_unpack` does in C what a
+        loop does in Python: 0.44 us a frame.
+        """
+        length = (frame_length + 31) & -32
+        count = min(frame_limit, LONGEST_RUN_BYTES // length)
+        if count >= _LEAST_ALIKE and self._stamp_alike(
+            view[offset : offset + count * length], frame_length, term_id, term_offset, prefix, timestamp
+        ):
+            return count * length
+        frames = _ingress_frames(length)
+        zeros = bytes(length - frame_length)
+        pack_into, checksum = _STAMP.pack_into, crc32
+        head = checksum(prefix + _TIMESTAMP.pack(timestamp))
+        session_id = self.log_session_id & 0xFFFF_FFFF
+        begin = at = offset + 8
+        for other_length, kind, other_prefix, body in frames.iter_unpack(view[offset : offset + frame_limit * length]):
+            if other_length != frame_length or kind != _UNFRAGMENTED_DATA or other_prefix != prefix:
+                break
+            if zeros and not body.endswith(zeros):
+                break
+            if self._checksums:
+                session_id = checksum(body, head)
+            pack_into(view, at, term_offset, session_id, LOG_STREAM_ID, term_id, 0, prefix, timestamp)
+            term_offset += length
+            at += length
+        return at - begin
+
+    def _stamp_alike(
+        self, run: memoryview, frame_length: int, term_id: int, term_offset: int, prefix: bytes, timestamp: int
+    ) -> bool:
+        """Stamp a run of frames of one length, field by field; False, and nothing stamped, if one is not as the first.
+
+        A field of all frames is a slice of numbers with a step: see `trimaran.service_api.wire.frame_run`.
+        """
+        length = (frame_length + 31) & -32
+        count, row = len(run) // length, length >> 3
+        if run[-length : 8 - length or None] != run[:8] or sys.byteorder != "little":
+            return False
+        numbers = array("q")
+        numbers.frombytes(run)
+        expected = bytes(run[:8]), prefix[:8], prefix[8:16], prefix[16:]
+        columns = zip((_HEAD, *_PREFIX), expected, strict=True)
+        if any(numbers[column::row].tobytes() != value * count for column, value in columns):
+            return False
+        bodies = [body for (body,) in _bodies(length).iter_unpack(run)]
+        zeros = bytes(length - frame_length)
+        if zeros and not all(body.endswith(zeros) for body in bodies):
+            return False
+        stamp, checksum = _TIMESTAMP.pack(timestamp), crc32
+        head = checksum(prefix + stamp)
+        places = array("I", bytes(8 * count))
+        places[0::2] = array("I", term_offsets(term_offset, length, count))
+        places[1::2] = array(
+            "I",
+            [checksum(body, head) for body in bodies]
+            if self._checksums
+            else [self.log_session_id & 0xFFFF_FFFF] * count,
+        )
+        for column, values in (
+            (_PLACE, places.tobytes()),
+            (_STREAM, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id) * count),
+            (_RESERVED, bytes(8 * count)),
+            (_TIME, stamp * count),
+        ):
+            numbers[column::row] = array("q", values)
+        run[:] = memoryview(numbers).cast("B")
+        return True
+
+    def append_message(self, message: bytes) -> int:
+        """Append one message of any allowed length as adjacent frames. Returns its end position.
+
+        Raises:
+            LocalProtocolError: the message is longer than `max_message_length`.
+        """
+        length = self.framed_length(len(message))
+        term_id, term_offset = self._place()
+        if term_offset + length > self._term_length_bytes:
+            self._fill_term(self._term_length_bytes - term_offset)
+            term_id, term_offset = self._place()
+        run = bytearray(length)
+        offset = 0
+        for flags, payload in fragment(message, self._mtu_length_bytes):
+            frame_length = HEADER_LENGTH + len(payload)
+            run[offset + HEADER_LENGTH : offset + frame_length] = payload
+            session_id = frame_crc(run, offset, frame_length) if self._checksums else self.log_session_id
+            FRAME_HEADER.pack_into(
+                run,
+                offset,
+                frame_length,
+                0,
+                flags,
+                TYPE_DATA,
+                term_offset + offset,
+                session_id,
+                self._stream_id,
+                term_id,
+                0,
+            )
+            offset += align(frame_length)
+        self.log_buffer.append(bytes(run))
+        return self.log_buffer.append_position
+
+    def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest) -> int:
+        """Append an entry that holds its own end position, whatever it says of that. Returns the end position."""
+        # The length of the entry does not depend on it.
+        end_position = self.end_position_of(len(event.encode()))
+        return self.append_message(event.model_copy(update={"log_position": end_position}).encode())
+
+    def end_position_of(self, message_length: int) -> int:
+        """Compute where a message of this length would end if it were appended now."""
+        length = self.framed_length(message_length)
+        _, term_offset = self._place()
+        remaining = self._term_length_bytes - term_offset
+        padding = remaining if length > remaining else 0
+        return self.log_buffer.append_position + padding + length
+
+    def framed_length(self, message_length: int) -> int:
+        """Compute the bytes that a message takes in the log.
+
+        Raises:
+            LocalProtocolError: the message is longer than `max_message_length`.
+        """
+        if message_length > self.max_message_length:
+            raise LocalProtocolError(f"message too long: length={message_length} limit={self.max_message_length}")
+        return framed_length(message_length, self._mtu_length_bytes)
+
+    def _place(self) -> tuple[int, int]:
+        return term_of(
+            self.log_buffer.append_position,
+            initial_term_id=self._initial_term_id,
+            term_length_bytes=self._term_length_bytes,
+        )
+
+    def _fill_term(self, length: int) -> None:
+        term_id, term_offset = self._place()
+        self.log_buffer.append(
+            encode_padding(
+                length,
+                stream_id=self._stream_id,
+                session_id=self.log_session_id,
+                term_id=term_id,
+                term_offset=term_offset,
+            )
+        )
+
+    def _append_run(self, view: memoryview, start: int, end: int) -> None:
+        if end > start:
+            self.log_buffer.append(bytes(view[start:end]))

@@ -1,0 +1,666 @@
+"""The recording log: which part of the log each leadership term wrote, and where the snapshots are.
+
+Each entry is a slot in `recording.log`: a term with the positions where it begins and ends, or one snapshot
+of one service. The log of a cluster is one recording; the terms divide it, and a failed term is an empty one,
+so that the term ids are without gaps. A member finds its way back from here: newest complete snapshot, then
+the log from there.
+
+This module decides and never writes: every change is remembered as an `EntryWrite`, and the file layer
+applies them in order. Entries keep the place they were first written to; a revived or closed entry is
+rewritten there.
+
+    offset size field
+    0      8    recording_id
+    8      8    leadership_term_id
+    16     8    term_base_log_position
+    24     8    log_position             end of the term, -1 while it is open; position of the snapshot
+    32     8    timestamp                cluster time
+    40     4    service_id               -1 for the consensus module and for terms
+    44     4    type                     0 term, 1 snapshot, 2 standby snapshot; bit 31 invalid; -1 removed
+    48     4+n  endpoint                 of a standby snapshot only
+
+An entry takes a multiple of 64 bytes: 48, or 52 and the endpoint, rounded up.
+Source: Aeron `RecordingLog`.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import insort
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, Self
+
+from trimaran.service_api.errors import ClusterError, RemoteProtocolError, invariant
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
+
+ENTRY_ALIGNMENT: Final = 64
+MAX_ENTRY_LENGTH: Final = 4096
+"""No entry is longer, its endpoint included. Source: Aeron `RecordingLog.MAX_ENTRY_LENGTH`."""
+
+CONSENSUS_MODULE_SERVICE_ID: Final = -1
+
+_ENTRY: Final = struct.Struct("<qqqqqii")
+_ENDPOINT_LENGTH: Final = struct.Struct("<i")
+_INVALID_FLAG: Final = -(1 << 31)
+_REMOVED: Final = -1
+
+
+class EntryType(IntEnum):
+    """What an entry stands for."""
+
+    TERM = 0
+    SNAPSHOT = 1
+    STANDBY_SNAPSHOT = 2
+
+
+_TYPE_ORDER: Final = {EntryType.TERM: 0, EntryType.STANDBY_SNAPSHOT: 1, EntryType.SNAPSHOT: 2}
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RecordingLogEntry:
+    """One term or one snapshot. Positions are bytes in the log, `NULL_POSITION` where open."""
+
+    recording_id: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int
+    timestamp: int
+    service_id: int = CONSENSUS_MODULE_SERVICE_ID
+    entry_type: EntryType = EntryType.TERM
+    is_valid: bool = True
+    archive_endpoint: str = ""
+    """Of a standby snapshot, the archive that has it."""
+    entry_index: int
+    """The place of the entry in the file, counted from 0; removed entries keep theirs."""
+    file_position: int
+    """Where the entry begins in the file, in bytes."""
+
+    @property
+    def length(self) -> int:
+        """The bytes that the entry takes in the file."""
+        return _entry_length(self.entry_type, len(self.archive_endpoint))
+
+    @property
+    def is_valid_term(self) -> bool:
+        """Whether this is a term that counts."""
+        return self.is_valid and self.entry_type is EntryType.TERM
+
+    @property
+    def is_valid_snapshot(self) -> bool:
+        """Whether this is a snapshot of our own that counts."""
+        return self.is_valid and self.entry_type is EntryType.SNAPSHOT
+
+    def encode(self) -> bytes:
+        """Build the bytes of the slot, zeros included."""
+        data = _ENTRY.pack(
+            self.recording_id,
+            self.leadership_term_id,
+            self.term_base_log_position,
+            self.log_position,
+            self.timestamp,
+            self.service_id,
+            self.entry_type if self.is_valid else self.entry_type | _INVALID_FLAG,
+        )
+        if self.entry_type is EntryType.STANDBY_SNAPSHOT:
+            endpoint = self.archive_endpoint.encode("ascii")
+            data += _ENDPOINT_LENGTH.pack(len(endpoint)) + endpoint
+        return data.ljust(self.length, b"\0")
+
+
+@dataclass(slots=True, frozen=True)
+class EntryWrite:
+    """One change to the file: `data` belongs at `file_position`. Applied in order, then made durable."""
+
+    entry_index: int
+    file_position: int
+    data: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class RecoveryPlan:
+    """Where a member that starts finds its state: snapshots to load, then the log to replay."""
+
+    last_term: RecordingLogEntry | None
+    """The newest term; its recording is the log. None for a member that was never in a term."""
+    snapshots: tuple[RecordingLogEntry, ...]
+    """The newest complete set: the consensus module's, then each service's in order of id; may be empty."""
+
+    @property
+    def log_recording_id(self) -> int:
+        """The recording that holds the log, `NULL_VALUE` if there is none yet."""
+        return NULL_VALUE if self.last_term is None else self.last_term.recording_id
+
+    @property
+    def last_leadership_term_id(self) -> int:
+        """The newest term of the log or of the snapshots, `NULL_VALUE` if there is none."""
+        newest = self.last_term or (self.snapshots[0] if self.snapshots else None)
+        return NULL_VALUE if newest is None else newest.leadership_term_id
+
+    @property
+    def replay_position(self) -> int:
+        """Where the replay of the log begins: where the snapshots end."""
+        return self.snapshots[0].log_position if self.snapshots else 0
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Every slot of the file: what the order in it was, and how long it is."""
+
+    next_entry_index: int = 0
+    end_position: int = 0
+    writes: list[EntryWrite] = field(default_factory=list)
+
+
+class RecordingLog:
+    """The entries of a member's `recording.log`, and the rules by which they change.
+
+    Bounded by what the cluster does: one entry per leadership term, one per service and snapshot.
+    """
+
+    __slots__ = ("_entries", "_slots", "_terms")
+
+    def __init__(self) -> None:
+        self._entries: list[RecordingLogEntry] = []  # sorted by _sort_key
+        self._terms: dict[int, RecordingLogEntry] = {}  # valid terms by leadership_term_id
+        self._slots = _Slots()
+
+    def __repr__(self) -> str:
+        last = self.last_term()
+        term = None if last is None else last.leadership_term_id
+        return f"<RecordingLog entries={len(self._entries)} last_term={term}>"
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read the content of a file.
+
+        A last entry that is cut short, or zeros to the end of the file, were being written when the member
+        crashed and are overwritten by the next entry.
+
+        Raises:
+            RemoteProtocolError: an entry that cannot be one, named by its index and position.
+        """
+        log = cls()
+        slots = log._slots
+        while slots.end_position < len(data):
+            entry = _parse_entry(data, slots.end_position, slots.next_entry_index)
+            if entry is None:
+                break
+            if isinstance(entry, RecordingLogEntry):
+                log._check_unique(entry)
+                log._insert(entry)
+                slots.end_position += entry.length
+            else:
+                slots.end_position += entry
+            slots.next_entry_index += 1
+        return log
+
+    @property
+    def entries(self) -> tuple[RecordingLogEntry, ...]:
+        """Every entry that is not removed: by term, base, terms first, then position, module last."""
+        return tuple(self._entries)
+
+    @property
+    def next_entry_index(self) -> int:
+        """The index that the next new entry gets."""
+        return self._slots.next_entry_index
+
+    @property
+    def end_position(self) -> int:
+        """Where the next new entry goes in the file, in bytes."""
+        return self._slots.end_position
+
+    def take_writes(self) -> list[EntryWrite]:
+        """Hand over the changes since the last call, in order."""
+        writes, self._slots.writes = self._slots.writes, []
+        return writes
+
+    # Queries
+
+    def last_term(self) -> RecordingLogEntry | None:
+        """Find the newest valid term."""
+        return self._terms[max(self._terms)] if self._terms else None
+
+    def term_entry(self, leadership_term_id: int) -> RecordingLogEntry | None:
+        """Find the valid entry of a term."""
+        return self._terms.get(leadership_term_id)
+
+    def latest_snapshot(self, service_id: int) -> RecordingLogEntry | None:
+        """Find the newest valid snapshot of one service, or of the consensus module (-1)."""
+        for entry in reversed(self._entries):
+            if entry.is_valid_snapshot and entry.service_id == service_id:
+                return entry
+        return None
+
+    def latest_snapshots(self, service_count: int) -> tuple[RecordingLogEntry, ...]:
+        """Find the newest valid set: the module's snapshot, then those of services 0 .. service_count - 1.
+
+        A set counts only when it is complete; an incomplete one is passed over for an older one.
+        """
+        sets = self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
+        return sets[-1] if sets else ()
+
+    def newest_set(self) -> tuple[RecordingLogEntry, ...]:
+        """Find the newest valid set, of however many services: the module's snapshot first; empty if there is none."""
+        service_count = self.latest_service_count()
+        return () if service_count is None else self.latest_snapshots(service_count)
+
+    def latest_service_count(self) -> int | None:
+        """Count the services of the newest valid snapshot of the module, which completes a set; None if there is none.
+
+        A set holds services 0 to n - 1.
+        """
+        module = self.latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+        if module is None:
+            return None
+        key = _set_key(module)
+        services = {entry.service_id for entry in self._entries if entry.is_valid_snapshot and _set_key(entry) == key}
+        return next(count for count in range(len(services) + 1) if count not in services)
+
+    def complete_snapshots(self, service_count: int) -> list[tuple[RecordingLogEntry, ...]]:
+        """Find every valid, complete set, oldest first; each is the module's entry and then the services'."""
+        return self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
+
+    def latest_standby_snapshots(self, service_count: int) -> dict[str, tuple[RecordingLogEntry, ...]]:
+        """Find the newest complete set that each standby archive has, by its endpoint."""
+        endpoints = {e.archive_endpoint for e in self._entries if e.entry_type is EntryType.STANDBY_SNAPSHOT}
+        found = {}
+        for endpoint in sorted(endpoints):
+            sets = self._snapshot_sets(EntryType.STANDBY_SNAPSHOT, service_count, archive_endpoint=endpoint)
+            if sets:
+                found[endpoint] = sets[-1]
+        return found
+
+    def recovery_plan(self, service_count: int) -> RecoveryPlan:
+        """Decide from which snapshots and from which log a member that starts recovers."""
+        return RecoveryPlan(last_term=self.last_term(), snapshots=self.latest_snapshots(service_count))
+
+    # Changes
+
+    def append_term(
+        self, *, recording_id: int, leadership_term_id: int, term_base_log_position: int, timestamp: int
+    ) -> RecordingLogEntry:
+        """Add a term; the one before it ends where it begins, and it ends where a later one begins.
+
+        Raises:
+            InvariantViolation: the term is there already, the log is another recording, or the bases do not
+            rise.
+        """
+        last = self.last_term()
+        invariant(
+            leadership_term_id not in self._terms,
+            "a term is appended once",
+            leadership_term_id=leadership_term_id,
+        )
+        invariant(
+            last is None or last.recording_id == recording_id,
+            "every term is in the same recording",
+            recording_id=recording_id,
+            expected=None if last is None else last.recording_id,
+        )
+        before = self._neighbour(leadership_term_id, before=True)
+        after = self._neighbour(leadership_term_id, before=False)
+        invariant(
+            (before is None or before.term_base_log_position <= term_base_log_position)
+            and (after is None or term_base_log_position <= after.term_base_log_position),
+            "a term begins where an earlier one does or later",
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            before=before,
+            after=after,
+        )
+        if before is not None and before.log_position != term_base_log_position:
+            self._rewrite(before, replace(before, log_position=term_base_log_position))
+        return self._append(
+            recording_id=recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=NULL_POSITION if after is None else after.term_base_log_position,
+            timestamp=timestamp,
+        )
+
+    def commit_log_position(self, leadership_term_id: int, log_position: int) -> None:
+        """Set where a term ends; `NULL_POSITION` opens it again.
+
+        Raises:
+            InvariantViolation: there is no such term, or it begins later.
+        """
+        entry = self._terms.get(leadership_term_id)
+        invariant(entry is not None, "the term is in the recording log", leadership_term_id=leadership_term_id)
+        assert entry is not None
+        invariant(
+            log_position == NULL_POSITION or log_position >= entry.term_base_log_position,
+            "a term ends where it begins or later",
+            leadership_term_id=leadership_term_id,
+            log_position=log_position,
+            term_base_log_position=entry.term_base_log_position,
+        )
+        if entry.log_position != log_position:
+            self._rewrite(entry, replace(entry, log_position=log_position))
+
+    def ensure_coherent(
+        self,
+        *,
+        recording_id: int,
+        leadership_term_id: int,
+        term_base_log_position: int,
+        log_position: int,
+        timestamp: int,
+        initial_leadership_term_id: int = 0,
+        initial_term_base_log_position: int = 0,
+    ) -> None:
+        """Make the log have a term and all before it, with the failed ones as empty terms.
+
+        `log_position` is where the term ends, `NULL_POSITION` if it is open. The initial term is where an
+        empty log begins. A term that is there already keeps its base and is closed if a `log_position` is
+        given.
+
+        Raises:
+            InvariantViolation: as `append_term`, or the term is there with another base.
+        """
+        entry, last = self._terms.get(leadership_term_id), self.last_term()
+        if entry is None:
+            if last is None:
+                first, base = initial_leadership_term_id, initial_term_base_log_position
+            else:
+                first, base = last.leadership_term_id + 1, term_base_log_position
+            for failed_term_id in range(first, leadership_term_id):
+                self.append_term(
+                    recording_id=recording_id,
+                    leadership_term_id=failed_term_id,
+                    term_base_log_position=base,
+                    timestamp=timestamp,
+                )
+                self.commit_log_position(failed_term_id, base)
+            entry = self.append_term(
+                recording_id=recording_id,
+                leadership_term_id=leadership_term_id,
+                term_base_log_position=term_base_log_position,
+                timestamp=timestamp,
+            )
+        invariant(
+            entry.term_base_log_position == term_base_log_position,
+            "a term keeps its base position",
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            expected=entry.term_base_log_position,
+        )
+        if log_position != NULL_POSITION:
+            self.commit_log_position(leadership_term_id, log_position)
+
+    def truncate_terms(self, log_position: int) -> None:
+        """Follow a log that was cut back to `log_position`: terms that began there or later are removed.
+
+        The term that is now the last is open again: where it ends is for the next term to say.
+        """
+        for term_id in sorted(self._terms, reverse=True):
+            entry = self._terms[term_id]
+            if entry.term_base_log_position < log_position:
+                if entry.log_position != NULL_POSITION:
+                    self._rewrite(entry, replace(entry, log_position=NULL_POSITION))
+                return
+            self.remove_entry(entry)
+
+    def append_snapshot(
+        self,
+        *,
+        recording_id: int,
+        leadership_term_id: int,
+        term_base_log_position: int,
+        log_position: int,
+        timestamp: int,
+        service_id: int,
+    ) -> RecordingLogEntry:
+        """Add the snapshot of one service, or of the consensus module (-1).
+
+        The module's comes last: it completes the set. A snapshot taken again where an invalid one was takes
+        its place.
+        """
+        for entry in self._entries:
+            if entry.is_valid or entry.entry_type is not EntryType.SNAPSHOT:
+                continue
+            where = (entry.leadership_term_id, entry.term_base_log_position, entry.log_position)
+            same = where == (leadership_term_id, term_base_log_position, log_position)
+            if same and entry.service_id == service_id:
+                revived = replace(entry, recording_id=recording_id, timestamp=timestamp, is_valid=True)
+                return self._rewrite(entry, revived)
+        return self._append(
+            recording_id=recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=log_position,
+            timestamp=timestamp,
+            service_id=service_id,
+            entry_type=EntryType.SNAPSHOT,
+        )
+
+    def append_standby_snapshot(
+        self,
+        *,
+        recording_id: int,
+        leadership_term_id: int,
+        term_base_log_position: int,
+        log_position: int,
+        timestamp: int,
+        service_id: int,
+        archive_endpoint: str,
+    ) -> RecordingLogEntry:
+        """Add a snapshot that a standby took and has in its archive.
+
+        Raises:
+            ClusterError: the endpoint is not ASCII, or too long for an entry.
+        """
+        length = _entry_length(EntryType.STANDBY_SNAPSHOT, len(archive_endpoint))
+        if length > MAX_ENTRY_LENGTH or not archive_endpoint.isascii():
+            raise ClusterError(f"archive_endpoint={archive_endpoint!r} expected ASCII within {MAX_ENTRY_LENGTH} bytes")
+        return self._append(
+            recording_id=recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=log_position,
+            timestamp=timestamp,
+            service_id=service_id,
+            entry_type=EntryType.STANDBY_SNAPSHOT,
+            archive_endpoint=archive_endpoint,
+        )
+
+    def invalidate_latest_snapshot(self) -> bool:
+        """Mark the newest set of snapshots invalid, so that the next start uses an older one; False if none.
+
+        Raises:
+            ClusterError: the term of the snapshot is not in the log.
+        """
+        modules = [
+            e
+            for e in self._entries
+            if e.is_valid and e.entry_type is not EntryType.TERM and e.service_id == CONSENSUS_MODULE_SERVICE_ID
+        ]
+        if not modules:
+            return False
+        newest = max(modules, key=lambda e: (e.leadership_term_id, e.log_position, _TYPE_ORDER[e.entry_type]))
+        if newest.leadership_term_id not in self._terms:
+            raise ClusterError(f"no term for snapshot: leadership_term_id={newest.leadership_term_id}")
+        for entry in [e for e in self._entries if e.is_valid and _set_key(e) == _set_key(newest)]:
+            self._rewrite(entry, replace(entry, is_valid=False))
+        return True
+
+    def remove_incomplete_snapshots(self, service_count: int) -> bool:
+        """Take out valid snapshots of sets that were never completed; True if there were any."""
+        complete = {
+            id(entry)
+            for found in self._snapshot_sets(EntryType.SNAPSHOT, service_count, archive_endpoint="")
+            for entry in found
+        }
+        incomplete = [entry for entry in self._entries if entry.is_valid_snapshot and id(entry) not in complete]
+        for entry in incomplete:
+            self.remove_entry(entry)
+        return bool(incomplete)
+
+    def remove_entry(self, entry: RecordingLogEntry) -> None:
+        """Take an entry out of the log; its slot stays, marked as removed."""
+        invariant(
+            entry.entry_type is not EntryType.STANDBY_SNAPSHOT,
+            "a removed slot has the shortest length",  # the file no longer tells how long it was
+            entry_index=entry.entry_index,
+        )
+        self._discard(entry)
+        data = bytearray(entry.encode())
+        struct.pack_into("<i", data, _ENTRY.size - 4, _REMOVED)
+        self._slots.writes.append(EntryWrite(entry.entry_index, entry.file_position, bytes(data)))
+
+    # Helpers
+
+    def _append(
+        self,
+        *,
+        recording_id: int,
+        leadership_term_id: int,
+        term_base_log_position: int,
+        log_position: int,
+        timestamp: int,
+        service_id: int = CONSENSUS_MODULE_SERVICE_ID,
+        entry_type: EntryType = EntryType.TERM,
+        archive_endpoint: str = "",
+    ) -> RecordingLogEntry:
+        """Add an entry at the end of the file."""
+        slots = self._slots
+        entry = RecordingLogEntry(
+            recording_id=recording_id,
+            leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position,
+            log_position=log_position,
+            timestamp=timestamp,
+            service_id=service_id,
+            entry_type=entry_type,
+            archive_endpoint=archive_endpoint,
+            entry_index=slots.next_entry_index,
+            file_position=slots.end_position,
+        )
+        slots.next_entry_index += 1
+        slots.end_position += entry.length
+        self._insert(entry)
+        slots.writes.append(EntryWrite(entry.entry_index, entry.file_position, entry.encode()))
+        return entry
+
+    def _rewrite(self, old: RecordingLogEntry, new: RecordingLogEntry) -> RecordingLogEntry:
+        self._discard(old)
+        self._insert(new)
+        self._slots.writes.append(EntryWrite(new.entry_index, new.file_position, new.encode()))
+        return new
+
+    def _insert(self, entry: RecordingLogEntry) -> None:
+        insort(self._entries, entry, key=_sort_key)
+        if entry.is_valid_term:
+            self._terms[entry.leadership_term_id] = entry
+
+    def _discard(self, entry: RecordingLogEntry) -> None:
+        self._entries.remove(entry)
+        if entry.is_valid_term:
+            del self._terms[entry.leadership_term_id]
+
+    def _check_unique(self, entry: RecordingLogEntry) -> None:
+        other = self._terms.get(entry.leadership_term_id) if entry.is_valid_term else None
+        if other is not None:
+            indexes = f"entry_index={entry.entry_index} and {other.entry_index}"
+            raise RemoteProtocolError(f"two valid terms: leadership_term_id={entry.leadership_term_id} {indexes}")
+
+    def _neighbour(self, leadership_term_id: int, *, before: bool) -> RecordingLogEntry | None:
+        """Find the nearest valid term before, or after, a term that is not there."""
+        if before:
+            nearest = max((t for t in self._terms if t < leadership_term_id), default=None)
+        else:
+            nearest = min((t for t in self._terms if t > leadership_term_id), default=None)
+        return None if nearest is None else self._terms[nearest]
+
+    def _snapshot_sets(
+        self, entry_type: EntryType, service_count: int, *, archive_endpoint: str
+    ) -> list[tuple[RecordingLogEntry, ...]]:
+        """Find the complete sets, oldest first; each is the module's entry and then the services'."""
+        groups: dict[tuple[object, ...], dict[int, RecordingLogEntry]] = {}
+        for entry in self._entries:
+            is_candidate = entry.is_valid and entry.entry_type is entry_type
+            if is_candidate and entry.archive_endpoint == archive_endpoint:
+                groups.setdefault(_set_key(entry), {})[entry.service_id] = entry
+        wanted = range(CONSENSUS_MODULE_SERVICE_ID, service_count)
+        return [
+            tuple(group[service_id] for service_id in wanted)
+            for group in groups.values()
+            if all(service_id in group for service_id in wanted)
+        ]
+
+
+def _entry_length(entry_type: EntryType, endpoint_length: int) -> int:
+    length = _ENTRY.size
+    if entry_type is EntryType.STANDBY_SNAPSHOT:
+        length += _ENDPOINT_LENGTH.size + endpoint_length
+    return -(-length // ENTRY_ALIGNMENT) * ENTRY_ALIGNMENT
+
+
+def _sort_key(entry: RecordingLogEntry) -> tuple[int, ...]:
+    """Order entries as they became true: terms as in the file, snapshots by position, module last."""
+    if entry.entry_type is EntryType.TERM:
+        tie = (entry.entry_index, 0)
+    else:
+        tie = (entry.log_position, -entry.service_id)
+    return (
+        entry.leadership_term_id,
+        entry.term_base_log_position,
+        _TYPE_ORDER[entry.entry_type],
+        *tie,
+        entry.entry_index,
+    )
+
+
+def _set_key(entry: RecordingLogEntry) -> tuple[object, ...]:
+    """What the entries of one set of snapshots have in common."""
+    return (
+        entry.entry_type,
+        entry.leadership_term_id,
+        entry.term_base_log_position,
+        entry.log_position,
+        entry.archive_endpoint,
+    )
+
+
+def _parse_entry(data: bytes, position: int, entry_index: int) -> RecordingLogEntry | int | None:
+    """Read the slot at `position`: an entry, the length of a removed one, None where the file is torn."""
+    available = len(data) - position
+    if available < _ENTRY.size or not any(data[position : position + _ENTRY.size]):
+        rest = data[position + _ENTRY.size :]
+        if any(rest):
+            raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} is empty")
+        return None
+    *values, service_id, type_value = _ENTRY.unpack_from(data, position)
+    if type_value == _REMOVED:
+        return ENTRY_ALIGNMENT
+    is_valid = type_value >= 0
+    where = f"recording log: entry_index={entry_index} position={position}"
+    try:
+        entry_type = EntryType(type_value if is_valid else type_value - _INVALID_FLAG)
+    except ValueError:
+        raise RemoteProtocolError(f"{where} type={type_value} expected one of [0, 1, 2]") from None
+    endpoint = ""
+    if entry_type is EntryType.STANDBY_SNAPSHOT:
+        start = position + _ENTRY.size + _ENDPOINT_LENGTH.size
+        if available < start - position:
+            return None
+        (size,) = _ENDPOINT_LENGTH.unpack_from(data, position + _ENTRY.size)
+        if not 0 <= size <= MAX_ENTRY_LENGTH - _ENTRY.size - _ENDPOINT_LENGTH.size:
+            raise RemoteProtocolError(f"{where} endpoint length={size} limit={MAX_ENTRY_LENGTH}")
+        if len(data) - start < size:
+            return None
+        endpoint = data[start : start + size].decode("ascii", "replace")
+    recording_id, leadership_term_id, term_base_log_position, log_position, timestamp = values
+    return RecordingLogEntry(
+        recording_id=recording_id,
+        leadership_term_id=leadership_term_id,
+        term_base_log_position=term_base_log_position,
+        log_position=log_position,
+        timestamp=timestamp,
+        service_id=service_id,
+        entry_type=entry_type,
+        is_valid=is_valid,
+        archive_endpoint=endpoint,
+        entry_index=entry_index,
+        file_position=position,
+    )

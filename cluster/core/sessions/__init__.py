@@ -1,0 +1,1 @@
+"""Cluster sessions, from the pending one to the closed one."""

@@ -1,0 +1,237 @@
+"""Sessions that are not open yet: from a client's connect request to its opening in the log, or to a no.
+
+The leader alone has them, and the log knows nothing of them. Its authenticator is asked at once, so where it decides at
+once, as the default does, a session is never pending. What is pending when the leader loses its place is sent to ask
+again.
+
+Bounds: one a connection; pending and open sessions together are at most `session_limit`; the silence of one ends at the
+session timeout. A request that would go beyond is refused, and told so.
+
+Source: aeron.md §3.5, §3.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from trimaran.service_api.authenticator import (
+    CHALLENGE_LIMIT_BYTES,
+    CREDENTIALS_LIMIT_BYTES,
+    PRINCIPAL_LIMIT_BYTES,
+    SessionProxy,
+)
+from trimaran.service_api.errors import LocalProtocolError
+from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.session import Challenge, EventCode, SessionConnectRequest
+from trimaran.service_api.wire.session_token import TOKEN_PARAMETER, channel_digest
+
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..log.log_publisher import LogPublisher
+from .session_answers import PROTOCOL_MAJOR_VERSION, answer, redirect
+from .session_state import SessionState, enter
+
+CHANNEL_LIMIT: Final = 1 << 10
+"""Characters of a response channel, which every member keeps for as long as the session lives."""
+
+_FIRST_SESSION_ID: Final = -2
+"""Attempts are numbered downwards from here: -1 is no session at all."""
+
+
+@dataclass(slots=True)
+class PendingSession:
+    """One client that wants a session."""
+
+    session_id: int
+    """Negative: a cluster session id is given when the session opens."""
+    connection_id: int
+    request: SessionConnectRequest
+    time_of_last_activity_ns: int
+    encoded_principal: bytes = b""
+    state: SessionState = SessionState.INIT
+
+
+class PendingSessions:
+    """Every session of this leader that is not open yet."""
+
+    def __init__(self, ctx: ConsensusContext, open_session: Callable[[PendingSession, LogPublisher], None]) -> None:
+        """`open_session` appends the opening of one that is AUTHENTICATED."""
+        self._ctx = ctx
+        self._open_session = open_session
+        self._sessions: dict[int, PendingSession] = {}
+        """By connection."""
+        self._next_session_id = _FIRST_SESSION_ID
+        self.timed_out_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __repr__(self) -> str:
+        return f"<PendingSessions {[*self._sessions.values()]}>"
+
+    def on_connect(
+        self, connection_id: int, request: SessionConnectRequest, publisher: LogPublisher, *, open_count: int
+    ) -> None:
+        """A client wants a session: let the authenticator decide, or say why it cannot have one."""
+        ctx = self._ctx
+        before = self._sessions.get(connection_id)
+        if before is not None and _wants_the_same(before.request, request):
+            return  # it was impatient: what becomes of its first request answers the second as well
+        self.on_disconnected(connection_id)
+        session = PendingSession(self._next_session_id, connection_id, request, ctx.now_ns)
+        self._next_session_id -= 1
+        problem = self._problem_with(request, open_count)
+        if problem is not None:
+            self._reject(session, EventCode.ERROR, problem)
+            return
+        self._sessions[connection_id] = session
+        enter(session, SessionState.CONNECTED)
+        ctx.authenticator.on_connect_request(session.session_id, request.encoded_credentials, ctx.timestamp)
+        self._ask(session, publisher)
+
+    def on_challenge_response(
+        self, connection_id: int, session_id: int, encoded_credentials: bytes, publisher: LogPublisher
+    ) -> bool:
+        """A client answers a challenge. False if there is nothing to answer on this connection."""
+        session = self._sessions.get(connection_id)
+        if session is None or session.session_id != session_id or session.state is not SessionState.CHALLENGED:
+            return False
+        session.time_of_last_activity_ns = self._ctx.now_ns
+        self._ctx.authenticator.on_challenge_response(session_id, encoded_credentials, self._ctx.timestamp)
+        self._ask(session, publisher)
+        return True
+
+    def poll(self, publisher: LogPublisher) -> None:
+        """Ask again about those that are undecided; end those that were silent for too long."""
+        ctx = self._ctx
+        for session in [*self._sessions.values()]:
+            if ctx.now_ns - session.time_of_last_activity_ns > ctx.config.session_timeout_ns:
+                self.timed_out_count += 1
+                state = session.state
+                self._end(session)
+                answer(
+                    ctx,
+                    session.connection_id,
+                    session.request.correlation_id,
+                    EventCode.ERROR,
+                    detail=f"session timeout: not authenticated in time: state={state.name}",
+                    close_after=True,
+                )
+                ctx.emit(fx.SessionChanged("session.timed_out", session.session_id, "not authenticated in time"))
+            else:
+                self._ask(session, publisher)
+
+    def excuse(self, duration_ns: int) -> None:
+        """This member stood still for so long, and heard nobody."""
+        for session in self._sessions.values():
+            session.time_of_last_activity_ns += duration_ns
+
+    def on_disconnected(self, connection_id: int) -> None:
+        """A connection is gone, and with it what was pending on it."""
+        session = self._sessions.get(connection_id)
+        if session is not None:
+            self._end(session)
+
+    def roll_back(self) -> None:
+        """This member leads no more: clients that wait are sent to ask the next leader."""
+        for session in [*self._sessions.values()]:
+            self._end(session)
+            redirect(self._ctx, session.connection_id, session.request.correlation_id)
+
+    def _problem_with(self, request: SessionConnectRequest, open_count: int) -> str | None:
+        """Why this request cannot even be put to the authenticator."""
+        major, limit = request.version >> 16, self._ctx.config.session_limit
+        if major != PROTOCOL_MAJOR_VERSION:
+            return f"invalid client version: major={major} expected={PROTOCOL_MAJOR_VERSION}"
+        if open_count + len(self._sessions) >= limit:
+            return f"concurrent session limit: sessions={open_count + len(self._sessions)} limit={limit}"
+        length = len(request.encoded_credentials)
+        if length > CREDENTIALS_LIMIT_BYTES:
+            return f"credentials too long: length={length} limit={CREDENTIALS_LIMIT_BYTES}"
+        channel = request.response_channel
+        if len(channel) > CHANNEL_LIMIT:
+            return f"response channel too long: length={len(channel)} limit={CHANNEL_LIMIT}"
+        if TOKEN_PARAMETER in channel and channel_digest(channel) is None:
+            return f"response channel malformed: expected {TOKEN_PARAMETER}=<64 hexadecimal digits>"
+        return None
+
+    def _ask(self, session: PendingSession, publisher: LogPublisher) -> None:
+        """Ask the authenticator what is to become of a session, and do it."""
+        proxy = _Proxy(session.session_id)
+        if session.state is SessionState.CONNECTED:
+            self._ctx.authenticator.on_connected_session(proxy, self._ctx.timestamp)
+        else:
+            self._ctx.authenticator.on_challenged_session(proxy, self._ctx.timestamp)
+        match proxy.decision:
+            case SessionState.AUTHENTICATED:
+                del self._sessions[session.connection_id]
+                enter(session, SessionState.AUTHENTICATED)
+                session.encoded_principal = proxy.payload
+                self._open_session(session, publisher)
+            case SessionState.CHALLENGED:
+                enter(session, SessionState.CHALLENGED)
+                self._send_challenge(session, proxy.payload)
+            case SessionState.REJECTED:
+                del self._sessions[session.connection_id]
+                self._reject(session, EventCode.AUTHENTICATION_REJECTED, "authentication rejected")
+            case _:
+                pass  # undecided: asked again at the next poll
+
+    def _send_challenge(self, session: PendingSession, encoded_challenge: bytes) -> None:
+        challenge = Challenge(
+            correlation_id=session.request.correlation_id,
+            cluster_session_id=ClusterSessionId(session.session_id),
+            encoded_challenge=encoded_challenge,
+        )
+        self._ctx.emit(fx.SendToClient(session.connection_id, challenge))
+
+    def _reject(self, session: PendingSession, code: EventCode, detail: str) -> None:
+        enter(session, SessionState.REJECTED)
+        answer(self._ctx, session.connection_id, session.request.correlation_id, code, detail=detail, close_after=True)
+        self._ctx.emit(fx.SessionChanged("session.rejected", session.session_id, detail))
+        enter(session, SessionState.CLOSED)
+
+    def _end(self, session: PendingSession) -> None:
+        del self._sessions[session.connection_id]
+        enter(session, SessionState.CLOSED)
+
+
+def _wants_the_same(before: SessionConnectRequest, now: SessionConnectRequest) -> bool:
+    return (before.version, before.response_channel, before.encoded_credentials) == (
+        now.version,
+        now.response_channel,
+        now.encoded_credentials,
+    )
+
+
+class _Proxy(SessionProxy):
+    """Takes down what an authenticator says of one session."""
+
+    __slots__ = ("_session_id", "decision", "payload")
+
+    def __init__(self, session_id: int) -> None:
+        self._session_id = session_id
+        self.decision: SessionState | None = None
+        self.payload = b""
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def challenge(self, encoded_challenge: bytes) -> bool:
+        self._decide(SessionState.CHALLENGED, encoded_challenge, "challenge", CHALLENGE_LIMIT_BYTES)
+        return True
+
+    def authenticate(self, encoded_principal: bytes) -> bool:
+        self._decide(SessionState.AUTHENTICATED, encoded_principal, "principal", PRINCIPAL_LIMIT_BYTES)
+        return True
+
+    def reject(self) -> None:
+        self.decision = SessionState.REJECTED
+
+    def _decide(self, decision: SessionState, payload: bytes, what: str, limit: int) -> None:
+        if len(payload) > limit:
+            raise LocalProtocolError(f"{what} too long: length={len(payload)} limit={limit}")
+        self.decision, self.payload = decision, bytes(payload)

@@ -1,0 +1,451 @@
+"""Client sessions, the same list on every member, and the connections they use.
+
+A session begins and ends in the log. The leader acts when it appends (it must answer the client); every member, the
+leader too, settles when the entry is delivered. What a leader appended and did not deliver is undone when it loses
+its place: an open that may never commit is forgotten, a close that may never commit is taken back, and ids are given
+again from the last committed one (aeron.md §3.12, §10 hazard 13).
+
+A session outlives its connection. Clients keep a connection to every member and say on each, with keep-alives, which
+session is theirs; so whoever leads next knows at once where each client is. A connection is believed only if it opened
+the session itself, or has shown its secret (`session_claims`): whoever merely names a session is told so, and nothing
+changes for the one who holds it.
+
+Source: seed 004; aeron.md §3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from trimaran.service_api import CloseReason
+from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
+from trimaran.service_api.wire.session import (
+    AdminRequestType,
+    AdminResponse,
+    AdminResponseCode,
+    EventCode,
+    NewLeaderEvent,
+    SessionConnectRequest,
+    SessionLimits,
+)
+from trimaran.service_api.wire.session_token import channel_digest
+
+from ...messages.log import SessionCloseEvent, SessionOpenEvent
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..log.log_publisher import LogPublisher, max_message_length
+from .pending_sessions import PendingSession, PendingSessions
+from .session_answers import answer, redirect
+from .session_claims import SessionClaims
+from .session_state import SessionState, enter
+
+
+@dataclass(slots=True)
+class ClusterSession:
+    """One client session as the consensus module keeps it."""
+
+    cluster_session_id: ClusterSessionId
+    correlation_id: CorrelationId
+    opened_log_position: int
+    response_stream_id: int
+    response_channel: str
+    encoded_principal: bytes
+    time_of_last_activity_ns: int
+    state: SessionState = SessionState.INIT
+    close_reason: CloseReason | None = None
+    is_close_appended: bool = False
+    """Leader: its SessionCloseEvent is in the log, and not delivered yet."""
+    token_digest: bytes | None = field(init=False)
+    """Of the secret that shows who may take the session over; None: nobody may."""
+
+    def __post_init__(self) -> None:
+        self.token_digest = channel_digest(self.response_channel)
+
+
+class SessionManager:
+    """Every session of the cluster, and which ingress connection each one uses here."""
+
+    def __init__(self, ctx: ConsensusContext) -> None:
+        self._ctx = ctx
+        self.sessions: dict[ClusterSessionId, ClusterSession] = {}
+        self._connections: dict[ClusterSessionId, int] = {}
+        self._sessions_by_connection: dict[int, ClusterSessionId] = {}
+        self._awaiting_open: dict[ClusterSessionId, int] = {}
+        """Leader: the connections of clients whose SessionOpenEvent is appended and not delivered yet."""
+        self.claims = SessionClaims()
+        self.pending = PendingSessions(ctx, self._open)
+        self._next_session_id = 1
+        self._next_committed_session_id = 1
+
+    def __repr__(self) -> str:
+        return f"<SessionManager sessions={len(self.sessions)} next={self._next_session_id}>"
+
+    # --- every member, in log order
+
+    def on_replay_session_open(self, event: SessionOpenEvent, end_position: int) -> None:
+        """A SessionOpenEvent is delivered: the session exists on this member from here on."""
+        session_id = ClusterSessionId(event.cluster_session_id)
+        self._next_committed_session_id = max(self._next_committed_session_id, session_id + 1)
+        self._next_session_id = max(self._next_session_id, session_id + 1)
+        if session_id not in self.sessions:
+            self._add(event, end_position)
+        connection_id = self._awaiting_open.pop(session_id, None)
+        if connection_id is not None:
+            limits = SessionLimits(max_message_length=max_message_length(self._ctx.config.term_length_bytes))
+            self._ctx.emit(fx.SendToClient(connection_id, limits))
+            detail = self._ctx.config.ingress_endpoints
+            answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)
+            if self._holds_another(connection_id, session_id):
+                session = self.sessions[session_id]
+                enter(session, SessionState.CLOSING)
+                session.close_reason = CloseReason.CLIENT_ACTION
+            else:
+                self._open_ingress(connection_id, session_id)
+        for waiting_id in self.claims.take_awaiting(session_id):
+            self.on_follower_keep_alive(waiting_id, session_id)
+
+    def on_replay_session_close(self, event: SessionCloseEvent) -> None:
+        """A SessionCloseEvent is delivered: the session is gone on this member."""
+        session = self.sessions.pop(ClusterSessionId(event.cluster_session_id), None)
+        if session is not None:
+            enter(session, SessionState.CLOSED)
+        connection_id = self._connections.pop(ClusterSessionId(event.cluster_session_id), None)
+        if connection_id is not None:
+            self._sessions_by_connection.pop(connection_id, None)
+            self._ctx.emit(fx.UnbindIngress(connection_id))
+
+    def on_service_close(self, session_id: ClusterSessionId) -> None:
+        """The service closes a session, on every member at the same position; whoever leads appends the close."""
+        session = self.sessions.get(session_id)
+        if session is not None:
+            # Also when a close for another reason is appended: that one may never commit, this is settled.
+            enter(session, SessionState.CLOSING)
+            session.close_reason = CloseReason.SERVICE_ACTION
+
+    def roll_back(self) -> None:
+        """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
+        commit_position = self._ctx.commit_position
+        for session_id, connection_id in self._awaiting_open.items():
+            redirect(self._ctx, connection_id, self.sessions[session_id].correlation_id)
+        self._awaiting_open.clear()
+        self.pending.roll_back()
+        for session in [*self.sessions.values()]:
+            if session.opened_log_position > commit_position:
+                enter(self.sessions.pop(session.cluster_session_id), SessionState.CLOSED)
+                continue
+            session.is_close_appended = False
+            if session.state is SessionState.CLOSING and session.close_reason is not CloseReason.SERVICE_ACTION:
+                enter(session, SessionState.OPEN)
+                session.close_reason = None
+        self._next_session_id = self._next_committed_session_id
+
+    def connection_of(self, session_id: ClusterSessionId) -> int | None:
+        """Give the connection on which a client holds a session here; None without one."""
+        return self._connections.get(session_id)
+
+    @property
+    def next_committed_session_id(self) -> int:
+        """The id after that of the newest session whose opening was delivered."""
+        return self._next_committed_session_id
+
+    def restore(self, sessions: Iterable[ClusterSession], *, next_session_id: int) -> None:
+        """Take over the sessions of a snapshot."""
+        self.sessions = {session.cluster_session_id: session for session in sessions}
+        self._next_session_id = self._next_committed_session_id = next_session_id
+
+    # --- connections, on every member
+
+    def on_redirect(self, connection_id: int, correlation_id: CorrelationId) -> None:
+        """Not the leader: tell the client who is, or that nobody is yet (leader_member_id -1)."""
+        redirect(self._ctx, connection_id, correlation_id)
+
+    def on_follower_keep_alive(self, connection_id: int, session_id: ClusterSessionId) -> None:
+        """A client says, not to a leader, which session is its: to be known should this member lead next."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            self.claims.await_open(connection_id, session_id)
+        elif self._is_held_by(connection_id, session):
+            self.bind(connection_id, session_id)
+        else:
+            self._count_refusal(connection_id, session)
+
+    def bind(self, connection_id: int, session_id: ClusterSessionId) -> None:
+        """Remember that a client holds this session on this connection, which has shown that it does."""
+        previous = self._connections.get(session_id)
+        if previous is not None and previous != connection_id:
+            self._sessions_by_connection.pop(previous, None)
+            self._ctx.emit(fx.UnbindIngress(previous))
+        held = self._sessions_by_connection.get(connection_id)
+        if held is not None and held != session_id:
+            self._connections.pop(held, None)
+        self._connections[session_id] = connection_id
+        self._sessions_by_connection[connection_id] = session_id
+
+    def principal_on(self, connection_id: int, session_id: ClusterSessionId) -> bytes | None:
+        """Who holds this session on this connection; None if it is not open here, or not of this connection."""
+        session = self.sessions.get(session_id)
+        is_bound = self._sessions_by_connection.get(connection_id) == session_id
+        if session is None or not is_bound or session.state is not SessionState.OPEN:
+            return None
+        return session.encoded_principal
+
+    def on_disconnected(self, connection_id: int) -> None:
+        """A connection is gone; its session waits for the client until it times out."""
+        self.claims.forget(connection_id)
+        self.pending.on_disconnected(connection_id)
+        session_id = self._sessions_by_connection.pop(connection_id, None)
+        if session_id is not None:
+            del self._connections[session_id]
+        for waiting_id in [key for key, value in self._awaiting_open.items() if value == connection_id]:
+            del self._awaiting_open[waiting_id]
+
+    # --- the leader
+
+    def on_connect(self, connection_id: int, request: SessionConnectRequest, publisher: LogPublisher) -> None:
+        """A client wants a session."""
+        self.pending.on_connect(connection_id, request, publisher, open_count=len(self.sessions))
+
+    def _open(self, pending: PendingSession, publisher: LogPublisher) -> None:
+        """Append the opening of a session. The client is answered when it is delivered.
+
+        Not when it is appended: an open that never commits gives its id back, and the client that was told of it would
+        take the session of the client that gets the id next.
+        """
+        ctx, request = self._ctx, pending.request
+        session_id = ClusterSessionId(self._next_session_id)
+        self._next_session_id += 1
+        event = SessionOpenEvent(
+            leadership_term_id=ctx.leadership_term_id,
+            correlation_id=request.correlation_id,
+            cluster_session_id=session_id,
+            timestamp=ctx.stamp(),
+            response_stream_id=request.response_stream_id,
+            response_channel=request.response_channel,
+            encoded_principal=pending.encoded_principal,
+        )
+        self._add(event, publisher.append_message(event.encode()))
+        enter(pending, SessionState.OPEN)
+        self._awaiting_open[session_id] = pending.connection_id
+        ctx.emit(fx.SessionChanged("session.opened", session_id, request.client_info or "client connected"))
+
+    def on_keep_alive(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
+        """A client says it is alive: link its connection, and tell it about a newer term.
+
+        A client that knows a newer term than this leader is not its business: the session is of another history.
+        """
+        if leadership_term_id > self._ctx.leadership_term_id:
+            return
+        session = self.sessions.get(session_id)
+        if session is None or session.state is not SessionState.OPEN:
+            self.on_stray(connection_id, session_id, leadership_term_id)
+            return
+        if not self._is_held_by(connection_id, session):
+            self._refuse(connection_id, session)
+            return
+        session.time_of_last_activity_ns = self._ctx.now_ns
+        if self._connections.get(session_id) != connection_id or leadership_term_id < self._ctx.leadership_term_id:
+            self._welcome(connection_id, session_id)
+
+    def on_stray(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
+        """A message that cannot be taken gets an answer: the new term, or that the session is closed.
+
+        But not from a leader that was replaced and does not know it yet.
+        """
+        if leadership_term_id > self._ctx.leadership_term_id:
+            return
+        session = self.sessions.get(session_id)
+        if session is None:
+            self._tell_closed(connection_id, session_id, f"unknown session: cluster_session_id={session_id}")
+        elif not self._is_held_by(connection_id, session):
+            self._refuse(connection_id, session)
+        elif session.state is not SessionState.OPEN:
+            self._tell_closed(connection_id, session_id, "session is closing")
+        elif leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
+            self._welcome(connection_id, session_id)
+
+    def on_close_request(
+        self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int, publisher: LogPublisher
+    ) -> None:
+        """A client asks for its session to be closed."""
+        session = self.sessions.get(session_id)
+        if session is None or leadership_term_id != self._ctx.leadership_term_id:
+            self.on_stray(connection_id, session_id, leadership_term_id)
+        elif not self._is_held_by(connection_id, session):
+            if session.state is SessionState.OPEN:
+                self._refuse(connection_id, session)
+        elif not session.is_close_appended:
+            self.close(session, CloseReason.CLIENT_ACTION, publisher, "CLIENT_ACTION")
+
+    def on_lead(self) -> None:
+        """This member leads now: give every session its time again, and tell every client that is connected."""
+        self.renew_activity()
+        for session_id, session in self.sessions.items():
+            connection_id = self._connections.get(session_id)
+            if connection_id is not None and session.state is SessionState.OPEN:
+                self._welcome(connection_id, session_id)
+
+    def renew_activity(self) -> None:
+        """Give every session its time again."""
+        for session in self.sessions.values():
+            session.time_of_last_activity_ns = self._ctx.now_ns
+
+    def excuse(self, duration_ns: int) -> None:
+        """This member stood still for so long, and heard nobody: that was no silence of its clients."""
+        for session in self.sessions.values():
+            session.time_of_last_activity_ns += duration_ns
+        self.pending.excuse(duration_ns)
+
+    def session_on(self, connection_id: int) -> ClusterSession | None:
+        """The open session whose client has shown to hold it on this connection."""
+        session_id = self._sessions_by_connection.get(connection_id)
+        session = None if session_id is None else self.sessions.get(session_id)
+        return session if session is not None and session.state is SessionState.OPEN else None
+
+    def answer_admin(
+        self,
+        session_id: ClusterSessionId,
+        correlation_id: CorrelationId,
+        code: AdminResponseCode,
+        message: str,
+        payload: bytes = b"",
+    ) -> None:
+        """Answer an admin request, wherever its client is now; one that is gone asks again."""
+        connection_id = self._connections.get(session_id)
+        if connection_id is not None:
+            response = AdminResponse(
+                cluster_session_id=session_id,
+                correlation_id=correlation_id,
+                request_type=AdminRequestType.SNAPSHOT,
+                response_code=code,
+                message=message,
+                payload=payload,
+            )
+            self._ctx.emit(fx.SendToClient(connection_id, response))
+
+    def close(self, session: ClusterSession, reason: CloseReason, publisher: LogPublisher, detail: str) -> None:
+        """Append the close of a session and tell its client."""
+        ctx = self._ctx
+        enter(session, SessionState.CLOSING)
+        session.close_reason = reason
+        session.is_close_appended = True
+        event = SessionCloseEvent(
+            leadership_term_id=ctx.leadership_term_id,
+            cluster_session_id=session.cluster_session_id,
+            timestamp=ctx.stamp(),
+            close_reason=reason,
+        )
+        publisher.append_message(event.encode())
+        ctx.emit(fx.SessionChanged("session.closed", session.cluster_session_id, detail))
+        connection_id = self._connections.get(session.cluster_session_id)
+        if connection_id is not None:
+            ctx.emit(fx.UnbindIngress(connection_id))
+            answer(
+                ctx,
+                connection_id,
+                session.correlation_id,
+                EventCode.CLOSED,
+                session_id=session.cluster_session_id,
+                detail=detail,
+            )
+
+    def poll(self, publisher: LogPublisher, last_activity_ns: Callable[[int], int | None]) -> None:
+        """Close sessions that the service wants closed, and those silent for longer than the session timeout.
+
+        And ask about those that are pending.
+
+        `last_activity_ns` tells when a connection last brought a session message: the hot path keeps that per
+        connection.
+        """
+        ctx = self._ctx
+        self.pending.poll(publisher)
+        for session in [*self.sessions.values()]:
+            if session.is_close_appended:
+                continue
+            if session.state is SessionState.CLOSING:
+                if session.close_reason is CloseReason.SERVICE_ACTION:
+                    self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
+                else:
+                    self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another")
+                continue
+            connection_id = self._connections.get(session.cluster_session_id)
+            active_ns = None if connection_id is None else last_activity_ns(connection_id)
+            if active_ns is not None and active_ns > session.time_of_last_activity_ns:
+                session.time_of_last_activity_ns = active_ns
+            if ctx.now_ns - session.time_of_last_activity_ns > ctx.config.session_timeout_ns:
+                self.close(session, CloseReason.TIMEOUT, publisher, "TIMEOUT")
+
+    def _welcome(self, connection_id: int, session_id: ClusterSessionId) -> None:
+        """Link a connection to a session that was opened under another leader, or on another connection."""
+        ctx = self._ctx
+        ctx.emit(
+            fx.SendToClient(
+                connection_id,
+                NewLeaderEvent(
+                    leadership_term_id=ctx.leadership_term_id,
+                    cluster_session_id=session_id,
+                    leader_member_id=ctx.config.member_id,
+                    ingress_endpoints=ctx.config.ingress_endpoints,
+                ),
+            )
+        )
+        self._open_ingress(connection_id, session_id)
+
+    def _open_ingress(self, connection_id: int, session_id: ClusterSessionId) -> None:
+        self.bind(connection_id, session_id)
+        self._ctx.emit(fx.BindIngress(connection_id, session_id, self._ctx.leadership_term_id))
+
+    def _add(self, event: SessionOpenEvent, end_position: int) -> None:
+        session_id = ClusterSessionId(event.cluster_session_id)
+        session = self.sessions[session_id] = ClusterSession(
+            cluster_session_id=session_id,
+            correlation_id=event.correlation_id,
+            opened_log_position=end_position,
+            response_stream_id=event.response_stream_id,
+            response_channel=event.response_channel,
+            encoded_principal=event.encoded_principal,
+            time_of_last_activity_ns=self._ctx.now_ns,
+        )
+        enter(session, SessionState.OPEN)
+
+    def _holds_another(self, connection_id: int, session_id: ClusterSessionId) -> bool:
+        """Whether a connection holds an open session already: then its client asked twice, and took the first answer.
+
+        Were the connection given to the second, what the client has sent in the first would be lost.
+        """
+        held = self.session_on(connection_id)
+        return held is not None and held.cluster_session_id != session_id
+
+    def _is_held_by(self, connection_id: int, session: ClusterSession) -> bool:
+        """Whether this connection has opened the session here, or has shown its secret."""
+        session_id = session.cluster_session_id
+        return self._connections.get(session_id) == connection_id or self.claims.fits(
+            connection_id, session_id, session.token_digest
+        )
+
+    def _refuse(self, connection_id: int, session: ClusterSession) -> None:
+        """Tell whoever names a session and cannot show its secret; nothing changes for the one who holds it."""
+        self._count_refusal(connection_id, session)
+        answer(
+            self._ctx,
+            connection_id,
+            CorrelationId(NULL_VALUE),
+            EventCode.AUTHENTICATION_REJECTED,
+            session_id=session.cluster_session_id,
+            detail=f"session token does not fit: cluster_session_id={session.cluster_session_id}",
+        )
+
+    def _count_refusal(self, connection_id: int, session: ClusterSession) -> None:
+        if self.claims.refuse(connection_id):
+            detail = f"the token shown does not fit: connection_id={connection_id}"
+            self._ctx.emit(fx.SessionChanged("session.token_refused", session.cluster_session_id, detail))
+
+    def _tell_closed(self, connection_id: int, session_id: ClusterSessionId, detail: str) -> None:
+        answer(
+            self._ctx,
+            connection_id,
+            CorrelationId(NULL_VALUE),
+            EventCode.CLOSED,
+            session_id=session_id,
+            detail=detail,
+        )

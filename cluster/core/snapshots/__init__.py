@@ -1,0 +1,1 @@
+"""Snapshots of the consensus module, and those that another member ships."""

@@ -1,0 +1,86 @@
+"""A snapshot that came from another member, as it is written into the recording log here.
+
+The terms up to the snapshot's are the other member's, since they are the cluster's; the recordings are this member's
+own. The recording log is made anew and takes the place of the old one in one step: a crash leaves the old log with all
+that belongs to it, or the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trimaran.service_api.errors import RemoteProtocolError
+
+from ..log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLog
+
+
+@dataclass(slots=True, frozen=True)
+class ShippedTerm:
+    """One leadership term: where it begins, and when it did, in cluster time."""
+
+    leadership_term_id: int
+    term_base_log_position: int
+    timestamp: int
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ShippedRecording:
+    """The snapshot of one service, or of the consensus module (-1), and the recording that holds it."""
+
+    recording_id: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int
+    timestamp: int
+    service_id: int
+
+
+def check_offer(terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecording], *, service_count: int) -> int:
+    """Check that these are one complete snapshot and every term up to it; give its log position.
+
+    Raises:
+        RemoteProtocolError: they are not.
+    """
+    expected_ids = list(range(CONSENSUS_MODULE_SERVICE_ID, service_count))
+    if sorted(snapshot.service_id for snapshot in snapshots) != expected_ids:
+        actual = sorted(snapshot.service_id for snapshot in snapshots)
+        raise RemoteProtocolError(f"snapshots of service_ids={actual} expected={expected_ids}")
+    places = {(s.log_position, s.leadership_term_id, s.term_base_log_position, s.timestamp) for s in snapshots}
+    if len(places) != 1:
+        raise RemoteProtocolError(f"snapshots of different places: {sorted(places)}")
+    [(log_position, leadership_term_id, term_base_log_position, _)] = places
+    term_ids = [term.leadership_term_id for term in terms]
+    if not terms or term_ids != list(range(term_ids[0], leadership_term_id + 1)):
+        raise RemoteProtocolError(f"terms={term_ids[:3]}..{term_ids[-1:]} expected all up to {leadership_term_id}")
+    bases = [term.term_base_log_position for term in terms]
+    if bases != sorted(bases) or bases[0] < 0 or not bases[-1] == term_base_log_position < log_position:
+        raise RemoteProtocolError(
+            f"term bases do not rise to the snapshot: last={bases[-1]} term_base_log_position="
+            f"{term_base_log_position} log_position={log_position}"
+        )
+    return log_position
+
+
+def make_recording_log(
+    terms: Sequence[ShippedTerm], snapshots: Sequence[ShippedRecording], *, log_recording_id: int
+) -> RecordingLog:
+    """Make the recording log that a member goes on from: the terms, then the snapshots, the module's last."""
+    recording_log = RecordingLog()
+    for term in terms:
+        recording_log.append_term(
+            recording_id=log_recording_id,
+            leadership_term_id=term.leadership_term_id,
+            term_base_log_position=term.term_base_log_position,
+            timestamp=term.timestamp,
+        )
+    for snapshot in sorted(snapshots, key=lambda snapshot: -snapshot.service_id):
+        recording_log.append_snapshot(
+            recording_id=snapshot.recording_id,
+            leadership_term_id=snapshot.leadership_term_id,
+            term_base_log_position=snapshot.term_base_log_position,
+            log_position=snapshot.log_position,
+            timestamp=snapshot.timestamp,
+            service_id=snapshot.service_id,
+        )
+    return recording_log

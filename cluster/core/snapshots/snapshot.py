@@ -1,0 +1,296 @@
+"""Snapshots as the consensus module sees them: when one is taken, what is in it, and what comes of a loaded one.
+
+The leader appends a SNAPSHOT action. Every member delivers the log up to and with that entry, stands still there until
+its own snapshot is recorded, and goes on; consensus goes on meanwhile. What a snapshot holds of the consensus module
+depends on delivered entries alone, so it is the same on every member: of what a leader has appended and not delivered,
+nothing is in it.
+
+A set counts once the entry of the module's snapshot is in the recording log, behind those of the services.
+
+Source: aeron.md §3.10; Aeron `ConsensusModuleSnapshotTaker`, `ServiceSnapshotTaker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from trimaran.service_api import CloseReason, RemoteProtocolError
+from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
+from trimaran.service_api.wire.message import Message
+
+from ...messages import snapshot as wire
+from ...messages.log import ClusterActionRequest
+from .. import effects as fx
+from ..context import ConsensusContext
+from ..events import SnapshotFailed, SnapshotTaken
+from ..log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
+from ..log.retention import drop_old_snapshots, needed_log_position
+from ..service_messages import ServiceMessages, TrackerState, read_trackers
+from ..sessions.session_state import SessionState
+from ..sessions.sessions import ClusterSession, SessionManager
+from ..timers import TimerService
+
+
+@dataclass(slots=True)
+class _Action:
+    """A SNAPSHOT action that was delivered, while its snapshot is being recorded."""
+
+    log_position: int
+    leadership_term_id: int
+    timestamp: int
+
+
+@dataclass(slots=True, frozen=True)
+class ModuleSnapshot:
+    """A decoded snapshot of a consensus module."""
+
+    log_position: int
+    leadership_term_id: int
+    time_unit: TimeUnit
+    """Of its timers' deadlines, and of every time in the log."""
+    next_session_id: int
+    sessions: tuple[wire.ClusterSession, ...]
+    timers: tuple[wire.Timer, ...]
+    trackers: tuple[TrackerState, ...] = ()
+    """What each service has offered and the log does not hold yet."""
+
+
+class SnapshotControl:
+    """Takes snapshots of one member, where the log says so, and records where they are."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        sessions: SessionManager,
+        timers: TimerService,
+        service_messages: ServiceMessages,
+    ) -> None:
+        self._ctx = ctx
+        self._sessions = sessions
+        self._timers = timers
+        self._service_messages = service_messages
+        self._action: _Action | None = None
+        self.on_finished: Callable[[int, str | None], None] = lambda position, failure: None
+        """Told the position of a snapshot that is recorded, or that cannot be and why."""
+
+    def __repr__(self) -> str:
+        return f"<SnapshotControl taking={self._action}>"
+
+    @property
+    def newest_position(self) -> int | None:
+        """Where the newest complete snapshot was taken."""
+        newest = self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
+        return newest[0].log_position if newest else None
+
+    # --- every member, in log order
+
+    def on_replay_action(self, event: ClusterActionRequest, end_position: int) -> bool:
+        """A SNAPSHOT action is delivered. True if delivery has to stand still here until its snapshot is recorded."""
+        newest = self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
+        if newest and newest[0].log_position >= end_position:
+            return False
+        self._action = _Action(end_position, event.leadership_term_id, event.timestamp)
+        self._ctx.emit(
+            fx.TakeSnapshot(
+                end_position,
+                event.leadership_term_id,
+                event.timestamp,
+                tuple(self._container_messages(self._action)),
+                tuple(self._module_messages(self._action)),
+            )
+        )
+        return True
+
+    def on_taken(self, event: SnapshotTaken) -> None:
+        """The snapshot is recorded: say so in the recording log, durably, then go on."""
+        ctx, action = self._ctx, self._action
+        if action is None or action.log_position != event.log_position:
+            return
+        self._action = None
+        term = ctx.recording_log.term_entry(action.leadership_term_id)
+        if term is None:
+            self._finish(action, f"no term for the snapshot: leadership_term_id={action.leadership_term_id}")
+            return
+        # Where an invalid set of the same place is revived, the recording log names that one's recordings no more.
+        replaced_ids = tuple(
+            entry.recording_id
+            for entry in ctx.recording_log.entries
+            if entry.entry_type is EntryType.SNAPSHOT
+            and not entry.is_valid
+            and (entry.leadership_term_id, entry.log_position) == (action.leadership_term_id, action.log_position)
+        )
+        recordings = [*enumerate(event.service_recording_ids)]
+        # From the highest service down, the module's last: it completes the set.
+        for service_id, recording_id in [
+            *reversed(recordings),
+            (CONSENSUS_MODULE_SERVICE_ID, event.module_recording_id),
+        ]:
+            ctx.recording_log.append_snapshot(
+                recording_id=recording_id,
+                leadership_term_id=action.leadership_term_id,
+                term_base_log_position=term.term_base_log_position,
+                log_position=action.log_position,
+                timestamp=action.timestamp,
+                service_id=service_id,
+            )
+        policy = ctx.config.retention
+        old_ids = drop_old_snapshots(ctx.recording_log, policy, service_count=ctx.config.service_count)
+        named = {entry.recording_id for entry in ctx.recording_log.entries}
+        unnamed_ids = (*(each for each in replaced_ids if each not in named), *old_ids)
+        ctx.emit(fx.PersistRecordingLog())
+        needed_position = needed_log_position(ctx.recording_log, policy, service_count=ctx.config.service_count)
+        if unnamed_ids or needed_position:
+            ctx.emit(fx.PurgeArchive(unnamed_ids, needed_position))
+        self._finish(action, None)
+
+    def on_failed(self, event: SnapshotFailed) -> None:
+        """There is no snapshot at this position on this member: go on without it."""
+        action = self._action
+        if action is None or action.log_position != event.log_position:
+            return
+        self._action = None
+        self._finish(action, event.reason)
+
+    def _finish(self, action: _Action, failure: str | None) -> None:
+        self._ctx.emit(fx.ResumeDelivery())
+        self.on_finished(action.log_position, failure)
+
+    # --- what is in it
+
+    def _container_messages(self, action: _Action) -> Iterable[Message]:
+        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
+        for session in self._open_sessions(action):
+            yield wire.ClientSession(
+                cluster_session_id=session.cluster_session_id,
+                response_stream_id=session.response_stream_id,
+                response_channel=session.response_channel,
+                encoded_principal=session.encoded_principal,
+            )
+        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+
+    def _module_messages(self, action: _Action) -> Iterable[wire.ModuleMessage]:
+        # All but the first field tell of service 0 what its tracker tells again.
+        trackers = [*self._service_messages.snapshot_messages()]
+        first = trackers[0]
+        assert isinstance(first, wire.PendingMessageTracker)
+        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
+        yield wire.ConsensusModule(
+            next_session_id=self._sessions.next_committed_session_id,
+            next_service_session_id=first.next_service_session_id,
+            log_service_session_id=first.log_service_session_id,
+            pending_message_capacity=first.pending_message_capacity,
+        )
+        for session in self._open_sessions(action):
+            # A close for another reason is the leader's alone until it is delivered.
+            is_closing = session.close_reason is CloseReason.SERVICE_ACTION
+            yield wire.ClusterSession(
+                cluster_session_id=session.cluster_session_id,
+                correlation_id=session.correlation_id,
+                opened_log_position=session.opened_log_position,
+                time_of_last_activity=-1,
+                close_reason=CloseReason.SERVICE_ACTION if is_closing else None,
+                response_stream_id=session.response_stream_id,
+                response_channel=session.response_channel,
+            )
+        for correlation_id, deadline in self._timers.pending():
+            yield wire.Timer(correlation_id=CorrelationId(correlation_id), deadline=deadline)
+        yield from trackers
+        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+
+    def _open_sessions(self, action: _Action) -> list[ClusterSession]:
+        """Sessions whose opening was delivered, by id; the leader has others already."""
+        sessions = self._sessions.sessions
+        opened = (sessions[session_id] for session_id in sorted(sessions))
+        return [session for session in opened if session.opened_log_position <= action.log_position]
+
+    def _marker(self, action: _Action, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+        config = self._ctx.config
+        return wire.SnapshotMarker(
+            type_id=type_id,
+            log_position=action.log_position,
+            leadership_term_id=TermId(action.leadership_term_id),
+            index=0,
+            mark=mark,
+            time_unit=self._ctx.time_unit,
+            app_version=config.app_version,
+        )
+
+    # --- recovery
+
+    def restore(self, snapshot: ModuleSnapshot, clients: Sequence[wire.ClientSession], timestamp: int) -> None:
+        """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
+        ctx = self._ctx
+        ctx.commit_position = snapshot.log_position
+        ctx.cluster_time, ctx.time_unit = max(ctx.cluster_time, timestamp), snapshot.time_unit
+        principals = {client.cluster_session_id: client.encoded_principal for client in clients}
+        sessions = [
+            ClusterSession(
+                cluster_session_id=session.cluster_session_id,
+                correlation_id=session.correlation_id,
+                opened_log_position=session.opened_log_position,
+                response_stream_id=session.response_stream_id,
+                response_channel=session.response_channel,
+                encoded_principal=principals.get(session.cluster_session_id, b""),
+                time_of_last_activity_ns=ctx.now_ns,
+                state=SessionState.OPEN if session.close_reason is None else SessionState.CLOSING,
+                close_reason=session.close_reason,
+            )
+            for session in snapshot.sessions
+        ]
+        self._sessions.restore(sessions, next_session_id=snapshot.next_session_id)
+        for timer in snapshot.timers:
+            self._timers.schedule(timer.correlation_id, timer.deadline)
+        self._service_messages.restore(snapshot.trackers)
+
+
+def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnapshot:
+    """Read the messages of a consensus module's snapshot, from its first marker to its last.
+
+    Raises:
+        RemoteProtocolError: they are not one, or hold what this version cannot take over.
+    """
+    begin = expect_marker(
+        messages[0] if messages else None, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN
+    )
+    end = expect_marker(messages[-1], wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+    if (begin.log_position, begin.leadership_term_id) != (end.log_position, end.leadership_term_id):
+        raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
+    modules: list[wire.ConsensusModule] = []
+    sessions, timers, trackers = [], [], []
+    for message in messages[1:-1]:
+        match message:
+            case wire.ConsensusModule():
+                modules.append(message)
+            case wire.ClusterSession():
+                sessions.append(message)
+            case wire.Timer():
+                timers.append(message)
+            case wire.PendingMessageTracker() | wire.PendingMessage():
+                trackers.append(message)
+            case wire.ClusterMembers():
+                pass
+            case _:
+                raise RemoteProtocolError(f"message unexpected: {type(message).__name__}")
+    if len(modules) != 1:
+        raise RemoteProtocolError(f"ConsensusModule messages={len(modules)} expected=1")
+    return ModuleSnapshot(
+        log_position=begin.log_position,
+        leadership_term_id=begin.leadership_term_id,
+        time_unit=TimeUnit.MILLIS if begin.time_unit is None else begin.time_unit,
+        next_session_id=modules[0].next_session_id,
+        sessions=tuple(sessions),
+        timers=tuple(timers),
+        trackers=read_trackers(modules[0], trackers),
+    )
+
+
+def expect_marker(message: wire.ModuleMessage | None, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+    """Give the marker that this message must be.
+
+    Raises:
+        RemoteProtocolError: it is another, or no marker.
+    """
+    if isinstance(message, wire.SnapshotMarker) and (message.type_id, message.mark) == (type_id, mark):
+        return message
+    raise RemoteProtocolError(f"marker missing: type_id={type_id} mark={mark.name} actual={message!r}")

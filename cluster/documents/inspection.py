@@ -1,0 +1,191 @@
+"""Looking into a member that runs: who is in the cluster, which sessions are open, which timers are set.
+
+A question is a connection to a member's *consensus* endpoint on `INSPECTION_STREAM_ID` with one JSON document,
+`InspectionRequest`; the answer is one JSON document, `MembersView`, `SessionsView` or `TimersView`. Nothing is changed
+by asking. An answer holds at most as many rows as were asked for, `ROW_LIMIT` at most, and says how many there are.
+
+The answer of another process is checked like any input: its length before it is stored, its text before it is shown.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trimaran.service_api.types import INSPECTION_STREAM_ID
+
+from .status import (
+    Count,
+    Id,
+    Line,
+    Outcome,
+    Position,
+    RoleName,
+    Seconds,
+    StatusQueryError,
+    printable_line,
+    query_document,
+)
+
+ROW_LIMIT: Final = 1000
+ANSWER_LIMIT_BYTES: Final = 1 << 20
+"""The longest frame that is taken for an answer; a row has less than 700 bytes."""
+
+INT64_MIN: Final = -(1 << 63)
+
+Int64 = Annotated[int, Field(ge=INT64_MIN, lt=1 << 63)]
+
+
+class Topic(StrEnum):
+    """What can be asked about."""
+
+    MEMBERS = "members"
+    SESSIONS = "sessions"
+    TIMERS = "timers"
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class InspectionRequest(_Document):
+    """What somebody wants to see. The rows after the first `offset`, at most `limit` of them."""
+
+    topic: Annotated[Topic, Field(strict=False)]
+    offset: Count = 0
+    limit: Annotated[int, Field(ge=1, le=ROW_LIMIT)] = 100
+
+
+class _View(_Document):
+    """What every answer says of the member that gives it."""
+
+    schema_version: Literal[1] = 1
+    answered_by: Id
+    role: RoleName
+    leadership_term_id: Id | None
+    """The newest leadership term that it takes part in."""
+    total_count: Count
+    """How many rows there are, of which the answer holds those that were asked for."""
+
+
+class InspectionRefusal(_Document):
+    """The answer to a request that cannot be one."""
+
+    refused: Line
+
+
+class MemberView(_Document):
+    """One member, as the member that answers sees it; positions are known to the leader, of itself to anyone."""
+
+    member_id: Id
+    is_leader: bool
+    is_connected: bool
+    """Whether the consensus link to it is up; always true of the member that answers."""
+    append_position: Position | None
+    """How far it has recorded the log in this term; None where that is not known here."""
+    lag_bytes: Count | None
+    """How far that is behind the member that answers."""
+    silent_s: Seconds | None
+    """How long ago it said so."""
+    is_catching_up: bool
+    ingress: Line
+    consensus: Line
+    log: Line
+    catchup: Line
+    archive: Line
+
+
+class MembersView(_View):
+    """The members of the cluster, as one of them sees them."""
+
+    TOPIC: ClassVar[Topic] = Topic.MEMBERS
+
+    leader_member_id: Id | None
+    candidate_term_id: Id | None
+    """The highest term that the member that answers has voted or stood in."""
+    commit_position: Position
+    log_recording_id: Id
+    """The recording in its archive that holds the log."""
+    members: Annotated[list[MemberView], Field(max_length=ROW_LIMIT)]
+
+
+class SessionView(_Document):
+    """One open session of a client."""
+
+    cluster_session_id: Int64
+    principal: Line
+    """Who the client is, as the authenticator wrote it down; what cannot be shown is `?`."""
+    state: Line
+    opened_log_position: Position
+    idle_s: Seconds | None
+    """How long nothing came from the client; None where the member that answers does not lead: it does not watch."""
+    is_connected: bool
+    """Whether the client holds the session on a connection to the member that answers."""
+
+
+class SessionsView(_View):
+    """The sessions that are open at the delivered position, in order of their ids."""
+
+    TOPIC: ClassVar[Topic] = Topic.SESSIONS
+
+    delivered_position: Position
+    sessions: Annotated[list[SessionView], Field(max_length=ROW_LIMIT)]
+
+
+class TimerView(_Document):
+    """One timer of a service that is set."""
+
+    correlation_id: Int64
+    service_id: Id
+    deadline: Int64
+    """In cluster time."""
+    due_in_s: Annotated[float, Field(allow_inf_nan=False)]
+    """Negative once it is due and its event is not delivered yet."""
+
+
+class TimersView(_View):
+    """The timers that are set, the one that is due first in front."""
+
+    TOPIC: ClassVar[Topic] = Topic.TIMERS
+
+    cluster_time: Int64
+    """By the clock of the member that answers, in the cluster's time unit."""
+    timers: Annotated[list[TimerView], Field(max_length=ROW_LIMIT)]
+
+
+View = MembersView | SessionsView | TimersView
+ViewT = TypeVar("ViewT", MembersView, SessionsView, TimersView)
+
+
+async def inspect_member(
+    endpoint: str, view: type[ViewT], timeout_s: float, *, offset: int = 0, limit: int = ROW_LIMIT
+) -> ViewT:
+    """Ask the member at a consensus endpoint (`host:port`); takes at most `timeout_s`.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: there was no answer to be had; the error says why.
+    """
+    request = InspectionRequest(topic=view.TOPIC, offset=offset, limit=limit).model_dump_json().encode()
+    payload = await query_document(
+        endpoint, INSPECTION_STREAM_ID, timeout_s, request=request, length_limit_bytes=ANSWER_LIMIT_BYTES
+    )
+    try:
+        return view.model_validate_json(payload)
+    except ValidationError as error:
+        refusal = _read_refusal(payload)
+        if refusal is not None:
+            raise StatusQueryError(Outcome.INVALID, f"refused: {refusal.refused}") from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        detail = printable_line(f"not about {view.TOPIC}: {place + ': ' if place else ''}{first['msg']}")
+        raise StatusQueryError(Outcome.INVALID, detail) from None
+
+
+def _read_refusal(payload: bytes) -> InspectionRefusal | None:
+    try:
+        return InspectionRefusal.model_validate_json(payload)
+    except ValidationError:
+        return None

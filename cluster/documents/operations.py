@@ -1,0 +1,95 @@
+"""Asking a cluster to do something, and what its leader says about it, step by step.
+
+The request is a connection to the leader's *consensus* endpoint on `OPERATION_STREAM_ID` with one JSON document,
+`OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Whoever reaches that
+endpoint may ask. Who stops listening before the end knows no more than the last step it heard of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from trimaran.service_api import ClusterError
+from trimaran.service_api.types import OPERATION_STREAM_ID
+
+from ..core.control_toggle import ActionStep
+from .status import Id, Line, Outcome, Position, StatusQueryError, query_documents
+
+
+class ActionRefusedError(ClusterError):
+    """The cluster will not do what it was asked for, as things are; nothing was done."""
+
+
+class Operation(StrEnum):
+    """What a cluster can be asked to do. The names are those of `ControlToggle`."""
+
+    SUSPEND = "suspend"
+    """Take no input until it is resumed; clients wait."""
+    RESUME = "resume"
+    """End a suspension."""
+    SNAPSHOT = "snapshot"
+    """Every member takes a snapshot at one log position."""
+    SHUTDOWN = "shutdown"
+    """Every member takes a snapshot at one log position, and stops there."""
+    ABORT = "abort"
+    """Every member stops at one log position, without a snapshot."""
+    STANDBY_SNAPSHOT = "standby-snapshot"
+    """Nodes that stand by take a snapshot; members do not."""
+
+
+class OperationRequest(BaseModel):
+    """What somebody wants."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    operation: Operation
+
+
+class OperationProgress(BaseModel):
+    """One step of an operation."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    operation: Operation
+    step: ActionStep
+    member_id: Id
+    """Whom the step is about: the leader, which answers, or the follower that has acknowledged."""
+    log_position: Position | None
+    """Where in the log the operation is, once it is there."""
+    detail: Line
+    """Why it was refused or failed; otherwise what was done or is known."""
+    is_final: bool
+    """Whether this is the last step of the answer."""
+
+
+async def run_operation(
+    endpoint: str, operation: Operation, timeout_s: float
+) -> AsyncGenerator[OperationProgress, None]:
+    """Ask the leader, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: nobody answers there.
+        ClusterError: the answer stopped before its final step: it may be done or not.
+    """
+    request = OperationRequest(operation=operation).model_dump_json().encode()
+    has_begun = False
+    try:
+        async with aclosing(query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request)) as documents:
+            async for document in documents:
+                progress = OperationProgress.model_validate_json(document)
+                has_begun = True
+                yield progress
+                if progress.is_final:
+                    return
+    except StatusQueryError as error:
+        if error.outcome in (Outcome.REFUSED, Outcome.UNREACHABLE) and not has_begun:
+            raise
+        raise ClusterError(f"no answer about the {operation}: {error}; it may be done or not") from error
+    except ValidationError as error:
+        raise ClusterError(f"not an answer about a {operation}: errors={error.error_count()}") from error
+    raise ClusterError(f"the answer about the {operation} ended early: it may be done or not")

@@ -1,0 +1,330 @@
+"""What a member says about itself when it is asked, and the asking.
+
+A question is a connection to a member's *consensus* endpoint whose setup frame names `STATUS_STREAM_ID`. The answer is
+one data frame with a JSON document, `MemberStatus`; then the member closes. No log, session or vote is touched, so a
+member answers in whatever state it is, and one that cannot answer shows in how it fails: nobody listens, it is silent,
+it stops in the middle, it sends something else. `query_status` tells these apart and always ends in time.
+
+The answer of another process is checked like any input: its length before it is stored, its text before it is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
+from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame, encode_frame
+from trimaran.service_api.wire.stream import FrameParser
+
+from ..settings.member_endpoints import split_endpoint
+
+STATUS_SCHEMA_VERSION: Final = 1
+STATUS_LENGTH_LIMIT_BYTES: Final = 16384
+"""The longest frame that is taken for an answer; a real one has about 600 bytes."""
+
+_DOCUMENT_LIMIT: Final = 64
+"""Documents of one answer that may wait to be looked at."""
+
+LINE_LENGTH_LIMIT: Final = 200
+_INT64_MAX: Final = (1 << 63) - 1
+
+Line = Annotated[str, Field(max_length=LINE_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""One line of text without control characters: it may end up on a terminal."""
+Position = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+Id = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+RoleName = Literal["FOLLOWER", "CANDIDATE", "LEADER"]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ElectionStatus(BaseModel):
+    """The newest election of a member: the one that goes on, or the last one that was closed."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    reason: Line
+    """Why it began, as a sentence."""
+    reason_kind: Line
+    """The same to count and filter by, such as `leader_link_closed`."""
+    age_s: Seconds
+    """Seconds since it was closed; while it goes on, since it began."""
+    duration_s: Seconds | None
+    """How long it took; None while it goes on."""
+    leadership_term_id: Id | None
+    """The leadership term that came of it; None while it goes on."""
+
+
+class SnapshotFetchStatus(BaseModel):
+    """A snapshot on its way to a member from another one."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    leader_member_id: Id
+    """Whom it comes from."""
+    log_position: Position
+    """Where it was taken; 0 until that is known."""
+    copied_bytes: Count
+    length_bytes: Count
+    """All there is to copy, the log around it included; 0 until that is known."""
+
+
+class DifferingMember(BaseModel):
+    """Another member that is not heard, because its settings differ."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    member_id: Id
+    detail: Line
+    """Which settings, with both values."""
+
+
+class MemberStatus(BaseModel):
+    """One member's state at the moment it was asked. Positions are bytes in the log."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    schema_version: Literal[1] = STATUS_SCHEMA_VERSION
+    member_id: Id
+    version: Line
+    """The version of Trimaran it runs."""
+    pid: Id
+    uptime_s: Seconds
+    role: RoleName
+    state: Line
+    """`LEADER` or `FOLLOWER` in a leadership term, the election state (`CANVASS`, ...) in an election.
+
+    `STARTING` before the first election.
+    """
+    module_state: Line = "ACTIVE"
+    """What its consensus module does: `ACTIVE`, `SUSPENDED`, `SNAPSHOT`, `TERMINATING`, ..."""
+    control_toggle: Line = "INACTIVE"
+    """The action that is under way, `NEUTRAL` if none is; `INACTIVE` but on the leader."""
+    leader_member_id: Id | None
+    """The leader it leads as or follows; None while it knows of none."""
+    leadership_term_id: Id | None
+    """The newest leadership term it takes part in; None before the first."""
+    append_position: Position
+    """How far its own recording of the log is durable."""
+    commit_position: Position
+    """How far it knows the log to be committed, and has recorded it."""
+    delivered_position: Position
+    """How far its service has been given the log."""
+    snapshot_position: Position | None = None
+    """Where its newest complete snapshot was taken; None if it has none."""
+    differing_members: list[DifferingMember] = []
+    """Members that it does not hear, because their settings differ from its own."""
+    snapshot_fetch: SnapshotFetchStatus | None = None
+    """None unless it gets a snapshot from another member, because its own log begins too early."""
+    session_count: Count
+    """Client sessions of the cluster that are open at its delivered position."""
+    connection_count: Count
+    """Client connections to this member; a client keeps one to every member."""
+    last_election: ElectionStatus | None
+    """None before the first one."""
+    stall_count: Count = 0
+    """How often its loop stood still for longer than `stall_threshold_ms`, since its process began."""
+    stall_max_s: Seconds = 0
+    """The longest that its loop was busy with one thing, stall or not."""
+    error_count: Count = 0
+    """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
+
+
+class Outcome(StrEnum):
+    """What came of asking a member."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    """Nobody listens there: the process is down."""
+    UNREACHABLE = "unreachable"
+    """No way to the endpoint, or a host name that nobody knows."""
+    TIMED_OUT = "timed out"
+    """Not one byte in time: the process stands still, the machine is gone, or the network is cut."""
+    CLOSED = "closed"
+    """The connection was closed without an answer: it is stopping, asked by too many, or of an older version."""
+    PARTIAL = "partial"
+    """The answer began and did not end."""
+    INVALID = "invalid"
+    """Something answered, but not with the status of this member."""
+
+
+class StatusQueryError(ClusterError):
+    """A member was asked and gave no status; `outcome` and `detail` say what happened instead."""
+
+    def __init__(self, outcome: Outcome, detail: str) -> None:
+        super().__init__(f"{outcome}: {detail}")
+        self.outcome = outcome
+        self.detail = detail
+
+
+async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
+    """Ask the member at a consensus endpoint (`host:port`) how it is; takes at most `timeout_s`.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: there was no status to be had; the error says why.
+    """
+    return decode_status(await query_document(endpoint, STATUS_STREAM_ID, timeout_s))
+
+
+async def query_document(
+    endpoint: str,
+    stream_id: int,
+    timeout_s: float,
+    *,
+    request: bytes | None = None,
+    length_limit_bytes: int = STATUS_LENGTH_LIMIT_BYTES,
+) -> bytes:
+    """Ask the member at a consensus endpoint for the one document that it answers with on a stream.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: there was no document to be had; the error says why.
+    """
+    asking = query_documents(endpoint, stream_id, timeout_s, request=request, length_limit_bytes=length_limit_bytes)
+    async with aclosing(asking) as documents:
+        return await anext(documents)
+
+
+async def query_documents(
+    endpoint: str,
+    stream_id: int,
+    timeout_s: float,
+    *,
+    request: bytes | None = None,
+    length_limit_bytes: int = STATUS_LENGTH_LIMIT_BYTES,
+) -> AsyncGenerator[bytes, None]:
+    """Ask the member at a consensus endpoint, and give the documents of its answer as they come: one at least.
+
+    `timeout_s` bounds all of it, what the caller does between two documents included.
+
+    Raises:
+        ConfigurationError: the endpoint is none.
+        StatusQueryError: there was no document to be had, or the answer stopped in the middle of one.
+    """
+    host, port = split_endpoint(endpoint)
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    reader = _AnswerReader(stream_id, request, length_limit_bytes)
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            await loop.create_connection(lambda: reader, host, port)
+        while True:
+            async with asyncio.timeout_at(deadline_s):
+                document = await reader.documents.get()
+            if isinstance(document, StatusQueryError):
+                raise document
+            if document is None:
+                return
+            yield document
+    except TimeoutError:
+        raise reader.late_error(timeout_s) from None
+    except ConnectionRefusedError:
+        raise StatusQueryError(Outcome.REFUSED, f"nobody listens on {endpoint}") from None
+    except (OSError, UnicodeError) as error:  # the latter: a host that can be no name
+        reason = getattr(error, "strerror", None) or error
+        raise StatusQueryError(Outcome.UNREACHABLE, printable_line(f"{endpoint}: {reason}")) from None
+    finally:
+        reader.abort()
+
+
+def decode_status(payload: bytes) -> MemberStatus:
+    """Read the document of an answer.
+
+    Raises:
+        StatusQueryError: it is not one, or of another schema version.
+    """
+    try:
+        return MemberStatus.model_validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise StatusQueryError(
+            Outcome.INVALID, printable_line(f"not a status: {place + ': ' if place else ''}{first['msg']}")
+        ) from None
+
+
+def printable_line(text: str) -> str:
+    """Make a `Line` of any text: one line, nothing that would move a cursor, cut off where it gets too long."""
+    line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return line if len(line) <= LINE_LENGTH_LIMIT else line[: LINE_LENGTH_LIMIT - 1] + "…"
+
+
+class _AnswerReader(asyncio.Protocol):
+    """Asks as soon as it is connected; puts into `documents` what it is answered, then the end: None, or the failure.
+
+    So many documents may wait to be taken and no more: what answers without end is no member.
+    """
+
+    def __init__(self, stream_id: int, request: bytes | None, length_limit_bytes: int) -> None:
+        self.documents: asyncio.Queue[bytes | StatusQueryError | None] = asyncio.Queue()
+        self._stream_id = stream_id
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self._parser = FrameParser(length_limit_bytes)
+        self._received_bytes = 0
+        self._document_count = 0
+        self._is_done = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream transport, also where it lacks the base class
+        assert self._transport is not None
+        self._transport.write(SetupFrame(session_id=NULL_VALUE, stream_id=self._stream_id).encode())
+        if self._request is not None:
+            self._transport.write(encode_frame(self._request, stream_id=self._stream_id))
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_done:
+            return
+        self._received_bytes += len(data)
+        try:
+            frames = self._parser.feed(data)
+        except RemoteProtocolError as error:
+            self._fail(Outcome.INVALID, f"not an answer: {error}")
+            return
+        for frame in frames:
+            if frame.type != TYPE_DATA or frame.stream_id != self._stream_id:
+                self._fail(
+                    Outcome.INVALID,
+                    f"not an answer: frame type={frame.type} stream_id={frame.stream_id} "
+                    f"expected type={TYPE_DATA} stream_id={self._stream_id}",
+                )
+                return
+            self._document_count += 1
+            self.documents.put_nowait(frame.payload)
+        if self.documents.qsize() > _DOCUMENT_LIMIT:
+            self._fail(Outcome.INVALID, f"not an answer: documents={self.documents.qsize()} limit={_DOCUMENT_LIMIT}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._parser.buffered_bytes:
+            self._fail(Outcome.PARTIAL, f"closed after {self._received_bytes} bytes of an answer")
+        elif not self._document_count:
+            self._fail(Outcome.CLOSED, "the connection was closed without an answer")
+        elif not self._is_done:
+            self._is_done = True
+            self.documents.put_nowait(None)
+
+    def late_error(self, timeout_s: float) -> StatusQueryError:
+        """Say how far it had come when the time was up."""
+        if self._received_bytes:
+            detail = f"{self._received_bytes} bytes of an answer, and no more within {timeout_s:g} s"
+            return StatusQueryError(Outcome.PARTIAL, detail)
+        doing = "no connection" if self._transport is None else "connected, but no answer"
+        return StatusQueryError(Outcome.TIMED_OUT, f"{doing} within {timeout_s:g} s")
+
+    def abort(self) -> None:
+        """Leave no connection behind."""
+        self._is_done = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, outcome: Outcome, detail: str) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self.documents.put_nowait(StatusQueryError(outcome, detail))

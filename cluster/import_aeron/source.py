@@ -1,0 +1,186 @@
+"""What a member of an Aeron Cluster left on a disk: where its files lie, and what the small ones say.
+
+Nothing here changes anything. Unless asked otherwise, a member that may still be running is refused: what it would
+write while it is read would be half of something.
+
+Source: aeron.md §5.1, §5.2; samples set A README §4, §6, §7, §9.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
+from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
+from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from trimaran.service_api.types import NULL_VALUE
+
+from ..core.log.recording_log import RecordingLog, RecordingLogEntry
+from ..runtime.files.mark_file import MARK_FILE_NAME
+from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
+from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, read_recording_log
+
+_ACTIVITY: Final = struct.Struct("<q")
+_ACTIVITY_OFFSET: Final = 16
+"""Of the activity timestamp, in the mark files of cluster and archive alike."""
+
+
+@dataclass(slots=True, frozen=True)
+class Source:
+    """A member's files as they were found. The log is the recording that its leadership terms name."""
+
+    name: str
+    """As the user named it."""
+    archive: Path
+    cluster: Path
+    recording_log: RecordingLog
+    entries: dict[int, CatalogEntry]
+    """The catalog, by recording id."""
+    next_recording_id: int
+    candidate_term_id: int
+    terms: tuple[RecordingLogEntry, ...]
+    """The valid terms, oldest first; at least one."""
+
+    @property
+    def log_recording_id(self) -> int:
+        """The recording that holds the log."""
+        return self.terms[-1].recording_id
+
+    def descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """What the catalog says about a recording that is to be read.
+
+        Raises:
+            ArchiveError: it says nothing, or nothing that can be used.
+        """
+        entry = self.entries.get(recording_id)
+        if entry is None or entry.descriptor is None:
+            raise ArchiveError("recording is not in the catalog", recording_id=recording_id)
+        if entry.problem is not None:
+            hint = (
+                "; of record checksums only Crc32 is known: Aeron's `ArchiveTool checksum` puts it in the others' place"
+            )
+            hint = hint if "checksum" in entry.problem else ""
+            raise ArchiveError(f"catalog entry does not check out: {entry.problem}{hint}", recording_id=recording_id)
+        if entry.descriptor.state is not RecordingState.VALID:
+            raise ArchiveError(f"state={entry.descriptor.state.name} expected=VALID", recording_id=recording_id)
+        return entry.descriptor
+
+
+def read_source(name: str, *, now_ms: int | None) -> Source:
+    """Read the small files of a member that does not run; of one that may run if `now_ms` is None.
+
+    `name` is a directory that holds a cluster's and an archive's directory, or is both; or the two of them, the
+    cluster's first, with a comma between.
+
+    Raises:
+        ConfigurationError: there are no such files, or a process still renews a mark file there.
+        ClusterError: a file is damaged.
+    """
+    cluster, archive = _find_directories(name)
+    if now_ms is not None:
+        for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
+            _refuse_if_alive(path, now_ms)
+    try:
+        recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME)
+        content = read_catalog(OsFileSystem(), archive)
+        candidate_term_id = _candidate_term_id(cluster / NODE_STATE_FILE_NAME)
+    except OSError as error:
+        raise ConfigurationError(f"directory cannot be read: {error}") from error
+    return Source(
+        name=name,
+        archive=archive,
+        cluster=cluster,
+        recording_log=recording_log,
+        entries=_by_recording_id(content),
+        next_recording_id=content.header.next_recording_id,
+        candidate_term_id=candidate_term_id,
+        terms=_terms_of(recording_log, cluster / RECORDING_LOG_FILE_NAME),
+    )
+
+
+def _candidate_term_id(path: Path) -> int:
+    """Read the highest term that the member voted in; -1 without a file, which old versions of Aeron had not.
+
+    Raises:
+        ClusterError: the file is damaged.
+    """
+    if not path.is_file():
+        return NULL_VALUE
+    try:
+        return parse_node_state(path.read_bytes())[0].candidate_term_id
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged node state: path={path}: {error}") from error
+
+
+def _find_directories(name: str) -> tuple[Path, Path]:
+    """Find the cluster's and the archive's directory."""
+    first, comma, second = name.partition(",")
+    if comma:
+        return _the_one([Path(first)], RECORDING_LOG_FILE_NAME), _the_one([Path(second)], CATALOG_FILE_NAME)
+    path = Path(name)
+    if not path.is_dir():
+        raise ConfigurationError(f"not a directory: {path}")
+    candidates = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
+    return _the_one(candidates, RECORDING_LOG_FILE_NAME), _the_one(candidates, CATALOG_FILE_NAME)
+
+
+def _the_one(candidates: Sequence[Path], file_name: str) -> Path:
+    found = [candidate for candidate in candidates if (candidate / file_name).is_file()]
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"files={file_name} found={len(found)} expected=1 in {candidates[0]} or a directory in it; name both "
+            "directories as CLUSTER_DIR,ARCHIVE_DIR"
+        )
+    return found[0]
+
+
+def _refuse_if_alive(path: Path, now_ms: int) -> None:
+    """Refuse a mark file that a process renews; one that was never written says nothing."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_ACTIVITY_OFFSET + _ACTIVITY.size)
+    except FileNotFoundError:
+        return
+    if len(data) < _ACTIVITY_OFFSET + _ACTIVITY.size:
+        return
+    (activity_ms,) = _ACTIVITY.unpack_from(data, _ACTIVITY_OFFSET)
+    if abs(now_ms - activity_ms) < LIVENESS_TIMEOUT_MS:
+        owner = "cluster" if path.name.startswith(MARK_FILE_NAME.partition(".")[0]) else "archive"
+        raise ConfigurationError(
+            f"the {owner} still runs, or was killed just now: path={path} renewed_ms_ago={abs(now_ms - activity_ms)}; "
+            f"stop it, or wait {LIVENESS_TIMEOUT_MS // 1000} s"
+        )
+
+
+def _by_recording_id(content: CatalogContent) -> dict[int, CatalogEntry]:
+    """Sort entries by recording; one that says nothing ends the list, as what follows it cannot be found."""
+    found: dict[int, CatalogEntry] = {}
+    for entry in content.entries:
+        if entry.descriptor is not None:
+            found[entry.descriptor.recording_id] = entry
+    return found
+
+
+def _terms_of(recording_log: RecordingLog, path: Path) -> tuple[RecordingLogEntry, ...]:
+    """Give the valid terms, which must be of one recording.
+
+    Raises:
+        ClusterError: there is none, or they are not.
+    """
+    terms = tuple(entry for entry in recording_log.entries if entry.is_valid_term)
+    if not terms:
+        raise ClusterError(
+            f"no leadership term in path={path}: there is no log to take over; if it was seeded from a snapshot, start "
+            "the Aeron cluster once more, so that it begins a term"
+        )
+    recordings = sorted({term.recording_id for term in terms})
+    if len(recordings) != 1:
+        raise ClusterError(f"leadership terms of several recordings in path={path}: recording_ids={recordings}")
+    return terms

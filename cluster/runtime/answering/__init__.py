@@ -1,0 +1,1 @@
+"""The member's side of what is asked on its consensus endpoint."""

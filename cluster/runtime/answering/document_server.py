@@ -1,0 +1,135 @@
+"""Answers questions that come on the consensus endpoint: one table, from the stream asked on to who answers.
+
+A question is a setup frame that names the stream, then one data frame with the request, usually a JSON document. The
+answer is one data frame, or several where it tells of progress; then this end closes. A connection that does not ask in
+time, or does not take its answer, is dropped, and so many may ask on one stream at once and no more, so what asks holds
+nothing for long. Whoever asks may go before the answer comes: the answering ends then, what it set in motion does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+
+from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
+from trimaran.service_api.wire.stream import Frame
+
+from ..activities import ActivityScope
+
+Answerer = Callable[[bytes], AsyncGenerator[bytes, None]]
+"""Gives the answer to a request, a document at a time, as an asynchronous generator."""
+
+CONCURRENT_LIMIT: Final = 8
+"""Questions that may wait on one stream at once; more are refused, and whoever asks may ask again."""
+
+REQUEST_LIMIT_BYTES: Final = 16384
+"""The longest request frame."""
+
+
+def answering_once(answer: Callable[[bytes], Awaitable[bytes]]) -> Answerer:
+    """Make an answerer of a function that gives one document."""
+
+    async def answer_once(request: bytes) -> AsyncGenerator[bytes, None]:
+        yield await answer(request)
+
+    return answer_once
+
+
+logger = structlog.get_logger()
+
+
+class AnsweringDesk:
+    """Who answers on which stream, and how many ask on each."""
+
+    def __init__(self, answerers: Mapping[int, Answerer]) -> None:
+        self._answerers = dict(answerers)
+        self._counts = dict.fromkeys(self._answerers, 0)
+        self.tasks: ActivityScope | None = None
+        """Where the answering runs; questions are refused before there is one."""
+
+    def __repr__(self) -> str:
+        return f"<AnsweringDesk {self._counts}>"
+
+    def __contains__(self, stream_id: int) -> bool:
+        return stream_id in self._answerers
+
+    @property
+    def question_count(self) -> int:
+        """How many ask now."""
+        return sum(self._counts.values())
+
+    def open(self, stream_id: int, transport: asyncio.Transport) -> Question:
+        """Begin a question on a stream of the table.
+
+        Raises:
+            RemoteProtocolError: so many ask already.
+        """
+        if self._counts[stream_id] >= CONCURRENT_LIMIT:
+            raise RemoteProtocolError(f"asked by too many at once: stream_id={stream_id} limit={CONCURRENT_LIMIT}")
+        self._counts[stream_id] += 1
+        return Question(self, stream_id, transport)
+
+
+class Question:
+    """One connection that asks: waits for the request, then for the answer, then for that to be read."""
+
+    def __init__(self, desk: AnsweringDesk, stream_id: int, transport: asyncio.Transport) -> None:
+        self._desk = desk
+        self._stream_id = stream_id
+        self._transport = transport
+        self._task: asyncio.Task[None] | None = None
+        self.is_answered = False
+
+    def __repr__(self) -> str:
+        return f"<Question stream_id={self._stream_id} is_asked={self.is_asked} is_answered={self.is_answered}>"
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the request has come whole."""
+        return self._task is not None
+
+    def on_frame(self, frame: Frame, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+        """Take the request. `on_answered` is called when all of the answer is written, `on_failed` if there is none.
+
+        Raises:
+            RemoteProtocolError: this is no request.
+        """
+        if frame.type != TYPE_DATA or frame.stream_id != self._stream_id:
+            raise RemoteProtocolError(
+                f"question begins with frame type={frame.type} stream_id={frame.stream_id} "
+                f"expected type={TYPE_DATA} stream_id={self._stream_id}"
+            )
+        if frame.frame_length > REQUEST_LIMIT_BYTES:
+            raise RemoteProtocolError(f"question of length={frame.frame_length} limit={REQUEST_LIMIT_BYTES}")
+        if self._desk.tasks is None:
+            raise RemoteProtocolError("asked before this member can answer")
+        self._task = self._desk.tasks.create_task(
+            self._answer(frame.payload, on_answered, on_failed), name=f"answer-{self._stream_id}"
+        )
+
+    def close(self) -> None:
+        """The connection is gone: answer no more."""
+        self._desk._counts[self._stream_id] -= 1
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _answer(self, request: bytes, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+        try:
+            async with aclosing(self._desk._answerers[self._stream_id](request)) as documents:
+                async for document in documents:
+                    if self._transport.is_closing():
+                        return
+                    self._transport.write(encode_frame(document, stream_id=self._stream_id))
+        except ClusterError as error:
+            on_failed(str(error))
+        except Exception:  # whoever asks cannot stop a member with it
+            logger.exception("answer.failed", stream_id=self._stream_id)
+            on_failed("no answer could be made")
+        else:
+            self.is_answered = True
+            on_answered()

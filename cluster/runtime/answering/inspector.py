@@ -1,0 +1,185 @@
+"""Answers who looks into this member: documents made of what the consensus module holds at that moment.
+
+Nothing is counted or kept for it, and nothing is changed. An answer of the longest kind, a thousand sessions, takes
+some milliseconds of the loop; no more can ask at once than the answering desk lets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pydantic import ValidationError
+
+from trimaran.service_api import Clock, Role
+from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
+
+from ...core.consensus_module import ConsensusModule
+from ...core.members import ClusterMember
+from ...core.sessions.sessions import ClusterSession
+from ...core.timers import TimerIds
+from ...documents.inspection import (
+    InspectionRefusal,
+    InspectionRequest,
+    MembersView,
+    MemberView,
+    SessionsView,
+    SessionView,
+    TimersView,
+    TimerView,
+    Topic,
+    View,
+)
+from ...documents.status import printable_line
+from ...settings.member_endpoints import MemberEndpoints
+from .status_publisher import ROLE_NAMES
+
+_NS_PER_S: Final = 1_000_000_000
+
+
+class Inspector:
+    """Makes the documents of `trimaran.cluster.documents.inspection` about one member."""
+
+    def __init__(
+        self,
+        module: ConsensusModule,
+        members: Sequence[MemberEndpoints],
+        *,
+        clock: Clock,
+        delivered_position: Callable[[], int],
+        last_activity_ns: Callable[[int], int | None],
+    ) -> None:
+        self._module = module
+        self._members = members
+        self._clock = clock
+        self._delivered_position = delivered_position
+        self._last_activity_ns = last_activity_ns
+
+    def __repr__(self) -> str:
+        return f"<Inspector {self._module!r}>"
+
+    async def answer(self, request: bytes) -> bytes:
+        """Make the document that was asked for, or say why there is none."""
+        try:
+            wanted = InspectionRequest.model_validate_json(request)
+        except ValidationError as error:
+            refusal = InspectionRefusal(refused=f"not a request: errors={error.error_count()}")
+            return refusal.model_dump_json().encode()
+        return self.describe(wanted).model_dump_json().encode()
+
+    def describe(self, request: InspectionRequest) -> View:
+        """Make the document about a topic."""
+        window = slice(request.offset, request.offset + request.limit)
+        if request.topic is Topic.MEMBERS:
+            return self._describe_members(window)
+        if request.topic is Topic.SESSIONS:
+            return self._describe_sessions(window)
+        return self._describe_timers(window)
+
+    @property
+    def _term_id(self) -> int | None:
+        return _id_or_none(self._module.ctx.leadership_term_id)
+
+    def _describe_members(self, window: slice) -> MembersView:
+        ctx = self._module.ctx
+        return MembersView(
+            answered_by=ctx.config.member_id,
+            role=ROLE_NAMES[ctx.role],
+            leader_member_id=ctx.leader_member_id,
+            leadership_term_id=self._term_id,
+            candidate_term_id=_id_or_none(ctx.candidate_term_id),
+            commit_position=ctx.commit_position,
+            log_recording_id=ctx.log_recording_id,
+            total_count=len(self._members),
+            members=[self._describe_member(member) for member in self._members[window]],
+        )
+
+    def _describe_member(self, endpoints: MemberEndpoints) -> MemberView:
+        ctx = self._module.ctx
+        known = next(member for member in ctx.members.values() if member.member_id == endpoints.member_id)
+        is_me = known is ctx.me
+        position = ctx.append_position if is_me else self._reported_position(known)
+        heard_ns = None if is_me or position is None else known.time_of_last_append_ns
+        return MemberView(
+            member_id=known.member_id,
+            is_leader=known.member_id == ctx.leader_member_id,
+            is_connected=is_me or known.is_reachable,
+            append_position=position,
+            lag_bytes=None if position is None else max(0, ctx.append_position - position),
+            silent_s=None if heard_ns is None else self._age_s(heard_ns),
+            is_catching_up=known.is_catching_up,
+            ingress=endpoints.ingress,
+            consensus=endpoints.consensus,
+            log=endpoints.log,
+            catchup=endpoints.catchup,
+            archive=endpoints.archive,
+        )
+
+    def _reported_position(self, member: ClusterMember) -> int | None:
+        """Give what a member reported in this term; only a leader is told."""
+        ctx = self._module.ctx
+        if ctx.role is not Role.LEADER or member.append_leadership_term_id != ctx.leadership_term_id:
+            return None
+        return None if member.append_position == NULL_POSITION else member.append_position
+
+    def _describe_sessions(self, window: slice) -> SessionsView:
+        ctx, manager = self._module.ctx, self._module.sessions
+        ids = sorted(manager.sessions)
+        return SessionsView(
+            answered_by=ctx.config.member_id,
+            role=ROLE_NAMES[ctx.role],
+            leadership_term_id=self._term_id,
+            delivered_position=self._delivered_position(),
+            total_count=len(ids),
+            sessions=[self._describe_session(manager.sessions[session_id]) for session_id in ids[window]],
+        )
+
+    def _describe_session(self, session: ClusterSession) -> SessionView:
+        connection_id = self._module.sessions.connection_of(session.cluster_session_id)
+        return SessionView(
+            cluster_session_id=session.cluster_session_id,
+            principal=printable_line(session.encoded_principal.decode(errors="replace")),
+            state=session.state.value,
+            opened_log_position=session.opened_log_position,
+            idle_s=self._idle_s(session, connection_id),
+            is_connected=connection_id is not None,
+        )
+
+    def _idle_s(self, session: ClusterSession, connection_id: int | None) -> float | None:
+        if self._module.ctx.role is not Role.LEADER:
+            return None
+        heard_ns = None if connection_id is None else self._last_activity_ns(connection_id)
+        return self._age_s(max(session.time_of_last_activity_ns, heard_ns or 0))
+
+    def _describe_timers(self, window: slice) -> TimersView:
+        ctx = self._module.ctx
+        pending, ids = (
+            self._module.timers.pending(),
+            TimerIds(ctx.config.service_count, is_shared=ctx.config.shared_timer_ids),
+        )
+        ticks_per_ms = TICKS_PER_MS[ctx.time_unit]
+        now = max(ctx.cluster_time, self._clock.epoch_time() * ticks_per_ms)
+        return TimersView(
+            answered_by=ctx.config.member_id,
+            role=ROLE_NAMES[ctx.role],
+            leadership_term_id=self._term_id,
+            cluster_time=now,
+            total_count=len(pending),
+            timers=[
+                TimerView(
+                    correlation_id=correlation_id,
+                    service_id=service_id,
+                    deadline=deadline,
+                    due_in_s=round((deadline - now) / (1_000 * ticks_per_ms), 3),
+                )
+                for (service_id, correlation_id), deadline in ((ids.decode(key), due) for key, due in pending[window])
+            ],
+        )
+
+    def _age_s(self, moment_ns: int) -> float:
+        """Seconds since a moment; a turn may have read the clock a little later than this one began."""
+        return max(0, round((self._clock.monotonic_ns() - moment_ns) / _NS_PER_S, 3))
+
+
+def _id_or_none(value: int) -> int | None:
+    return None if value < 0 else value

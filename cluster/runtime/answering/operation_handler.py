@@ -1,0 +1,72 @@
+"""Has the cluster do what somebody asks for, through the agent of the member that leads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from pydantic import ValidationError
+
+from trimaran.service_api import ClusterError, NotLeaderError, RemoteProtocolError
+
+from ...core import effects as fx
+from ...core.control_toggle import ActionStep, ControlToggle
+from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
+from ...documents.status import printable_line
+from ..agent import ConsensusModuleAgent
+
+
+class OperationDesk:
+    """Where this member is asked: by its own process, or on the consensus endpoint."""
+
+    def __init__(self, agent: ConsensusModuleAgent, *, ingress_endpoints: Sequence[str]) -> None:
+        self._agent = agent
+        self._ingress_endpoints = ingress_endpoints
+
+    def __repr__(self) -> str:
+        return f"<OperationDesk {self._agent!r}>"
+
+    async def run(self, action: ControlToggle) -> int:
+        """Have the cluster do something; give its log position once this member has done it.
+
+        Raises:
+            NotLeaderError: another member leads, or none.
+            ActionRefusedError: nothing was done, as things are.
+            ClusterError: it was not done here, or it is not known whether it will be.
+        """
+        module = self._agent.module
+        if module.leader is None:
+            raise NotLeaderError(module.ctx.leader_member_id, [*self._ingress_endpoints])
+        async with aclosing(self._agent.run_action(action)) as steps:
+            *_, last = [step async for step in steps]
+        if last.step is ActionStep.REFUSED:
+            raise ActionRefusedError(f"{action.name} refused: {last.detail}")
+        if last.step is not ActionStep.DONE or last.log_position is None:
+            raise ClusterError(f"{action.name} {last.step}: {last.detail}")
+        return last.log_position
+
+    async def answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
+        """Do what somebody on the consensus endpoint asks for, and tell each step.
+
+        Raises:
+            RemoteProtocolError: it is no request.
+        """
+        try:
+            operation = OperationRequest.model_validate_json(request).operation
+        except ValidationError as error:
+            raise RemoteProtocolError(f"no operation: errors={error.error_count()}") from None
+        async with aclosing(self._agent.run_action(ControlToggle[operation.name])) as steps:
+            async for step in steps:
+                yield self._describe(operation, step)
+
+    def _describe(self, operation: Operation, step: fx.ActionProgressed) -> bytes:
+        member_id = self._agent.module.ctx.config.member_id
+        progress = OperationProgress(
+            operation=operation,
+            step=step.step,
+            member_id=member_id if step.member_id is None else step.member_id,
+            log_position=step.log_position,
+            detail=printable_line(step.detail),
+            is_final=step.is_final,
+        )
+        return progress.model_dump_json().encode()

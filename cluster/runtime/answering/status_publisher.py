@@ -1,0 +1,137 @@
+"""Says how this member is, when it is asked: a document made of what the consensus module holds at that moment.
+
+Nothing is counted or kept for it, so a member that nobody asks does no work for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Final
+
+from trimaran.service_api import Clock, Role
+from trimaran.service_api.distribution import installed_version
+from trimaran.service_api.types import MemberId
+
+from ...core.consensus_module import ConsensusModule
+from ...documents.status import (
+    DifferingMember,
+    ElectionStatus,
+    MemberStatus,
+    RoleName,
+    SnapshotFetchStatus,
+    printable_line,
+)
+from ..snapshots.snapshot_shipping import FetchProgress
+from ..watching.error_log import ErrorLog
+from ..watching.stall_tracker import StallTracker
+
+_NS_PER_S: Final = 1_000_000_000
+
+ROLE_NAMES: Final[dict[Role, RoleName]] = {
+    Role.FOLLOWER: "FOLLOWER",
+    Role.CANDIDATE: "CANDIDATE",
+    Role.LEADER: "LEADER",
+}
+
+
+class StatusPublisher:
+    """Encodes the status of one member."""
+
+    def __init__(
+        self,
+        module: ConsensusModule,
+        *,
+        clock: Clock,
+        pid: int,
+        delivered_position: Callable[[], int],
+        connection_count: Callable[[], int],
+        differing_members: Callable[[], Mapping[MemberId, str]],
+        snapshot_fetch: Callable[[], FetchProgress | None],
+        stalls: StallTracker,
+        errors: ErrorLog,
+    ) -> None:
+        self._module = module
+        self._clock = clock
+        self._pid = pid
+        self._delivered_position = delivered_position
+        self._connection_count = connection_count
+        self._differing_members = differing_members
+        self._snapshot_fetch = snapshot_fetch
+        self._stalls = stalls
+        self._errors = errors
+        self._started_ns = clock.monotonic_ns()
+
+    def __repr__(self) -> str:
+        return f"<StatusPublisher {self._module!r}>"
+
+    def encode(self) -> bytes:
+        """Make the document that answers a status query."""
+        return self.describe().model_dump_json().encode()
+
+    def describe(self) -> MemberStatus:
+        """Tell how this member is now."""
+        module, ctx = self._module, self._module.ctx
+        now_ns = self._clock.monotonic_ns()
+        return MemberStatus(
+            member_id=ctx.config.member_id,
+            version=installed_version(),
+            pid=self._pid,
+            uptime_s=_seconds(now_ns - self._started_ns),
+            role=ROLE_NAMES[ctx.role],
+            state=_state_name(module),
+            module_state=module.actions.state.name,
+            control_toggle=module.actions.toggle.name,
+            leader_member_id=ctx.leader_member_id,
+            leadership_term_id=_id_or_none(ctx.leadership_term_id),
+            append_position=ctx.append_position,
+            commit_position=ctx.commit_position,
+            delivered_position=self._delivered_position(),
+            snapshot_position=module.snapshots.newest_position,
+            differing_members=[
+                DifferingMember(member_id=member_id, detail=printable_line(detail))
+                for member_id, detail in sorted(self._differing_members().items())
+            ],
+            snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
+            session_count=len(module.sessions.sessions),
+            connection_count=self._connection_count(),
+            last_election=_describe_election(module, now_ns),
+            stall_count=self._stalls.count,
+            stall_max_s=_seconds(self._stalls.max_ns),
+            error_count=self._errors.observation_count,
+        )
+
+
+def _state_name(module: ConsensusModule) -> str:
+    if module.election is not None:
+        return module.election.state.name
+    if module.leader is not None:
+        return "LEADER"
+    return "STARTING" if module.follower is None else "FOLLOWER"
+
+
+def _describe_election(module: ConsensusModule, now_ns: int) -> ElectionStatus | None:
+    last = module.last_election
+    if last is None:
+        return None
+    closed_ns = last.closed_ns
+    return ElectionStatus(
+        reason=printable_line(str(last.reason)),
+        reason_kind=last.reason.name,
+        age_s=_seconds(now_ns - (last.started_ns if closed_ns is None else closed_ns)),
+        duration_s=None if closed_ns is None else _seconds(closed_ns - last.started_ns),
+        leadership_term_id=None if closed_ns is None else _id_or_none(last.leadership_term_id),
+    )
+
+
+def _describe_fetch(progress: FetchProgress | None) -> SnapshotFetchStatus | None:
+    return None if progress is None else SnapshotFetchStatus(**asdict(progress))
+
+
+def _seconds(duration_ns: int) -> float:
+    """Convert to seconds, to the millisecond; a turn may have read the clock a little later than this one began."""
+    return max(0, round(duration_ns / _NS_PER_S, 3))
+
+
+def _id_or_none(value: int) -> int | None:
+    return None if value < 0 else value

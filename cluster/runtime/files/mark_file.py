@@ -1,0 +1,213 @@
+"""The file `cluster-mark.dat`: who runs in a cluster directory, and a lock that lets only one.
+
+The header is Aeron's, so its tools can show whether the node is alive. Aeron tells a live owner by the age of
+a timestamp, which makes a crashed node wait; we hold an exclusive `flock` for the life of the process
+instead, which the system drops the moment the process dies, however it dies.
+
+    0       8-byte SBE header and `MarkFileHeader`, in an area of 8192 bytes
+    4096    of that area, ours: the boot id of the machine, ASCII, zeros up to 128 bytes; Aeron's header ends before
+    8192    error log of 1 MiB: `error_log`
+
+The boot id tells a restart of the process from one of the machine: only the latter can have lost what was not synced.
+It is written by `confirm_boot`, when everything in the directory was repaired, and not by `open`: a start that fails
+before must leave the next one in doubt, however often it is tried. Nothing here is synced: whatever a power loss leaves
+of it is not the id of the boot that follows.
+
+Source: Aeron `ClusterMarkFile`. Every function here may block.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully, try_flock, write_fully
+from trimaran.service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
+
+from ...messages.mark import ClusterComponentType, MarkFileHeader
+
+MARK_FILE_NAME: Final = "cluster-mark.dat"
+MARK_FILE_HEADER_LENGTH: Final = 8192
+MARK_FILE_ERROR_LOG_LENGTH: Final = 1 << 20
+MARK_FILE_VERSION: Final = 0x0000_0300
+"""0.3.0 as major << 16 | minor << 8 | patch."""
+
+BOOT_ID_POSITION: Final = 4096
+BOOT_ID_LENGTH: Final = 128
+
+_ARCHIVE_STREAM_ID: Final = 10
+_SERVICE_STREAM_ID: Final = 104
+_CONSENSUS_MODULE_STREAM_ID: Final = 105
+_ACTIVITY_TIMESTAMP: Final = struct.Struct("<q")
+_ACTIVITY_TIMESTAMP_POSITION: Final = MESSAGE_HEADER_LENGTH + 8
+
+
+class DirectoryInUseError(ClusterError):
+    """Another process runs in the cluster directory; `pid` is its process id, None if it cannot be told."""
+
+    def __init__(self, directory: Path, pid: int | None) -> None:
+        super().__init__(f"cluster directory in use: directory={directory} owner_pid={pid}")
+        self.directory = directory
+        self.pid = pid
+
+
+class ClusterMarkFile:
+    """The mark file of one member, locked until `close` or the end of the process."""
+
+    __slots__ = ("_boot_id", "_file_system", "_handle", "_path", "header", "is_same_boot")
+
+    def __init__(
+        self,
+        path: Path,
+        handle: int,
+        header: MarkFileHeader,
+        *,
+        boot_id: str,
+        is_same_boot: bool,
+        file_system: FileSystem,
+    ) -> None:
+        self.header = header
+        self.is_same_boot = is_same_boot
+        """Whether the machine surely did not go down since `confirm_boot` was last called here; False when in doubt."""
+        self._boot_id = boot_id
+        self._path = path
+        self._handle = handle
+        self._file_system = file_system
+
+    def __repr__(self) -> str:
+        return f"<ClusterMarkFile path={self._path} member_id={self.header.member_id} pid={self.header.pid}>"
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        member_id: int,
+        now_ms: int,
+        cluster_id: int = 0,
+        boot_id: str = "",
+        file_system: FileSystem | None = None,
+        try_lock: Callable[[int], bool] = try_flock,
+    ) -> Self:
+        """Lock the directory and say who runs there; the file is made if it is missing.
+
+        `boot_id` is a text that differs whenever the machine was started anew, empty when that cannot be told.
+        `try_lock` takes the handle of the open file; a simulated disk brings its own.
+
+        Raises:
+            DirectoryInUseError: another process has the lock.
+            OSError: the disk refused.
+        """
+        disk = OsFileSystem() if file_system is None else file_system
+        path = directory / MARK_FILE_NAME
+        handle = _open_or_create(disk, path)
+        try:
+            if not try_lock(handle):
+                raise DirectoryInUseError(directory, _owner_pid(disk, handle))
+            header = _header_of(directory, member_id=member_id, cluster_id=cluster_id, now_ms=now_ms)
+            data = header.encode()
+            if len(data) > BOOT_ID_POSITION:
+                raise ClusterError(f"mark file header too long: length={len(data)} limit={BOOT_ID_POSITION}")
+            known = _encode_boot_id(boot_id)
+            is_same_boot = any(known) and read_fully(disk, handle, BOOT_ID_LENGTH, BOOT_ID_POSITION) == known
+            write_fully(disk, handle, data.ljust(BOOT_ID_POSITION, b"\0"), 0)
+            file_length = MARK_FILE_HEADER_LENGTH + MARK_FILE_ERROR_LOG_LENGTH
+            if disk.file_length(handle) != file_length:
+                disk.set_length(handle, file_length)
+        except BaseException:
+            disk.close_file(handle)
+            raise
+        return cls(path, handle, header, boot_id=boot_id, is_same_boot=is_same_boot, file_system=disk)
+
+    def confirm_boot(self) -> None:
+        """Say that every file of the directory was repaired since the machine was started."""
+        write_fully(self._file_system, self._handle, _encode_boot_id(self._boot_id), BOOT_ID_POSITION)
+
+    def update_activity(self, now_ms: int) -> None:
+        """Say that the member is alive; due about once a second."""
+        data = _ACTIVITY_TIMESTAMP.pack(now_ms)
+        write_fully(self._file_system, self._handle, data, _ACTIVITY_TIMESTAMP_POSITION)
+
+    def read_error_area(self) -> bytes:
+        """Read the area of the error log."""
+        return read_fully(self._file_system, self._handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
+
+    def write_error_area(self, data: bytes, offset: int) -> None:
+        """Write into the area of the error log, `offset` bytes from its beginning."""
+        if offset < 0 or offset + len(data) > MARK_FILE_ERROR_LOG_LENGTH:
+            raise ClusterError(f"error log is full: offset={offset} length={len(data)}")
+        write_fully(self._file_system, self._handle, data, MARK_FILE_HEADER_LENGTH + offset)
+
+    def close(self) -> None:
+        """Say that the member stopped in order (activity timestamp -1), and give up the lock."""
+        try:
+            self.update_activity(NULL_VALUE)
+        finally:
+            self._file_system.close_file(self._handle)
+
+
+def read_mark_file(path: Path, *, file_system: FileSystem | None = None) -> MarkFileHeader:
+    """Read the header of any cluster mark file, ours or Aeron's, without its lock.
+
+    Raises:
+        ClusterError: the file is not a cluster mark file; what is wrong is named.
+        OSError: the disk refused.
+    """
+    disk = OsFileSystem() if file_system is None else file_system
+    handle = disk.open_file(path, writable=False)
+    try:
+        return MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0))
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged mark file: path={path}: {error}") from error
+    finally:
+        disk.close_file(handle)
+
+
+def _open_or_create(disk: FileSystem, path: Path) -> int:
+    try:
+        return disk.open_file(path)
+    except FileNotFoundError:
+        pass
+    try:
+        return disk.open_file(path, create=True)
+    except FileExistsError:  # another process made it in between; the lock decides
+        return disk.open_file(path)
+
+
+def _encode_boot_id(boot_id: str) -> bytes:
+    """Build what stands for a boot; one that does not fit stands for none."""
+    data = boot_id.encode("ascii", "replace")
+    return (data if len(data) <= BOOT_ID_LENGTH else b"").ljust(BOOT_ID_LENGTH, b"\0")
+
+
+def _owner_pid(disk: FileSystem, handle: int) -> int | None:
+    try:
+        return MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)).pid
+    except RemoteProtocolError:  # the owner has the lock and has not written its header yet
+        return None
+
+
+def _header_of(directory: Path, *, member_id: int, cluster_id: int, now_ms: int) -> MarkFileHeader:
+    return MarkFileHeader(
+        version=MARK_FILE_VERSION,
+        component_type=ClusterComponentType.CONSENSUS_MODULE,
+        activity_timestamp=now_ms,
+        start_timestamp=now_ms,
+        pid=os.getpid(),
+        candidate_term_id=TermId(NULL_VALUE),
+        archive_stream_id=_ARCHIVE_STREAM_ID,
+        service_stream_id=_SERVICE_STREAM_ID,
+        consensus_module_stream_id=_CONSENSUS_MODULE_STREAM_ID,
+        ingress_stream_id=INGRESS_STREAM_ID,
+        member_id=MemberId(member_id),
+        service_id=NULL_VALUE,
+        header_length=MARK_FILE_HEADER_LENGTH,
+        error_buffer_length=MARK_FILE_ERROR_LOG_LENGTH,
+        cluster_id=cluster_id,
+        services_cluster_dir=str(directory),
+    )

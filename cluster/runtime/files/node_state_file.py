@@ -1,0 +1,240 @@
+"""The file `node-state.dat`: the highest candidate term that this member has stood for or voted in.
+
+A vote may be sent only after the term is durable, and the term never falls: so a member that forgets
+everything in a crash still cannot vote twice in one term. Who got the vote is not stored; a lost answer
+wastes the term.
+
+    offset size field
+    0      4    version of the file, 0.3.0
+    4      4    padding
+    8      40   CandidateTerm with its 16-byte header: written in place, inside one disk sector
+    48     16   NodeStateFooter: Aeron reads no further
+    64     16   ours: the text TRIMARAN, 4 zero bytes, CRC-32 of all before it (unsigned); the rest of the 1 MiB is zero
+
+Everything lies in one disk sector and is written at once, so a power loss leaves the old or the new of it. Without the
+checksum a flipped bit could lower the candidate term, and this member could vote twice. A file that Aeron wrote has
+zeros there and is accepted: in that one only what cannot be is found, and the first candidate term written here adds
+the checksum. Aeron's tools read a file with it; should an Aeron node write to it, it is taken for damaged here.
+
+Source: Aeron `NodeStateFile`. Every function here may block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+from pathlib import Path
+from typing import Final, Self
+
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully, write_fully
+from trimaran.service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, TermId
+from trimaran.service_api.wire.message import decode_message
+
+from ...messages.nodestate import NODE_STATE_RECORDS, CandidateTerm, NodeStateFooter
+
+NODE_STATE_FILE_NAME: Final = "node-state.dat"
+NODE_STATE_FILE_LENGTH: Final = 1 << 20
+NODE_STATE_VERSION: Final = 0x0000_0300
+"""0.3.0 as major << 16 | minor << 8 | patch; a file of another major version is refused."""
+
+_HEADER: Final = struct.Struct("<ii")
+_FRAME_LENGTH: Final = struct.Struct("<i")
+_FRAME_LENGTH_OFFSET: Final = 8
+_RECORD_HEADER_LENGTH: Final = 16
+_CHECKSUM: Final = struct.Struct("<8s4xI")
+_CHECKSUM_MAGIC: Final = b"TRIMARAN"
+
+
+class NodeStateFile:
+    """The durable candidate term of one member, its file held open."""
+
+    __slots__ = (
+        "_candidate",
+        "_content",
+        "_failure",
+        "_file_sync_level",
+        "_file_system",
+        "_handle",
+        "_path",
+        "_position",
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        handle: int,
+        candidate: CandidateTerm,
+        content: bytes,
+        position: int,
+        *,
+        file_sync_level: int,
+        file_system: FileSystem,
+    ) -> None:
+        self._path = path
+        self._handle = handle
+        self._candidate = candidate
+        self._content = content  # of the file, up to and with the footer
+        self._position = position  # of the candidate term's record in it
+        self._file_sync_level = file_sync_level
+        self._file_system = file_system
+        self._failure: OSError | None = None
+
+    def __repr__(self) -> str:
+        return f"<NodeStateFile candidate_term_id={self.candidate_term_id} path={self._path}>"
+
+    @classmethod
+    def open(cls, directory: Path, *, file_sync_level: int = 1, file_system: FileSystem | None = None) -> Self:
+        """Open the file in `directory`, making it if it is missing: under another name first, so never half.
+
+        Raises:
+            ClusterError: the file is of another major version, or damaged; what is wrong is named.
+            OSError: the disk refused.
+        """
+        disk = OsFileSystem() if file_system is None else file_system
+        path = directory / NODE_STATE_FILE_NAME
+        try:
+            handle = disk.open_file(path)
+        except FileNotFoundError:
+            _create(disk, path, file_sync_level)
+            handle = disk.open_file(path)
+        try:
+            if file_sync_level > 0:
+                # A process that died may have left it with the kernel only, and what is read here is believed.
+                disk.sync_file(handle)
+                disk.sync_directory(directory)
+            data = read_fully(disk, handle, disk.file_length(handle), 0)
+            candidate, position, length = _parse(data)
+            _check(data, length)
+        except RemoteProtocolError as error:
+            disk.close_file(handle)
+            advice = "restore the newest copy of this directory: a member that forgot a vote may vote twice in one term"
+            raise ClusterError(f"damaged node state: path={path}: {error}; {advice}") from error
+        except BaseException:
+            disk.close_file(handle)
+            raise
+        content = data[:length]
+        return cls(path, handle, candidate, content, position, file_sync_level=file_sync_level, file_system=disk)
+
+    @property
+    def candidate_term_id(self) -> TermId:
+        """The highest term this member has stood for or voted in, -1 if there was none."""
+        return self._candidate.candidate_term_id
+
+    @property
+    def log_position(self) -> int:
+        """Where this member's log ended when the term was stored."""
+        return self._candidate.log_position
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When the term was stored, in epoch milliseconds."""
+        return self._candidate.timestamp
+
+    def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int, timestamp_ms: int) -> TermId:
+        """Raise the candidate term, durably unless the sync level is 0; a lower or equal one changes nothing.
+
+        Gives the term that now holds.
+
+        Raises:
+            ClusterError: an earlier call failed.
+            OSError: this one did; the term on disk is then not known and the file refuses further changes.
+        """
+        if self._failure is not None:
+            raise ClusterError(f"path={self._path}: an earlier write failed") from self._failure
+        if candidate_term_id <= self._candidate.candidate_term_id:
+            return self._candidate.candidate_term_id
+        candidate = CandidateTerm(
+            candidate_term_id=TermId(candidate_term_id), timestamp=timestamp_ms, log_position=log_position
+        )
+        record = candidate.encode()
+        content = self._content[: self._position] + record + self._content[self._position + len(record) :]
+        try:
+            write_fully(self._file_system, self._handle, content + _checksum(content), 0)
+            _sync(self._file_system, self._handle, self._file_sync_level)
+        except OSError as error:
+            self._failure = error
+            raise
+        self._candidate, self._content = candidate, content
+        return candidate.candidate_term_id
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file_system.close_file(self._handle)
+
+
+def parse_node_state(data: bytes) -> tuple[CandidateTerm, int]:
+    """Read the content of a file; give the candidate term and where its record begins.
+
+    Raises:
+        RemoteProtocolError: the file is of another major version, or damaged; what is wrong is named.
+    """
+    candidate, position, length = _parse(data)
+    _check(data, length)
+    return candidate, position
+
+
+def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
+    """Make a file without a candidate term."""
+    candidate = CandidateTerm(candidate_term_id=TermId(NULL_VALUE), timestamp=NULL_VALUE, log_position=NULL_POSITION)
+    data = _HEADER.pack(NODE_STATE_VERSION, 0) + candidate.encode() + NodeStateFooter().encode()
+    data += _checksum(data)
+    working_path = path.with_name(path.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        disk.remove(working_path)
+    handle = disk.open_file(working_path, create=True)
+    try:
+        write_fully(disk, handle, data.ljust(NODE_STATE_FILE_LENGTH, b"\0"), 0)
+        if file_sync_level > 0:
+            disk.sync_file(handle)
+    finally:
+        disk.close_file(handle)
+    disk.rename(working_path, path)
+    if file_sync_level > 0:
+        disk.sync_directory(path.parent)
+
+
+def _checksum(content: bytes) -> bytes:
+    return _CHECKSUM.pack(_CHECKSUM_MAGIC, zlib.crc32(content))
+
+
+def _check(data: bytes, length: int) -> None:
+    """Check the first `length` bytes against the checksum behind them; zeros there are Aeron's."""
+    found = data[length : length + _CHECKSUM.size]
+    expected = _checksum(data[:length])
+    if found.strip(b"\0") and found != expected:
+        raise RemoteProtocolError(f"checksum wrong: checksum={found.hex()} expected={expected.hex()}")
+
+
+def _parse(data: bytes) -> tuple[CandidateTerm, int, int]:
+    """Walk the records up to the footer; give the candidate term, where its record begins, where the footer ends."""
+    if len(data) < _HEADER.size:
+        raise RemoteProtocolError(f"file_length={len(data)} expected at least {_HEADER.size}")
+    version, _ = _HEADER.unpack_from(data)
+    if version <= 0 or version >> 16 != NODE_STATE_VERSION >> 16:
+        raise RemoteProtocolError(f"version={version:#010x} expected={NODE_STATE_VERSION:#010x}")
+    found: tuple[CandidateTerm, int] | None = None
+    position = _HEADER.size
+    while True:
+        if len(data) - position < _RECORD_HEADER_LENGTH:
+            raise RemoteProtocolError(f"position={position}: no footer before the end of the file")
+        (frame_length,) = _FRAME_LENGTH.unpack_from(data, position + _FRAME_LENGTH_OFFSET)
+        if not _RECORD_HEADER_LENGTH <= frame_length <= len(data) - position:
+            raise RemoteProtocolError(f"position={position}: frame_length={frame_length} expected from 16")
+        record = decode_message(data, position, registry=NODE_STATE_RECORDS)
+        if isinstance(record, CandidateTerm):
+            found = record, position
+        elif isinstance(record, NodeStateFooter):
+            break
+        position += (frame_length + 7) & -8
+    if found is None:
+        raise RemoteProtocolError("no candidate term before the footer")
+    return *found, position + _RECORD_HEADER_LENGTH
+
+
+def _sync(disk: FileSystem, handle: int, file_sync_level: int) -> None:
+    if file_sync_level == 1:
+        disk.sync_data(handle)
+    elif file_sync_level > 1:
+        disk.sync_file(handle)

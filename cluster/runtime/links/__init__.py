@@ -1,0 +1,1 @@
+"""Sockets of a member: ingress, consensus links, log links."""

@@ -1,0 +1,460 @@
+"""Where clients come in, and where their egress goes out: one connection for both.
+
+The hot path is one call per received chunk. All connections receive into one shared buffer, which works because the
+loop asks for a buffer and reports what it put there without anything in between; only an incomplete frame is kept per
+connection. Session messages of the connection's session and term are stamped in place and appended to the log;
+everything else (connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded
+message.
+
+Bounds: while more than the ingress window is appended and not delivered, no connection is read; a client that does
+not read its egress is not read either, and beyond the egress limit it is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final, Protocol
+
+import structlog
+
+from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
+from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
+from trimaran.service_api.wire.frame import (
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_SETUP,
+    SetupFrame,
+    align,
+    encode_message,
+)
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
+from trimaran.service_api.wire.queries import QueryRequest
+from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.session import (
+    INGRESS_MESSAGES,
+    SESSION_HEADER_LENGTH,
+    SESSION_MESSAGE,
+    AdminRequest,
+    AdminRequestType,
+    ChallengeResponse,
+    SessionCloseRequest,
+    SessionConnectRequest,
+    SessionKeepAlive,
+    SessionMessageHeader,
+)
+from trimaran.service_api.wire.stream import MessageAssembler
+
+from ...core import events as ev
+from ...core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from .dialling import Endpoint, as_stream_transport, is_gone
+
+RECEIVE_BUFFER_BYTES: Final = 512 << 10
+_EGRESS_LIMIT_BYTES: Final = 64 << 20
+_MAX_FRAME_LENGTH: Final = 65504
+_LOOK_LIMIT: Final = 1000
+"""Connections looked at in one go for whether their clients have left."""
+
+_ADMIN_TYPES: Final = frozenset(AdminRequestType)
+_PREFIX: Final = struct.Struct("<HHHHqq")
+
+logger = structlog.get_logger()
+
+
+class IngressOwner(Protocol):
+    """What ingress needs of the consensus module's agent."""
+
+    @property
+    def publisher(self) -> LogPublisher | None:
+        """The leader's pen, or None while this member does not lead."""
+
+    def post(self, event: object) -> None:
+        """Hand an event to the core."""
+
+    def on_query(self, connection_id: int, request: QueryRequest) -> None:
+        """Take a query; it is answered on its connection."""
+
+    def schedule_flush(self) -> None:
+        """Send and record what has been appended, once this turn of the loop is over."""
+
+    def monotonic_ns(self) -> int:
+        """Now, for durations."""
+
+    def stamp(self) -> int:
+        """Now, for log entries: never below the newest time in the log."""
+
+    def is_window_full(self) -> bool:
+        """Whether more is appended and not delivered than the ingress window allows."""
+
+
+class Ingress:
+    """The ingress endpoint and its connections."""
+
+    def __init__(self, owner: IngressOwner) -> None:
+        self.owner = owner
+        self.buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self.view = memoryview(self.buffer)
+        self.connections: dict[int, IngressConnection] = {}
+        self._next_connection_id = 1
+        self._server: asyncio.Server | None = None
+        self.is_paused = False
+        """Whether no connection is read."""
+        self._paused_until_ns = 0
+        self._looked_id = 0
+        """The last connection that was looked at for whether its client has left."""
+
+    def __repr__(self) -> str:
+        return f"<Ingress connections={len(self.connections)} paused={self.is_paused}>"
+
+    async def start(self, endpoint: Endpoint) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the endpoint cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: IngressConnection(self), endpoint.host, endpoint.port)
+
+    def register(self, connection: IngressConnection) -> int:
+        """Number a new connection."""
+        connection_id = self._next_connection_id
+        self._next_connection_id += 1
+        self.connections[connection_id] = connection
+        if self.is_paused:
+            connection.pause()
+            # Once more later: uvloop, and asyncio until Python 3.11.3, begin to read after `connection_made`, whatever
+            # was asked for in it.
+            asyncio.get_running_loop().call_soon(connection.begin_paused)
+        return connection_id
+
+    def unbind_all(self) -> None:
+        """Stop taking session messages: this member does not lead any more."""
+        for connection in self.connections.values():
+            connection.unbind()
+
+    def pause(self) -> None:
+        """Stop reading every connection: the ingress window is full, or the leader holds."""
+        self.is_paused = True
+        for connection in self.connections.values():
+            connection.pause()
+
+    def resume(self) -> None:
+        """Read again, if reading was paused."""
+        if self.is_paused:
+            self.is_paused = False
+            self._paused_until_ns = self.owner.monotonic_ns()
+            for connection in self.connections.values():
+                connection.resume()
+
+    def last_activity_ns(self, connection_id: int) -> int | None:
+        """When a connection last brought anything, or could not, because it was not read.
+
+        None for a connection that is gone.
+        """
+        connection = self.connections.get(connection_id)
+        if connection is None:
+            return None
+        if self.is_paused:
+            return self.owner.monotonic_ns()
+        return max(connection.last_activity_ns, self._paused_until_ns)
+
+    def drop_gone(self) -> None:
+        """Drop connections that are not read and whose clients have left; to be called once in a while.
+
+        Or a leader that is suspended for long would run out of sockets: clients give up one that is silent and dial
+        again. What the session's own connection still holds of messages is kept for when it is read again. Each call
+        looks at `_LOOK_LIMIT` connections at most, in turn: 3 us each.
+        """
+        looked = [number for number in self.connections if number > self._looked_id][:_LOOK_LIMIT]
+        for number in looked:
+            self.connections[number].abort_if_gone()
+        self._looked_id = looked[-1] if len(looked) == _LOOK_LIMIT else 0
+
+    @property
+    def egress_waiting_bytes(self) -> int:
+        """How much egress has been written and not been taken by the sockets yet, of all connections."""
+        return sum(connection.egress_waiting_bytes for connection in self.connections.values())
+
+    def close(self) -> None:
+        """Stop listening, let what is written go out, and drop every connection."""
+        if self._server is not None:
+            self._server.close()
+        for connection in [*self.connections.values()]:
+            connection.close()
+
+
+class IngressConnection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    def __init__(self, ingress: Ingress) -> None:
+        self._ingress = ingress
+        self._transport: asyncio.Transport | None = None
+        self._carry = b""
+        self._prefix: bytes | None = None
+        self._is_set_up = False
+        self._is_choked = False
+        self._is_ingress_paused = False
+        self._assembler = MessageAssembler()
+        self.connection_id = 0
+        self.last_activity_ns = 0
+        self.session_id: ClusterSessionId | None = None
+
+    def __repr__(self) -> str:
+        return f"<IngressConnection id={self.connection_id} session={self.session_id}>"
+
+    @property
+    def egress_waiting_bytes(self) -> int:
+        """How much egress has been written and not been taken by the socket yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    # --- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
+        self._transport = as_stream_transport(transport)
+        self._transport.set_write_buffer_limits(high=4 << 20)
+        self.last_activity_ns = self._ingress.owner.monotonic_ns()
+        self.connection_id = self._ingress.register(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        if self._ingress.connections.pop(self.connection_id, None) is not None:
+            self._ingress.owner.post(ev.ClientDisconnected(self.connection_id))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give the loop room to receive into."""
+        carried = len(self._carry)
+        if carried:
+            self._ingress.buffer[:carried] = self._carry
+            return self._ingress.view[carried:]
+        return self._ingress.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what the loop has received."""
+        ingress = self._ingress
+        end = len(self._carry) + nbytes
+        try:
+            consumed = self._receive(ingress.buffer, end)
+        except ClusterError as error:
+            logger.warning(
+                "ingress.refused",
+                connection_id=self.connection_id,
+                session_id=self.session_id,
+                reason=str(error),
+            )
+            self._carry = b""
+            self.abort()
+            return
+        self._carry = bytes(ingress.view[consumed:end]) if consumed != end else b""
+        self.last_activity_ns = ingress.owner.monotonic_ns()
+
+    def pause_writing(self) -> None:
+        """The other side does not read."""
+        self._is_choked = True
+        self.update_reading()
+
+    def resume_writing(self) -> None:
+        """The other side reads again."""
+        self._is_choked = False
+        self.update_reading()
+
+    # --- the agent
+
+    def bind(self, session_id: ClusterSessionId, leadership_term_id: int) -> None:
+        """Let messages of this session and term through."""
+        self.session_id = session_id
+        self._prefix = _PREFIX.pack(*SESSION_MESSAGE, leadership_term_id, session_id)
+
+    def unbind(self) -> None:
+        """Stop taking session messages."""
+        self._prefix = None
+
+    def send(self, message: Message, *, close_after: bool = False) -> None:
+        """Send a session message."""
+        self.write(encode_message(message.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MAX_FRAME_LENGTH))
+        if close_after:
+            self.close()
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Send egress frames; the caller gives the buffer away.
+
+        A client that does not read is dropped at the limit.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        if transport.get_write_buffer_size() > _EGRESS_LIMIT_BYTES:
+            logger.warning("egress.dropped", connection_id=self.connection_id, session_id=self.session_id)
+            self.abort()
+
+    def pause(self) -> None:
+        """Stop reading: the ingress window is full."""
+        self._is_ingress_paused = True
+        self.update_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._is_ingress_paused = False
+        self.update_reading()
+
+    def update_reading(self) -> None:
+        """Read, or do not, as the window and the other side allow."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_choked or self._is_ingress_paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def begin_paused(self) -> None:
+        """Do what `pause` asked for while the transport was made; one that has been told so does not listen twice."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.update_reading()
+
+    def abort_if_gone(self) -> None:
+        """Drop the connection if it is not read, the client has left, and nothing that it sent can be lost by it."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or not (self._is_choked or self._is_ingress_paused):
+            return
+        if is_gone(transport, if_unread=self._prefix is None):
+            self.abort()
+
+    def close(self) -> None:
+        """Close once everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- bytes in
+
+    def _receive(self, buffer: bytearray, end: int) -> int:
+        """Take every whole frame of `buffer[:end]`; gives the offset of the incomplete one."""
+        offset = 0
+        owner = self._ingress.owner
+        publisher = owner.publisher
+        while True:
+            prefix = self._prefix
+            if prefix is not None and publisher is not None and not self._assembler.is_assembling:
+                appended = publisher.append_ingress(buffer, offset, end, prefix=prefix, timestamp=owner.stamp())
+                if appended != offset:
+                    offset = appended
+                    owner.schedule_flush()
+                    if owner.is_window_full():
+                        self._ingress.pause()
+            if end - offset < HEADER_LENGTH:
+                return offset
+            frame_length, version, flags, frame_type, *_ = FRAME_HEADER.unpack_from(buffer, offset)
+            if not HEADER_LENGTH <= frame_length <= _MAX_FRAME_LENGTH or version:
+                raise RemoteProtocolError(
+                    f"ingress frame_length={frame_length} version={version} expected=32..{_MAX_FRAME_LENGTH} and 0"
+                )
+            frame_end = offset + align(frame_length)
+            if frame_end > end:
+                return offset
+            self._on_frame(frame_type, flags, bytes(buffer[offset : offset + frame_length]))
+            offset = frame_end
+            publisher = owner.publisher
+
+    def _on_frame(self, frame_type: int, flags: int, frame: bytes) -> None:
+        """Take one frame that is not an ordinary session message."""
+        if not self._is_set_up:
+            if frame_type != TYPE_SETUP:
+                raise RemoteProtocolError(f"ingress begins with frame type={frame_type} expected={TYPE_SETUP}")
+            setup = SetupFrame.decode(frame)
+            if setup.stream_id != INGRESS_STREAM_ID:
+                raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={INGRESS_STREAM_ID}")
+            self._is_set_up = True
+            return
+        if frame_type != TYPE_DATA:
+            raise RemoteProtocolError(f"ingress frame type={frame_type} expected={TYPE_DATA}")
+        message = self._assembler.append_fragment(frame_type, flags, frame[HEADER_LENGTH:])
+        if message is not None:
+            self._on_message(message)
+
+    def _on_message(self, encoded: bytes) -> None:
+        post, connection_id = self._ingress.owner.post, self.connection_id
+        _, template_id, schema_id, _ = peek_header(encoded)
+        if (template_id, schema_id) == (SessionMessageHeader.TEMPLATE_ID, SessionMessageHeader.SCHEMA_ID):
+            self._on_session_message(encoded)
+            return
+        if (template_id, schema_id) == (QueryRequest.TEMPLATE_ID, QueryRequest.SCHEMA_ID):
+            self._ingress.owner.on_query(connection_id, QueryRequest.decode(encoded))
+            return
+        if (template_id, schema_id) == (AdminRequest.TEMPLATE_ID, AdminRequest.SCHEMA_ID):
+            post(ev.ClientAdmin(connection_id, _decode_admin_request(encoded)))
+            return
+        message = decode_message(encoded, registry=INGRESS_MESSAGES)
+        if isinstance(message, SessionKeepAlive):
+            self._on_keep_alive(message)
+        elif isinstance(message, SessionConnectRequest):
+            post(ev.ClientConnect(connection_id, message))
+        elif isinstance(message, SessionCloseRequest):
+            post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
+        elif isinstance(message, ChallengeResponse):
+            self._on_challenge_response(message)
+        else:
+            raise RemoteProtocolError(f"ingress message {type(message).__name__} is not one that clients send here")
+
+    def _on_challenge_response(self, message: ChallengeResponse) -> None:
+        length = len(message.encoded_credentials)
+        if length > CREDENTIALS_LIMIT_BYTES:
+            raise RemoteProtocolError(f"credentials too long: length={length} limit={CREDENTIALS_LIMIT_BYTES}")
+        self._ingress.owner.post(
+            ev.ClientChallengeResponse(
+                self.connection_id, message.correlation_id, message.cluster_session_id, message.encoded_credentials
+            )
+        )
+
+    def _on_keep_alive(self, message: SessionKeepAlive) -> None:
+        self._ingress.owner.post(
+            ev.ClientKeepAlive(self.connection_id, message.leadership_term_id, message.cluster_session_id)
+        )
+
+    def _on_session_message(self, encoded: bytes) -> None:
+        """Take a session message that came in fragments, or is a stray."""
+        owner = self._ingress.owner
+        if len(encoded) < SESSION_HEADER_LENGTH:
+            raise RemoteProtocolError(
+                f"session message of length={len(encoded)} expected at least {SESSION_HEADER_LENGTH}"
+            )
+        header = SessionMessageHeader.decode(encoded)
+        publisher = owner.publisher
+        if publisher is None:
+            return  # Only a leader answers strays; in an election they would fill the inbox.
+        if self._prefix is None or encoded[2:PREFIX_LENGTH] != self._prefix[2:]:
+            owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
+            return
+        block_length = int.from_bytes(encoded[:2], "little")
+        if block_length not in (SessionMessageHeader.LAYOUT.block_length, REQUEST_BLOCK_LENGTH):
+            raise RemoteProtocolError(f"session message: block_length={block_length} expected=24 or 40")
+        if len(encoded) < MESSAGE_HEADER_LENGTH + block_length:
+            raise RemoteProtocolError(f"session message cut short: {block_length=} length={len(encoded)}")
+        timestamp = owner.stamp().to_bytes(8, "little", signed=True)
+        stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]
+        try:
+            publisher.append_message(stamped)
+        except LocalProtocolError as error:
+            raise RemoteProtocolError(str(error)) from error
+        owner.schedule_flush()
+        if owner.is_window_full():
+            self._ingress.pause()
+
+
+def _decode_admin_request(encoded: bytes) -> AdminRequest:
+    """Read an admin request; one of a type that is unknown here has none, and gets an answer."""
+    *ids, request_type = AdminRequest.unpack(encoded)
+    if request_type in _ADMIN_TYPES:
+        return AdminRequest.decode(encoded)
+    term_id, session_id, correlation_id = ids
+    return AdminRequest(
+        leadership_term_id=term_id, cluster_session_id=session_id, correlation_id=correlation_id, request_type=None
+    )

@@ -1,0 +1,386 @@
+"""The log on the wire: from the leader to every follower, and what a follower makes of it.
+
+The leader dials each follower's log endpoint and announces the log session with a setup frame. The follower answers
+with a status frame once its election has come that far; from then on the leader's chunks flow, the same `bytes`
+objects that go to the recording. A follower that cannot keep up is dropped and has to come back through catch-up from
+the archive: memory stays bounded, and one slow member never holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.types import LOG_STREAM_ID, MemberId
+from trimaran.service_api.wire.frame import TYPE_STATUS, SetupFrame, StatusFrame, encode_commit_frame
+from trimaran.service_api.wire.stream import FrameParser
+
+from ...core.log.log_buffer import LogBuffer
+from ...core.log.log_receiver import LogReceiver
+from ..activities import ActivityScope
+from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
+
+_SEND_LIMIT_BYTES: Final = 32 << 20
+"""What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
+
+_RECEIVE_BUFFER_BYTES: Final = 512 << 10
+_SETUP_BYTES: Final = 64
+_WAITING_IMAGE_LIMIT: Final = 4
+"""Images kept while they wait to be opened: of former leaders' links nobody will hear."""
+
+logger = structlog.get_logger()
+
+
+class LogPublication:
+    """Leader: the log links to every follower, for one leadership term."""
+
+    def __init__(
+        self,
+        setup: Callable[[int], SetupFrame],
+        log_buffer: LogBuffer,
+        *,
+        leadership_term_id: int,
+        on_live_joined: Callable[[MemberId, int], None],
+    ) -> None:
+        self._setup = setup
+        self._leadership_term_id = leadership_term_id
+        self._log_buffer = log_buffer
+        self._on_live_joined = on_live_joined
+        self._links: dict[MemberId, _LogLink] = {}
+        """In order of the ids: those that the leader waits for come before those that are spare."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __repr__(self) -> str:
+        return f"<LogPublication joined={sorted(self._links)}>"
+
+    def open(self, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
+        """Begin to dial every follower."""
+        for member_id, endpoint in followers.items():
+            self._tasks.append(
+                tasks.create_task(dial_forever(endpoint, self._factory(member_id)), name=f"log-link-{member_id}")
+            )
+
+    def send(self, chunks: list[bytes], commit_position: int | None) -> None:
+        """Send newly appended chunks to every follower that has joined, and how far the log is committed if it is news.
+
+        The two in one write, and one wake-up of the follower: in a message of its own the position would cost both
+        sides as much again as the log.
+        """
+        if commit_position is not None:
+            chunks = [encode_commit_frame(self._leadership_term_id, commit_position), *chunks]
+        for link in [*self._links.values()]:
+            link.send(chunks)
+
+    def close(self) -> None:
+        """Stop dialling and drop every link."""
+        for task in self._tasks:
+            task.cancel()
+        for link in [*self._links.values()]:
+            link.abort()
+        self._links.clear()
+
+    def _factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
+        return lambda closed: _LogLink(self, member_id, closed)
+
+
+class _LogLink(asyncio.Protocol):
+    """Leader: the log link to one follower."""
+
+    def __init__(self, publication: LogPublication, member_id: MemberId, closed: asyncio.Future[None]) -> None:
+        self._publication = publication
+        self._member_id = member_id
+        self._closed = closed
+        self._parser = FrameParser()
+        self._transport: asyncio.Transport | None = None
+        self._setup: SetupFrame | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
+        self._transport = as_member_transport(transport)
+        self._setup = self._publication._setup(self._publication._log_buffer.append_position)
+        self._transport.write(self._setup.encode())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        links = self._publication._links
+        if links.get(self._member_id) is self:
+            del links[self._member_id]
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._parser.feed(data):
+                if frame.type == TYPE_STATUS:
+                    self._join(StatusFrame.decode(frame.raw))
+        except RemoteProtocolError as error:
+            logger.warning("log_link.refused", peer_member_id=self._member_id, reason=str(error))
+            self.abort()
+
+    def send(self, chunks: list[bytes]) -> None:
+        """Send chunks, or give the follower up when it does not read."""
+        transport = self._transport
+        assert transport is not None
+        if transport.get_write_buffer_size() > _SEND_LIMIT_BYTES:
+            logger.warning(
+                "log_link.dropped",
+                peer_member_id=self._member_id,
+                waiting_bytes=transport.get_write_buffer_size(),
+            )
+            self.abort()
+            return
+        if len(chunks) == 1:
+            transport.write(chunks[0])
+        else:
+            transport.writelines(chunks)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _join(self, status: StatusFrame) -> None:
+        """Begin to send from the position that the follower names; what is older than the window it must catch up."""
+        publication, setup = self._publication, self._setup
+        log_buffer = publication._log_buffer
+        assert setup is not None
+        position = status.position(initial_term_id=setup.initial_term_id, term_length_bytes=setup.term_length_bytes)
+        if not log_buffer.base_position <= position <= log_buffer.append_position:
+            raise RemoteProtocolError(
+                f"log link joined at position={position} "
+                f"expected={log_buffer.base_position}..{log_buffer.append_position}: catch up first"
+            )
+        chunks = list(log_buffer.chunks_from(position))
+        pending = log_buffer.append_position - log_buffer.flushed_position
+        publication._links = dict(sorted({**publication._links, self._member_id: self}.items()))
+        # Chunks that are still pending will be sent with the next flush, to every link at once.
+        joined = b"".join(chunks)
+        if pending:
+            joined = joined[: len(joined) - pending]
+        if joined:
+            self.send([joined])
+        publication._on_live_joined(self._member_id, position)
+
+
+class LogImage(asyncio.BufferedProtocol):
+    """Follower: one incoming stream of log frames, from the live log or from a catch-up replay.
+
+    The setup frame comes first and is offered to `on_setup`. What comes before `open` waits in the receive buffer, and
+    reading stops when that is full. Until then a waiting image is read, although nothing may come on it: a link that is
+    not read is not seen to close.
+    """
+
+    def __init__(
+        self,
+        on_setup: Callable[[LogImage], None],
+        on_closed: Callable[[LogImage, str], None],
+        on_frames: Callable[[], None],
+        on_commit: Callable[[int, int], None],
+    ) -> None:
+        self._on_setup = on_setup
+        self._on_closed = on_closed
+        self._on_frames = on_frames
+        self._on_commit = on_commit
+        self._buffer = bytearray(_SETUP_BYTES)
+        self._filled = 0
+        self._receiver: LogReceiver | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reason = "connection closed"
+        self._is_aborted = False
+        self.setup: SetupFrame | None = None
+
+    def __repr__(self) -> str:
+        return f"<LogImage setup={self.setup} open={self._receiver is not None}>"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
+        self._transport = as_stream_transport(transport)
+        if self._is_aborted:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._on_closed(self, self._reason if exc is None else f"{type(exc).__name__}: {exc}")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give the loop room to receive into."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what the loop has received."""
+        self._filled += nbytes
+        try:
+            if self._receiver is not None:
+                self._receive(self._receiver)
+            elif self.setup is None and self._filled == _SETUP_BYTES:
+                self._read_setup()
+            elif self._filled == len(self._buffer):
+                self._pause()
+        except RemoteProtocolError as error:
+            logger.warning("log_image.refused", reason=str(error))
+            self.abort(str(error))
+
+    def open(self, receiver: LogReceiver, *, join_position: int | None) -> None:
+        """Take frames from now on; with `join_position`, ask the leader to begin there."""
+        assert self._transport is not None
+        assert self.setup is not None
+        self._receiver = receiver
+        if join_position is not None:
+            self._transport.write(StatusFrame.at_position(join_position, setup=self.setup).encode())
+        if self._filled:
+            asyncio.get_running_loop().call_soon(self._receive_waiting)
+
+    def abort(self, reason: str) -> None:
+        """Drop the connection, for a reason of this side's own."""
+        self._reason = reason
+        self._is_aborted = True
+        self._receiver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _read_setup(self) -> None:
+        self.setup = SetupFrame.decode(self._buffer)
+        if self.setup.stream_id != LOG_STREAM_ID:
+            raise RemoteProtocolError(f"setup frame: stream_id={self.setup.stream_id} expected={LOG_STREAM_ID}")
+        self._filled = 0
+        self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
+        self._on_setup(self)
+
+    def _pause(self) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def _receive_waiting(self) -> None:
+        """Take what came before `open`, as if it came now, and read on; nothing if all is over."""
+        if self._receiver is not None:
+            self.buffer_updated(0)
+        if self._receiver is not None and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _receive(self, receiver: LogReceiver) -> None:
+        buffer, filled = self._buffer, self._filled
+        consumed = receiver.accept(buffer, 0, filled)
+        rest = filled - consumed
+        if rest:
+            needed = receiver.needed_bytes(buffer, consumed, filled)
+            if consumed:
+                buffer[:rest] = buffer[consumed:filled]
+            if needed > len(buffer):
+                self._buffer = buffer + bytearray(needed - len(buffer))
+        self._filled = rest
+        if consumed:
+            self._on_frames()
+            committed = receiver.take_committed()
+            if committed is not None and self._receiver is receiver:
+                self._on_commit(*committed)  # once what came with it is recorded: that is what the leader waits for
+
+
+class LogSubscription:
+    """Follower: the log endpoint or the catch-up endpoint, and the images that came in on it, by log session."""
+
+    def __init__(
+        self,
+        *,
+        on_frames: Callable[[], None],
+        on_commit: Callable[[int, int], None],
+        on_image: Callable[[int], None],
+        on_closed: Callable[[int, str], None],
+    ) -> None:
+        self._on_frames = on_frames
+        self._on_commit = on_commit
+        self._on_image = on_image
+        self._on_closed = on_closed
+        self._images: dict[int, LogImage] = {}
+        self._connected: dict[LogImage, None] = {}
+        """Every connection, also those that have not said of which log they are, or were superseded."""
+        self._is_closed = False
+        self._open: LogImage | None = None
+        self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        return f"<LogSubscription sessions={sorted(self._images)} open={self._open}>"
+
+    async def start(self, endpoint: Endpoint) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the endpoint cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._make_image, endpoint.host, endpoint.port)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames of an image are being taken."""
+        return self._open is not None
+
+    def image(self, log_session_id: int) -> LogImage | None:
+        """The image of a log session, if it has connected."""
+        return self._images.get(log_session_id)
+
+    def open(self, image: LogImage, receiver: LogReceiver, *, join_position: int | None) -> None:
+        """Take frames of this image from now on, and of no other; its end will be told."""
+        if image is not self._open:
+            self.disconnect()
+        self._open = image
+        image.open(receiver, join_position=join_position)
+
+    def disconnect(self) -> None:
+        """Stop taking frames and drop the image that is open; other images stay, waiting."""
+        image, self._open = self._open, None
+        if image is not None:
+            image.abort("disconnected")
+
+    def drop_waiting(self) -> None:
+        """Drop every image that is not open."""
+        for session_id, image in [*self._images.items()]:
+            if image is not self._open:
+                del self._images[session_id]
+                image.abort("not asked for")
+
+    def close(self) -> None:
+        """Stop listening and drop every connection, also one that is just being made.
+
+        A node that begins anew in its process would leave them open, and the leader would not dial it again.
+        """
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        self._open = None
+        for image in [*self._connected]:
+            image.abort("closed")
+
+    def _make_image(self) -> LogImage:
+        image = LogImage(self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
+        self._connected[image] = None
+        if self._is_closed:
+            image.abort("closed")
+        return image
+
+    def _on_setup(self, image: LogImage) -> None:
+        assert image.setup is not None
+        session_id = image.setup.session_id
+        superseded = [self._images.pop(session_id)] if session_id in self._images else []
+        self._images[session_id] = image
+        waiting = [key for key, other in self._images.items() if other is not self._open]
+        superseded += [self._images.pop(key) for key in waiting[:-_WAITING_IMAGE_LIMIT]]
+        for other in superseded:
+            # The open one stays, whoever comes: its end would be an election.
+            if other is not self._open:
+                other.abort("superseded")
+        self._on_image(session_id)
+
+    def _on_image_closed(self, image: LogImage, reason: str) -> None:
+        self._connected.pop(image, None)
+        if image.setup is None:
+            return
+        session_id = image.setup.session_id
+        if self._images.get(session_id) is image:
+            del self._images[session_id]
+        if self._open is image:
+            self._open = None
+            self._on_closed(session_id, reason)

@@ -1,0 +1,314 @@
+"""The consensus links: every member dials every other, and says on its own connection what it has to say.
+
+Messages are best effort: what matters is repeated by the state that needs it. A connection that closes is news, because
+it means that the process at the other end is probably gone; it is told at once, both when it comes and when it goes.
+
+The first message on a link says which settings its member has. One whose settings cannot go with this member's is not
+heard (`core.member_settings`), and counts as one that cannot be reached; its links stay, for it would only dial again.
+
+The same endpoint answers whoever asks how this member is (`cluster.status`): a connection whose setup frame names the
+status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A connection
+that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds nothing for
+long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
+from trimaran.service_api.wire.stream import FrameParser
+
+from ...core.member_settings import difference
+from ...messages.consensus import (
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    StopCatchup,
+    TerminationAck,
+    TerminationPosition,
+    Vote,
+)
+from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from ...messages.settings import MemberSettings
+from ..activities import ActivityScope
+from ..answering.document_server import Answerer, AnsweringDesk, Question
+from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
+
+_WRITE_LIMIT_BYTES: Final = 1 << 20
+"""What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
+
+_STATUS_LIMIT: Final = 8
+"""Status answers that may be on their way at once; more are refused, and whoever asks may ask again."""
+
+_STRANGER_TIMEOUT_S: Final = 2.0
+"""How long a connection may take to say what it is and to ask, and to take the answer."""
+
+_SENDER_FIELD: Final[dict[type[Message], str]] = {
+    CanvassPosition: "follower_member_id",
+    RequestVote: "candidate_member_id",
+    Vote: "follower_member_id",
+    NewLeadershipTerm: "leader_member_id",
+    AppendPosition: "follower_member_id",
+    CommitPosition: "leader_member_id",
+    CatchupPosition: "follower_member_id",
+    TerminationAck: "member_id",
+    LeadershipProbe: "leader_member_id",
+    LeadershipProbeAck: "follower_member_id",
+    ReadPositionRequest: "follower_member_id",
+    ReadPosition: "leader_member_id",
+}
+"""Which field says who sent a message; a StopCatchup names only its receiver, a TerminationPosition only the term."""
+
+_ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup, TerminationPosition)
+"""What a member takes from another: what the core handles."""
+
+_GREETING: Final = registry_of(MemberSettings)
+"""What it takes first."""
+
+logger = structlog.get_logger()
+
+
+class MemberLinks:
+    """This member's consensus connections: one out to each other member, and whatever they dial in."""
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        peers: Mapping[MemberId, Endpoint],
+        *,
+        on_message: Callable[[Message], None],
+        on_link_changed: Callable[[MemberId, bool], None],
+        make_status: Callable[[], bytes],
+        answerers: Mapping[int, Answerer],
+    ) -> None:
+        self._member_id = MemberId(settings.member_id)
+        self._settings = settings
+        self._peers = peers
+        self._on_message = on_message
+        self._on_link_changed = on_link_changed
+        self._make_status = make_status
+        self._desk = AnsweringDesk(answerers)
+        self._outbound: dict[MemberId, asyncio.Transport] = {}
+        self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
+        self.differences: dict[MemberId, str] = {}
+        """Members that are not heard, and in which settings they differ; what was said of each, once."""
+        self._status_count = 0
+        self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemberLinks member={self._member_id} up={sorted(self._outbound)}>"
+
+    async def start(self, endpoint: Endpoint, tasks: ActivityScope) -> None:
+        """Listen, and keep dialling every other member until the task group ends.
+
+        Raises:
+            OSError: the endpoint cannot be listened on.
+        """
+        self._desk.tasks = tasks
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Inbound(self), endpoint.host, endpoint.port)
+        for member_id, peer in self._peers.items():
+            tasks.create_task(dial_forever(peer, self._outbound_factory(member_id)), name=f"consensus-link-{member_id}")
+
+    def send(self, member_id: MemberId, message: Message) -> None:
+        """Send a message now, or drop it when the link is down or choked."""
+        transport = self._outbound.get(member_id)
+        if transport is None or transport.get_write_buffer_size() > _WRITE_LIMIT_BYTES:
+            return
+        transport.write(encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID))
+
+    def close(self) -> None:
+        """Stop listening and drop every connection."""
+        if self._server is not None:
+            self._server.close()
+        for transport in [*self._outbound.values(), *self._inbound]:
+            transport.close()
+
+    def _may_hear(self, theirs: MemberSettings) -> bool:
+        """Whether a member with these settings is of this cluster; says so where that is news."""
+        member_id, found = MemberId(theirs.member_id), difference(self._settings, theirs)
+        if found is None:
+            if self.differences.pop(member_id, None) is not None:
+                logger.info("member.agrees", peer_member_id=member_id)
+                if member_id in self._outbound:
+                    self._on_link_changed(member_id, True)
+            return True
+        if self.differences.get(member_id) != found:
+            if member_id not in self.differences and member_id in self._outbound:
+                self._on_link_changed(member_id, False)
+            self.differences[member_id] = found
+            logger.error(
+                "member.differs",
+                peer_member_id=member_id,
+                reason=f"{found}; it is not heard until the settings are the same: correct them, and start it again",
+            )
+        return False
+
+    def _outbound_factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
+        return lambda closed: _Outbound(self, member_id, closed)
+
+
+class _Outbound(asyncio.Protocol):
+    """The connection to one member: nothing is read from it but its end."""
+
+    def __init__(self, links: MemberLinks, member_id: MemberId, closed: asyncio.Future[None]) -> None:
+        self._links = links
+        self._peer_id = member_id
+        self._closed = closed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = as_member_transport(transport)
+        setup = SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID)
+        settings = encode_frame(self._links._settings.encode(), stream_id=CONSENSUS_STREAM_ID)
+        stream.write(setup.encode() + settings)
+        self._links._outbound[self._peer_id] = stream
+        if self._peer_id not in self._links.differences:
+            self._links._on_link_changed(self._peer_id, True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._links._outbound.pop(self._peer_id, None) is not None:
+            self._links._on_link_changed(self._peer_id, False)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+
+class _Inbound(asyncio.Protocol):
+    """A connection that somebody dialled: its setup frame says who, or on which stream it asks.
+
+    A member's messages must agree with its setup frame.
+    """
+
+    def __init__(self, links: MemberLinks) -> None:
+        self._links = links
+        self._parser = FrameParser()
+        self._peer_id: MemberId | None = None
+        self._is_heard: bool | None = None
+        """None until the member has said what its settings are."""
+        self._is_status = False
+        self._question: Question | None = None
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = as_stream_transport(transport)
+        self._links._inbound[self._transport] = None
+        self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._links._inbound.pop(self._transport, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._is_status:
+            self._is_status = False
+            self._links._status_count -= 1
+        if self._question is not None:
+            self._question.close()
+            self._question = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_status or (self._question is not None and self._question.is_asked):
+            return  # it has its answer, or waits for it
+        try:
+            for frame in self._parser.feed(data):
+                if self._question is not None:
+                    self._question.on_frame(frame, self._on_answered, self._refuse)
+                    assert self._deadline is not None
+                    self._deadline.cancel()
+                    return
+                if self._peer_id is None:
+                    setup = _decode_setup(frame.type, frame.raw)
+                    if setup.stream_id == STATUS_STREAM_ID:
+                        self._answer_status()
+                        return
+                    if setup.stream_id in self._links._desk:
+                        assert self._transport is not None
+                        self._question = self._links._desk.open(setup.stream_id, self._transport)
+                        continue
+                    self._peer_id = self._identify(setup)
+                elif self._is_heard is False:
+                    return  # it is not of this cluster
+                elif frame.type == TYPE_DATA:
+                    if self._is_heard is None:
+                        self._on_settings(frame.payload)
+                        continue
+                    message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
+                    self._check_sender(message)
+                    self._links._on_message(message)
+        except RemoteProtocolError as error:
+            self._refuse(str(error))
+
+    def _identify(self, setup: SetupFrame) -> MemberId:
+        peer_id = MemberId(setup.session_id)
+        if setup.stream_id != CONSENSUS_STREAM_ID or peer_id not in self._links._peers:
+            raise RemoteProtocolError(
+                f"consensus link of stream_id={setup.stream_id} member_id={peer_id} "
+                f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(self._links._peers)}"
+            )
+        assert self._deadline is not None
+        self._deadline.cancel()
+        return peer_id
+
+    def _on_settings(self, encoded: bytes) -> None:
+        """Take the first message of a member, and listen to it from now on, or not."""
+        settings = decode_message(encoded, registry=_GREETING)
+        assert isinstance(settings, MemberSettings)
+        if settings.member_id != self._peer_id:
+            raise RemoteProtocolError(f"MemberSettings.member_id={settings.member_id} expected={self._peer_id}")
+        self._is_heard = self._links._may_hear(settings)
+
+    def _answer_status(self) -> None:
+        links, transport = self._links, self._transport
+        assert transport is not None
+        if links._status_count >= _STATUS_LIMIT:
+            raise RemoteProtocolError(f"asked for the status by too many at once: limit={_STATUS_LIMIT}")
+        links._status_count += 1
+        self._is_status = True
+        transport.write(encode_frame(links._make_status(), stream_id=STATUS_STREAM_ID))
+        transport.close()  # once it is written; the deadline bounds how long that takes
+
+    def _on_answered(self) -> None:
+        """All of the answer is written: it has to be read in time."""
+        assert self._transport is not None
+        self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
+        self._transport.close()
+
+    def _on_deadline(self) -> None:
+        """Drop what has not said what it is, does not ask, or does not read its answer."""
+        if self._question is not None:
+            missing = "answer was not read" if self._question.is_answered else "no request"
+            self._refuse(f"{missing} within {_STRANGER_TIMEOUT_S:g} s: {self._question!r}")
+        elif self._is_status:
+            self._refuse(f"status was not read within {_STRANGER_TIMEOUT_S:g} s")
+        else:
+            received = self._parser.buffered_bytes
+            self._refuse(f"no setup frame within {_STRANGER_TIMEOUT_S:g} s: received_bytes={received}")
+
+    def _refuse(self, reason: str) -> None:
+        assert self._transport is not None
+        peername = self._transport.get_extra_info("peername")
+        logger.warning("consensus_link.refused", peer_member_id=self._peer_id, peername=peername, reason=reason)
+        self._transport.abort()
+
+    def _check_sender(self, message: Message) -> None:
+        """Refuse a message that another member should have sent: one link speaks for one member."""
+        name = _SENDER_FIELD.get(type(message))
+        if name is not None and (member_id := getattr(message, name)) != self._peer_id:
+            raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
+
+
+def _decode_setup(frame_type: int, raw: bytes) -> SetupFrame:
+    if frame_type != TYPE_SETUP:
+        raise RemoteProtocolError(f"consensus link begins with frame type={frame_type} expected={TYPE_SETUP}")
+    return SetupFrame.decode(raw)

@@ -1,0 +1,1 @@
+"""What tunes members that share one machine."""

@@ -1,0 +1,1 @@
+"""Snapshots of a member as recordings: taken, recovered from, shipped, retained."""

@@ -1,0 +1,282 @@
+"""What a member that starts finds of its snapshots: the newest complete set is read, what counts for nothing removed.
+
+The module's snapshot is small and read as a whole; of the service's only what the container wrote, the rest is for the
+service to load. Whatever does not check out is refused before the node takes part in anything, with what to do about
+it: the operator marks that set invalid, and the next start uses the one before it, with a longer replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from trimaran.archive import Archive, Recording, RecordingDescriptor, RecordingState
+from trimaran.archive.files.reader import FrameReader
+from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from trimaran.service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+    ClusterSessionId,
+    TimeUnit,
+)
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.session import SessionMessageHeader
+
+from ...core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
+from ...messages.log import LOG_MESSAGES, NewLeadershipTermEvent
+from ...messages.replies import KeptReply, SessionRequests
+from ...messages.snapshot import (
+    CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
+    SERVICE_SNAPSHOT_MESSAGES,
+    SERVICE_SNAPSHOT_TYPE_ID,
+    ClientSession,
+    ModuleMessage,
+    PendingMessage,
+    SnapshotMark,
+    SnapshotMarker,
+)
+from ...service.replies import SessionReplies, decode_replies
+from ..files.recording_log_file import RecordingLogFile
+from .snapshot_recording import SnapshotReader
+
+_SNAPSHOT_STREAMS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
+
+_FIRST_ENTRY_BYTES = 256
+"""Room for the frame of a NewLeadershipTermEvent."""
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True, frozen=True)
+class Recovered:
+    """The state that a member starts from."""
+
+    log_position: int
+    timestamp: int
+    module: ModuleSnapshot
+    clients: tuple[ClientSession, ...]
+    """The open sessions, as the services' container knew them."""
+    replies: Mapping[ClusterSessionId, SessionReplies]
+    """To requests of theirs, which they have not acknowledged."""
+    images: tuple[SnapshotReader, ...]
+    """What each service wrote."""
+
+
+class SnapshotSource(Protocol):
+    """An archive, or just its directory, that snapshots are read from."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the archive."""
+
+    def descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """What the catalog knows about a recording; an `ArchiveError` if it does not."""
+
+    def frames(self, recording_id: int) -> FrameReader:
+        """Read a recording that was stopped; an `ArchiveError` if it cannot be read."""
+
+
+async def load_snapshots(
+    archive: Archive, recording_log_file: RecordingLogFile, log: Recording, *, service_count: int
+) -> Recovered | None:
+    """Read the newest complete set of snapshots; None if there is none.
+
+    Raises:
+        ConfigurationError: it is a set of another number of services.
+        ClusterError: it cannot be used; the error says why and what to do.
+    """
+    _check_service_count(archive, recording_log_file.recording_log, service_count)
+    snapshots = recording_log_file.recording_log.recovery_plan(service_count).snapshots
+    start_position, end_position = log.descriptor.start_position, log.append_position
+    if not snapshots:
+        if start_position > 0:
+            raise ClusterError(
+                f"the log begins at start_position={start_position} and there is no valid snapshot to go on from: "
+                f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
+            )
+        return None
+    position = snapshots[0].log_position
+    if not start_position <= position <= end_position:
+        raise ClusterError(
+            f"the log does not hold the position of the newest snapshot: log_position={position} "
+            f"start_position={start_position} append_position={end_position} directory={archive.directory}; "
+            "restore this member's directory from a copy, or remove it to let the member catch up"
+        )
+    return await read_snapshots(archive, snapshots)
+
+
+async def read_snapshots(archive: SnapshotSource, entries: Sequence[RecordingLogEntry]) -> Recovered:
+    """Read a complete set, the module's entry first, up to where the service's own state begins.
+
+    Raises:
+        ClusterError: it cannot be used; the error says why and what to do.
+    """
+    module_entry, *service_entries = entries
+    module = await _load_module(archive, module_entry)
+    if strange := [state.service_id for state in module.trackers if state.service_id >= len(service_entries)]:
+        raise _unusable(archive, module_entry, f"it holds messages of services that it does not name: {strange}")
+    images = tuple(_open_reader(archive, entry) for entry in service_entries)
+    parts = [
+        await _load_container(image, entry, module.time_unit)
+        for image, entry in zip(images, service_entries, strict=True)
+    ]
+    clients, replies = parts[0]
+    for entry, (others, _) in zip(service_entries, parts, strict=True):
+        if others != clients:
+            raise _unusable(archive, entry, "its client sessions are not those of service 0")
+    return Recovered(module_entry.log_position, module_entry.timestamp, module, clients, replies, images)
+
+
+def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, service_count: int) -> None:
+    """Refuse to start with services that are not those of the newest snapshot: their ids would mean others."""
+    found = recording_log.latest_service_count()
+    if not found or found == service_count:
+        return
+    raise ConfigurationError(
+        f"the newest snapshot is one of another number of services: services={found} expected={service_count}; start "
+        f"with `service` naming {found}, in the same order; or run `trimaran snapshot invalidate "
+        f"{archive.directory.parent}` on every member while none runs, until no snapshot of {found} is left: then the "
+        f"log is replayed to the {service_count} services from its begin"
+    )
+
+
+class LogSource(Protocol):
+    """An archive, or just its directory, that frames of a log are read from."""
+
+    def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+        """Whole frames from `position`, one at least, none beyond `stop_position`; an `ArchiveError` without one."""
+
+
+def find_time_unit(
+    archive: LogSource, recording_log: RecordingLog, log: RecordingDescriptor, *, append_position: int
+) -> TimeUnit | None:
+    """Find the unit of the times in the log: what the first entry of its newest term says. None if it has none here.
+
+    Blocks, for a read of a few frames at most a term.
+
+    Raises:
+        ArchiveError: the log cannot be read.
+    """
+    terms = [entry for entry in recording_log.entries if entry.is_valid_term]
+    for term in reversed(terms):
+        position = term.term_base_log_position
+        if position < log.start_position:
+            return None
+        while position < append_position:
+            data = archive.read(log.recording_id, position, _FIRST_ENTRY_BYTES, stop_position=append_position)
+            frame_length, frame_type = int.from_bytes(data[:4], "little"), int.from_bytes(data[6:8], "little")
+            if frame_type != TYPE_PADDING:
+                event = decode_message(data[HEADER_LENGTH:frame_length], registry=LOG_MESSAGES)
+                if isinstance(event, NewLeadershipTermEvent):
+                    return TimeUnit.MILLIS if event.time_unit is None else event.time_unit
+                break
+            position += (frame_length + 31) & -32
+    return None
+
+
+def is_log(descriptor: RecordingDescriptor) -> bool:
+    """Whether this is a recording of the cluster's log that was not purged."""
+    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
+
+
+async def remove_leftovers(
+    archive: Archive, recording_log_file: RecordingLogFile, log: Recording, *, service_count: int
+) -> None:
+    """Remove what a crash or a failure left: snapshots that were never complete or that are not kept, other logs."""
+    recording_log = recording_log_file.recording_log
+    if recording_log.remove_incomplete_snapshots(service_count):
+        await asyncio.get_running_loop().run_in_executor(None, recording_log_file.persist)
+    kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
+    kept.add(log.recording_id)
+    for descriptor in archive.descriptors():
+        is_there = descriptor.state is RecordingState.VALID
+        is_ours = descriptor.stream_id in (*_SNAPSHOT_STREAMS, LOG_STREAM_ID)
+        if is_there and is_ours and descriptor.recording_id not in kept:
+            await archive.purge_recording(descriptor.recording_id)
+
+
+async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> ModuleSnapshot:
+    reader = _open_reader(archive, entry)
+    messages: list[ModuleMessage] = []
+    while (message := await reader.decode(_decode_module_message)) is not None:
+        messages.append(message)
+        if isinstance(message, SnapshotMarker) and message.mark is SnapshotMark.END:
+            break  # what follows is the state of an extension, which there is none of here
+    try:
+        snapshot = decode_module_snapshot(messages)
+        for message in messages:
+            if isinstance(message, SnapshotMarker):
+                _check_marker(message, entry, snapshot.time_unit)
+    except RemoteProtocolError as error:
+        raise _unusable(archive, entry, str(error)) from error
+    return snapshot
+
+
+async def _load_container(
+    reader: SnapshotReader, entry: RecordingLogEntry, time_unit: TimeUnit
+) -> tuple[tuple[ClientSession, ...], dict[ClusterSessionId, SessionReplies]]:
+    """Read what the container wrote, up to and with its last marker."""
+    clients: list[ClientSession] = []
+    replies: list[Message] = []
+    try:
+        marker = expect_marker(
+            await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
+        )
+        _check_marker(marker, entry, time_unit)
+        while isinstance(message := await reader.decode(_decode_service_message), ClientSession):
+            clients.append(message)
+        while isinstance(message, SessionRequests | KeptReply):
+            replies.append(message)
+            message = await reader.decode(_decode_service_message)
+        _check_marker(expect_marker(message, SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END), entry, time_unit)
+        return tuple(clients), decode_replies(replies)
+    except RemoteProtocolError as error:
+        raise reader.unusable(str(error)) from error
+
+
+def _check_marker(marker: SnapshotMarker, entry: RecordingLogEntry, time_unit: TimeUnit) -> None:
+    actual = (marker.log_position, marker.leadership_term_id)
+    expected = (entry.log_position, entry.leadership_term_id)
+    if actual != expected:
+        raise RemoteProtocolError(f"(log_position, leadership_term_id)={actual} expected={expected}")
+    actual_unit = TimeUnit.MILLIS if marker.time_unit is None else marker.time_unit
+    if actual_unit is not time_unit:
+        raise RemoteProtocolError(f"time_unit={actual_unit.name} expected={time_unit.name}")
+
+
+def _open_reader(archive: SnapshotSource, entry: RecordingLogEntry) -> SnapshotReader:
+    stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if entry.service_id < 0 else SERVICE_SNAPSHOT_STREAM_ID
+    try:
+        descriptor = archive.descriptor(entry.recording_id)
+        if descriptor.stream_id != stream_id:
+            raise RemoteProtocolError(f"stream_id={descriptor.stream_id} expected={stream_id}")
+        frames = archive.frames(entry.recording_id)
+    except ClusterError as error:
+        raise _unusable(archive, entry, str(error)) from error
+    return SnapshotReader(frames, lambda reason: _unusable(archive, entry, reason))
+
+
+def _unusable(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) -> ClusterError:
+    directory = archive.directory.parent
+    return ClusterError(
+        f"snapshot cannot be used: log_position={entry.log_position} service_id={entry.service_id} "
+        f"recording_id={entry.recording_id}: {reason}; run `trimaran snapshot invalidate {directory}`, then start "
+        "again: the snapshot before it is used, or the whole log"
+    )
+
+
+def _decode_module_message(data: bytes) -> ModuleMessage:
+    message = decode_message(data, registry=CONSENSUS_MODULE_SNAPSHOT_MESSAGES)
+    return PendingMessage.decode(data) if isinstance(message, SessionMessageHeader) else message
+
+
+def _decode_service_message(data: bytes) -> Message:
+    return decode_message(data, registry=SERVICE_SNAPSHOT_MESSAGES)

@@ -1,0 +1,180 @@
+"""Snapshots as recordings: writing one without holding the event loop, and reading one back.
+
+A snapshot is a recording of its own in the archive: data frames of at most one mtu, messages in fragments where they
+are longer. It is written once, stopped, and never changed. Bounds: while writing, 64 KiB that are not handed to the
+recording and 1 MiB that are not durable; while reading, a batch of about 1 MiB, or one message if that is longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, TypeVar
+
+from trimaran.archive import Archive, Recording
+from trimaran.archive.files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
+from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.types import NULL_VALUE
+
+from ...core.log.log_buffer import LogBuffer
+from ...core.log.log_publisher import LogPublisher
+
+T = TypeVar("T")
+
+_SOURCE_IDENTITY: Final = "trimaran:archive"
+_CHUNK_BYTES: Final = 64 << 10
+_UNSYNCED_LIMIT_BYTES: Final = 1 << 20
+_BATCH_BYTES: Final = 1 << 20
+_TURN_NS: Final = 2_000_000
+"""How long messages are taken before the loop may look at its sockets again."""
+
+
+class SnapshotWriter:
+    """Writes one snapshot; the `SnapshotPublication` that a service gets."""
+
+    def __init__(self, recording: Recording, *, monotonic_ns: Callable[[], int]) -> None:
+        descriptor = recording.descriptor
+        self.recording: Final = recording
+        self._buffer = LogBuffer(position=0, retained_bytes=0)
+        self._term_length_bytes = descriptor.term_buffer_length
+        self._publisher = LogPublisher(
+            self._buffer,
+            log_session_id=descriptor.session_id,
+            initial_term_id=descriptor.initial_term_id,
+            term_length_bytes=descriptor.term_buffer_length,
+            mtu_length_bytes=descriptor.mtu_length,
+            checksums=descriptor.checksummed,
+            stream_id=descriptor.stream_id,
+        )
+        self._monotonic_ns = monotonic_ns
+        self._turn_began_ns = monotonic_ns()
+
+    def __repr__(self) -> str:
+        return f"<SnapshotWriter {self.recording!r}>"
+
+    @classmethod
+    async def start(
+        cls, archive: Archive, *, stream_id: int, alias: str, monotonic_ns: Callable[[], int]
+    ) -> SnapshotWriter:
+        """Begin a recording for a snapshot.
+
+        Raises:
+            ArchiveError: the disk refused.
+        """
+        recording = await archive.start_recording(
+            stream_id=stream_id,
+            session_id=NULL_VALUE,
+            channel=f"{_SOURCE_IDENTITY}?alias={alias}",
+            source_identity=_SOURCE_IDENTITY,
+            preallocate=False,
+            may_use_reserve=True,  # without a snapshot the log is never purged, and the disk fills up
+        )
+        return cls(recording, monotonic_ns=monotonic_ns)
+
+    async def offer(self, message: bytes | bytearray | memoryview) -> None:
+        """Append one message, waiting for room.
+
+        Raises:
+            LocalProtocolError: the message is too long.
+            ArchiveError: the disk refused.
+        """
+        self._publisher.append_message(bytes(message))
+        unwritten_bytes = self._buffer.append_position - self.recording.append_position
+        if unwritten_bytes >= _CHUNK_BYTES or self._monotonic_ns() - self._turn_began_ns >= _TURN_NS:
+            await self._write()
+
+    async def finish(self) -> int:
+        """Make the snapshot durable, with its stop position; give the id of the recording.
+
+        Raises:
+            ArchiveError: the disk refused.
+        """
+        await self._write()
+        await self.recording.stop()
+        return self.recording.recording_id
+
+    async def _write(self) -> None:
+        """Hand what was offered to the recording, and let others have a turn."""
+        recording, room = self.recording, 0
+        run: list[bytes] = []
+        for chunk in self._buffer.take_pending():
+            if not run:
+                room = self._term_length_bytes - recording.append_position % self._term_length_bytes
+            run.append(chunk)
+            room -= len(chunk)
+            if room == 0:  # a chunk of the recording ends with its term at the latest
+                recording.append(b"".join(run))
+                run = []
+        if run:
+            recording.append(b"".join(run))
+        self._buffer.discard_before(self._buffer.append_position)
+        recording.flush()
+        await recording.wait_recorded(recording.append_position - _UNSYNCED_LIMIT_BYTES)
+        await asyncio.sleep(0)
+        self._turn_began_ns = self._monotonic_ns()
+
+
+class SnapshotReader:
+    """Reads one snapshot, message by message; the `SnapshotImage` that a service gets, once."""
+
+    def __init__(self, frames: FrameReader, unusable: Callable[[str], Exception]) -> None:
+        self._frames = frames
+        self._messages = MessageReader(frames)
+        self._iterator: Iterator[RecordedMessage] = iter(self._messages)
+        self.unusable: Final = unusable
+        """Makes the error that says what is wrong with this snapshot, and what to do."""
+        self._batch: list[bytes] = []
+        """Read and not given yet, the next one last."""
+
+    def __repr__(self) -> str:
+        return f"<SnapshotReader {self._frames!r}>"
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The messages that are left, in order.
+
+        Raises:
+            ClusterError: the recording does not check out.
+        """
+        while (message := await self.read()) is not None:
+            yield message
+
+    async def read(self) -> bytes | None:
+        """The next message; None at the end.
+
+        Raises:
+            ClusterError: the recording does not check out.
+        """
+        if not self._batch:
+            try:
+                batch = await asyncio.get_running_loop().run_in_executor(None, self._read_batch)
+            except (OSError, RemoteProtocolError) as error:
+                raise self.unusable(str(error)) from error
+            batch.reverse()
+            self._batch = batch
+        return self._batch.pop() if self._batch else None
+
+    async def decode(self, decode: Callable[[bytes], T]) -> T | None:
+        """The next message, decoded; None at the end.
+
+        Raises:
+            ClusterError: the recording does not check out, or this is no such message.
+        """
+        data = await self.read()
+        if data is None:
+            return None
+        try:
+            return decode(data)
+        except RemoteProtocolError as error:
+            raise self.unusable(str(error)) from error
+
+    def _read_batch(self) -> list[bytes]:
+        """Read some messages. Blocks."""
+        batch, length = [], 0
+        for message in self._iterator:
+            batch.append(message.payload)
+            length += len(message.payload)
+            if length >= _BATCH_BYTES:
+                return batch
+        if self._frames.stop_reason is not StopReason.STOP_POSITION or self._messages.incomplete_message_count:
+            raise RemoteProtocolError(f"damaged at position={self._frames.position}: {self._frames.detail}")
+        return batch

@@ -1,0 +1,417 @@
+"""Gives a member that lacks the oldest part of the log another member's snapshot, from archive to archive.
+
+The member that lacks it asks the leader which snapshot it has, and copies: the recordings of the set, and the log from
+the beginning of the segment in which the snapshot's position lies, so that segments are cut at the same positions on
+every member. All of this is new, beside what is there: elections go on, and nothing of the old is touched. When the
+copies are durable and have been read through, the recording log that names them is put in the place of the old one, in
+one step. That is the moment at which the member's state changes; it then ends, and begins anew in the same process.
+What no recording log names, a start removes, so a crash before or after that moment leaves the old state or the new.
+
+The leader keeps what it has named for as long as it is being read (`retention`). Should it go all the same, or the
+leader lead no more, the member starts over.
+
+Source: Raft paper §7, with files instead of messages; aeron.md §3.10 and §5.4 (Aeron ships no snapshots to members).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from trimaran.archive import Archive, ArchiveError
+from trimaran.archive.format.messages import RecordingDescriptor
+from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.net.replication import replicate
+from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.types import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
+    NULL_VALUE,
+    SERVICE_SNAPSHOT_STREAM_ID,
+    SNAPSHOT_SHIPPING_STREAM_ID,
+    MemberId,
+    RecordingId,
+    TermId,
+)
+from trimaran.service_api.wire.message import decode_message, registry_of
+
+from ...core import effects as fx
+from ...core import events as ev
+from ...core.context import ConsensusContext
+from ...core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLog
+from ...core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
+from ...documents.status import query_documents
+from ...messages.backup import SnapshotRecording
+from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
+from ...settings.member_endpoints import MemberEndpoints
+from ..activities import ActivityScope
+from ..files.recording_log_file import RecordingLogFile
+from ..links.dialling import Endpoint
+from .recovery import read_snapshots
+from .retention import Retention
+
+_QUERIES: Final = registry_of(SnapshotQuery)
+_QUERY_TIMEOUT_S: Final = 5.0
+_PROGRESS_INTERVAL_NS: Final = 5_000_000_000
+_TERMS_PER_DOCUMENT: Final = 256
+_TERM_LIMIT: Final = 1 << 20
+"""More terms than any cluster goes through: what names more is no member."""
+
+logger = structlog.get_logger()
+
+
+class SnapshotOffice:
+    """Tells other members of this one's newest snapshot, and keeps it for them while they copy it."""
+
+    def __init__(self, ctx: ConsensusContext, archive: Archive, retention: Retention) -> None:
+        self._ctx = ctx
+        self._archive = archive
+        self._retention = retention
+
+    async def answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
+        """Answer a `SnapshotQuery`; anything else with nothing."""
+        try:
+            query = decode_message(request, registry=_QUERIES)
+        except RemoteProtocolError as error:
+            logger.warning("snapshot_query.refused", reason=str(error))
+            return
+        assert isinstance(query, SnapshotQuery)
+        ctx = self._ctx
+        entries = ctx.recording_log.latest_snapshots(ctx.config.service_count)
+        is_of_use = bool(entries) and entries[0].log_position > query.log_position
+        terms: list[LeadershipTermEntry] = []
+        if is_of_use:
+            self._retention.lease(
+                query.follower_member_id, tuple(entry.recording_id for entry in entries), entries[0].log_position
+            )
+            terms = [
+                LeadershipTermEntry(
+                    leadership_term_id=TermId(entry.leadership_term_id),
+                    term_base_log_position=entry.term_base_log_position,
+                    timestamp=entry.timestamp,
+                )
+                for entry in ctx.recording_log.entries
+                if entry.is_valid_term and entry.leadership_term_id <= entries[0].leadership_term_id
+            ]
+        yield SnapshotOffer(
+            member_id=ctx.config.member_id,
+            log_recording_id=ctx.log_recording_id,
+            log_start_position=self._archive.descriptor(ctx.log_recording_id).start_position,
+            term_count=len(terms),
+            snapshots=tuple(
+                SnapshotRecording(
+                    recording_id=RecordingId(entry.recording_id),
+                    leadership_term_id=TermId(entry.leadership_term_id),
+                    term_base_log_position=entry.term_base_log_position,
+                    log_position=entry.log_position,
+                    timestamp=entry.timestamp,
+                    service_id=entry.service_id,
+                )
+                for entry in entries
+                if is_of_use
+            ),
+            detail="" if is_of_use else f"no complete snapshot beyond log_position={query.log_position}",
+        ).encode()
+        for begin in range(0, len(terms), _TERMS_PER_DOCUMENT):
+            yield LeadershipTerms(terms=tuple(terms[begin : begin + _TERMS_PER_DOCUMENT])).encode()
+
+
+@dataclass(slots=True)
+class _Shipment:
+    """A snapshot on its way here: what was made for it, and in the end the recording log that names it."""
+
+    leader_member_id: MemberId
+    recording_ids: list[int]
+    log_position: int = 0
+    recording_log: RecordingLog | None = None
+    """None until everything is durable and was read through."""
+    copied_bytes: int = 0
+    length_bytes: int = 0
+    reported_ns: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class FetchProgress:
+    """How far a snapshot has come that is on its way here."""
+
+    leader_member_id: MemberId
+    """The member that it comes from."""
+    log_position: int
+    """Where it was taken; 0 until that member has answered."""
+    copied_bytes: int
+    length_bytes: int
+    """All there is to copy, the log around it included; 0 until that member has answered."""
+
+
+class SnapshotFetcher:
+    """Gets another member's snapshot; one at a time."""
+
+    def __init__(
+        self,
+        ctx: ConsensusContext,
+        archive: Archive,
+        recording_log_file: RecordingLogFile,
+        *,
+        peers: Mapping[MemberId, MemberEndpoints],
+        post: Callable[[object], None],
+        on_installed: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+        monotonic_ns: Callable[[], int],
+        tasks: ActivityScope,
+    ) -> None:
+        self._ctx = ctx
+        self._archive = archive
+        self._recording_log_file = recording_log_file
+        self._peers = peers
+        self._post = post
+        self._on_installed = on_installed
+        self._on_failed = on_failed
+        self._monotonic_ns = monotonic_ns
+        self._tasks = tasks
+        self._task: asyncio.Task[None] | None = None
+        self._shipment: _Shipment | None = None
+        """The one on its way, or ready to be installed."""
+        self._ready: _Shipment | None = None
+
+    def __repr__(self) -> str:
+        return f"<SnapshotFetcher task={self._task!r} ready={self._ready!r}>"
+
+    @property
+    def progress(self) -> FetchProgress | None:
+        """How far the snapshot has come that is on its way here; None if none is."""
+        shipment = self._shipment
+        if shipment is None:
+            return None
+        return FetchProgress(
+            shipment.leader_member_id, shipment.log_position, shipment.copied_bytes, shipment.length_bytes
+        )
+
+    def fetch(self, effect: fx.FetchSnapshot) -> None:
+        """Begin to get the snapshot of a member; how it ends comes back as an event."""
+        self.stop()
+        before, shipment = self._task, _Shipment(effect.leader_member_id, [])
+        self._shipment = shipment
+        self._task = self._tasks.create_task(
+            self._run(shipment, before), name=f"snapshot-fetch-{effect.leader_member_id}"
+        )
+
+    def stop(self) -> None:
+        """Get none any more, and drop what has come of it."""
+        self._shipment = None
+        if self._task is not None:
+            self._task.cancel()
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            self._tasks.create_task(self._discard(ready), name="snapshot-fetch-discard")
+
+    async def install(self, effect: fx.InstallSnapshot) -> None:
+        """Put what was fetched in the place of what is here; this node ends then, to begin anew."""
+        ready = self._ready
+        if ready is None or ready.log_position != effect.log_position or ready.recording_log is None:
+            return  # it was stopped while its event was on the way
+        recording_log = ready.recording_log
+        await asyncio.get_running_loop().run_in_executor(None, self._recording_log_file.replace, recording_log)
+        logger.info("snapshot.installed", log_position=ready.log_position, leader_member_id=ready.leader_member_id)
+        self._on_installed()
+
+    async def _run(self, shipment: _Shipment, before: asyncio.Task[None] | None) -> None:
+        """Get it, or remove what there is of it; only then say which."""
+        outcome: object = None
+        try:
+            if before is not None and not before.done():
+                await asyncio.wait([before])
+            await self._fetch(shipment)
+            outcome = ev.SnapshotFetched(shipment.log_position)
+        except (ClusterError, OSError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            logger.warning("snapshot_fetch.failed", leader_member_id=shipment.leader_member_id, reason=reason)
+            outcome = ev.SnapshotFetchFailed(reason)
+        except _DiskFailedError as error:
+            self._on_failed(error.cause)
+        finally:
+            if not isinstance(outcome, ev.SnapshotFetched):
+                if self._shipment is shipment:
+                    self._shipment = None
+                await self._discard(shipment)
+        if isinstance(outcome, ev.SnapshotFetched):
+            self._ready = shipment
+        if outcome is not None:
+            self._post(outcome)
+
+    async def _fetch(self, shipment: _Shipment) -> None:
+        """Copy everything, and read it through.
+
+        Raises:
+            ClusterError: the other member cannot be reached, or what it has does not check out.
+        """
+        peer, ctx = self._peers[shipment.leader_member_id], self._ctx
+        logger.info(
+            "snapshot_fetch.started", leader_member_id=shipment.leader_member_id, append_position=ctx.append_position
+        )
+        began_ns = shipment.reported_ns = self._monotonic_ns()
+        offer, terms = await self._query(peer)
+        snapshots = [
+            ShippedRecording(**{name: getattr(found, name) for name in ShippedRecording.__dataclass_fields__})
+            for found in offer.snapshots
+        ]
+        if not snapshots:
+            raise ClusterError(f"member has no snapshot to give: {offer.detail}")
+        shipment.log_position = check_offer(terms, snapshots, service_count=ctx.config.service_count)
+        if shipment.log_position <= ctx.append_position:
+            raise ClusterError(
+                f"snapshot is of no use: log_position={shipment.log_position} append_position={ctx.append_position}"
+            )
+        segment_length = max(self._archive.config.segment_length_bytes, self._archive.config.term_length_bytes)
+        log_start = max(offer.log_start_position, shipment.log_position - shipment.log_position % segment_length)
+        endpoint = Endpoint.parse(peer.archive)
+        remotes = await _list_remote(endpoint, [*(found.recording_id for found in snapshots), offer.log_recording_id])
+        shipment.length_bytes = (
+            sum(max(0, remote.stop_position) for remote in remotes[:-1]) + shipment.log_position - log_start
+        )
+        copies = []
+        for snapshot, remote in zip(snapshots, remotes, strict=False):
+            is_module = snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID
+            stream_id = CONSENSUS_MODULE_SNAPSHOT_STREAM_ID if is_module else SERVICE_SNAPSHOT_STREAM_ID
+            copied_id = await self._copy(shipment, endpoint, remote, stream_id)
+            copies.append(replace(snapshot, recording_id=copied_id))
+        log_id = await self._copy(
+            shipment,
+            endpoint,
+            remotes[-1],
+            LOG_STREAM_ID,
+            start_position=log_start,
+            stop_position=shipment.log_position,
+        )
+        recording_log = make_recording_log(terms, copies, log_recording_id=log_id)
+        await read_snapshots(self._archive, recording_log.latest_snapshots(ctx.config.service_count))
+        shipment.recording_log = recording_log
+        logger.info(
+            "snapshot_fetch.done",
+            leader_member_id=shipment.leader_member_id,
+            log_position=shipment.log_position,
+            copied_bytes=shipment.copied_bytes,
+            duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
+        )
+
+    async def _query(self, peer: MemberEndpoints) -> tuple[SnapshotOffer, list[ShippedTerm]]:
+        """Ask a member which snapshot it has."""
+        ctx = self._ctx
+        query = SnapshotQuery(follower_member_id=ctx.config.member_id, log_position=ctx.append_position)
+        offer: SnapshotOffer | None = None
+        terms: list[ShippedTerm] = []
+        asking = query_documents(peer.consensus, SNAPSHOT_SHIPPING_STREAM_ID, _QUERY_TIMEOUT_S, request=query.encode())
+        async with aclosing(asking) as documents:
+            async for document in documents:
+                message = decode_message(document, registry=SHIPPING_ANSWERS)
+                if offer is None and isinstance(message, SnapshotOffer):
+                    offer = message
+                elif offer is not None and isinstance(message, LeadershipTerms):
+                    terms += [
+                        ShippedTerm(term.leadership_term_id, term.term_base_log_position, term.timestamp)
+                        for term in message.terms
+                    ]
+                else:
+                    raise RemoteProtocolError(f"answer unexpected: {type(message).__name__}")
+                if len(terms) >= min(offer.term_count, _TERM_LIMIT):
+                    break
+        if offer is None or len(terms) != offer.term_count:
+            raise RemoteProtocolError(f"answer ends early: terms={len(terms)} offer={offer!r}")
+        return offer, terms
+
+    async def _copy(
+        self,
+        shipment: _Shipment,
+        endpoint: Endpoint,
+        remote: RecordingDescriptor,
+        stream_id: int,
+        *,
+        start_position: int = 0,
+        stop_position: int | None = None,
+    ) -> int:
+        """Copy a recording, or a part of it; give the id of the copy, which is durable and stopped."""
+        recording_id = remote.recording_id
+        end_position = remote.stop_position if stop_position is None else stop_position
+        is_placed = 0 <= start_position <= end_position and start_position % 32 == 0
+        is_named = (remote.original_channel + remote.source_identity).isascii()
+        if remote.stream_id != stream_id or not is_placed or not is_named:
+            raise RemoteProtocolError(
+                f"recording is another: recording_id={recording_id} stream_id={remote.stream_id} expected={stream_id} "
+                f"start_position={start_position} stop_position={end_position} channel={remote.original_channel!r}"
+            )
+        try:
+            recording = await self._archive.start_recording(
+                stream_id=stream_id,
+                session_id=NULL_VALUE,
+                initial_term_id=remote.initial_term_id,
+                start_position=start_position,
+                channel=remote.original_channel,
+                source_identity=remote.source_identity,
+                preallocate=False,
+            )
+        except ArchiveError as error:
+            raise _DiskFailedError(error) from error
+        shipment.recording_ids.append(recording.recording_id)
+        copied_before = shipment.copied_bytes
+
+        def on_progress(position: int) -> None:
+            shipment.copied_bytes = copied_before + position - start_position
+            self._report(shipment)
+
+        try:
+            await replicate(
+                host=endpoint.host,
+                port=endpoint.port,
+                src_recording_id=recording_id,
+                recording=recording,
+                stop_position=end_position,
+                on_progress=on_progress,
+            )
+            await recording.stop()
+        except ClusterError as error:
+            if recording.failure is not None:
+                raise _DiskFailedError(recording.failure) from error
+            raise
+        return recording.recording_id
+
+    def _report(self, shipment: _Shipment) -> None:
+        """Say now and then how far it has come."""
+        now_ns = self._monotonic_ns()
+        if now_ns - shipment.reported_ns >= _PROGRESS_INTERVAL_NS:
+            shipment.reported_ns = now_ns
+            logger.info(
+                "snapshot_fetch.continues",
+                leader_member_id=shipment.leader_member_id,
+                log_position=shipment.log_position,
+                copied_bytes=shipment.copied_bytes,
+            )
+
+    async def _discard(self, shipment: _Shipment) -> None:
+        """Remove what was made for a shipment that comes to nothing; what a crash leaves, the next start removes."""
+        try:
+            for recording_id in shipment.recording_ids:
+                active = self._archive.active_recording(recording_id)
+                if active is not None and active.failure is None:
+                    await active.stop()
+                if self._archive.active_recording(recording_id) is None:
+                    await self._archive.purge_recording(recording_id)
+        except (ArchiveError, OSError) as error:
+            self._on_failed(error)
+
+
+async def _list_remote(endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptor]:
+    """Ask another member's archive about its recordings."""
+    async with ArchiveClient.connect(endpoint.host, endpoint.port) as client:
+        return [await client.list_recording(recording_id) for recording_id in recording_ids]
+
+
+class _DiskFailedError(Exception):
+    """This member's own disk refused."""
+
+    def __init__(self, cause: ArchiveError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause

@@ -1,0 +1,1 @@
+"""Watching a member: metrics, stalls, errors."""

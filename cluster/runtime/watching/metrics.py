@@ -1,0 +1,585 @@
+"""The metrics of one member, as Prometheus is told them: one table, read when somebody asks.
+
+Each member has a registry of its own and no metric is a global, so several members in one process do not meet. A metric
+is a row of `METRICS`: its name, what it means, and how to read it off the `Vitals`. The table in docs/metrics.md is
+made from the same rows, and a test compares them.
+
+Positions are gauges. They jump when a member starts or its log is cut: take a rate of `trimaran_committed_bytes_total`,
+which counts what was committed since the process began.
+
+Source: aeron.md §5.9, the counters of Aeron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from trimaran.service_api import Role
+from trimaran.service_api.distribution import installed_version
+
+from ...core.members import ClusterMember, is_active, quorum_threshold
+from .stall_tracker import LOOP
+from .sync_timer import DurationHistogram
+from .vitals import Vitals
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+_NS_PER_S: Final = 1_000_000_000
+_CLOSED_STATE: Final = 17
+_ROLES: Final = {Role.FOLLOWER: 0, Role.CANDIDATE: 1, Role.LEADER: 2}
+
+Labelled = Iterable[tuple[tuple[str, ...], float]]
+"""Values with the values of their labels."""
+
+
+@dataclass(slots=True, frozen=True)
+class MetricRow:
+    """One metric: a row of the table."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    meaning: str
+    read: Callable[[Vitals], float | Labelled | None]
+    """Reads it; None leaves it out. Of a histogram it says nothing: that is read by its name."""
+    labels: tuple[str, ...] = ()
+    aeron: str = ""
+    """The type ids of the counters of Aeron that say the same."""
+
+
+def _followers(vitals: Vitals, read: Callable[[ClusterMember], float | None]) -> Labelled:
+    """Read something of every follower; of none where this member does not lead."""
+    if vitals.module.leader is None:
+        return
+    for member in vitals.module.ctx.others:
+        value = read(member)
+        if value is not None:
+            yield (str(member.member_id),), value
+
+
+def _follower_lag(vitals: Vitals, member: ClusterMember) -> float | None:
+    ctx = vitals.module.ctx
+    if member.append_leadership_term_id != ctx.leadership_term_id:
+        return None
+    return max(0, ctx.log_buffer.append_position - member.append_position)
+
+
+def _follower_silence(vitals: Vitals, member: ClusterMember) -> float | None:
+    last_ns = member.time_of_last_append_ns
+    return None if last_ns is None else max(0, vitals.now_ns - last_ns) / _NS_PER_S
+
+
+def _is_follower_active(vitals: Vitals, member: ClusterMember) -> float:
+    return is_active(member, vitals.now_ns, vitals.module.ctx.config.leader_heartbeat_timeout_ns)
+
+
+def _election_age(vitals: Vitals) -> float:
+    election, last = vitals.module.election, vitals.module.last_election
+    return 0 if election is None or last is None else max(0, vitals.now_ns - last.started_ns) / _NS_PER_S
+
+
+def _last_election_duration(vitals: Vitals) -> float | None:
+    last = vitals.module.last_election
+    return None if last is None or last.closed_ns is None else (last.closed_ns - last.started_ns) / _NS_PER_S
+
+
+def _state(vitals: Vitals) -> float:
+    module = vitals.module
+    if module.election is not None:
+        return module.election.state
+    return _CLOSED_STATE if vitals.counts.elections else 0
+
+
+def _window_bytes(vitals: Vitals) -> float:
+    return max(0, vitals.module.ctx.log_buffer.append_position - vitals.delivered_position())
+
+
+def _stalls(read: Callable[[Vitals, str], float]) -> Callable[[Vitals], Labelled]:
+    """Read something of every culprit; the loop itself is always among them."""
+    return lambda vitals: [((name,), read(vitals, name)) for name in dict.fromkeys((*vitals.stalls.culprits, LOOP))]
+
+
+def _stall_count(vitals: Vitals, name: str) -> float:
+    found = vitals.stalls.culprits.get(name)
+    return 0 if found is None else found.count
+
+
+def _stall_seconds(vitals: Vitals, name: str) -> float:
+    found = vitals.stalls.culprits.get(name)
+    return 0 if found is None else found.total_ns / _NS_PER_S
+
+
+def _stall_max(vitals: Vitals, name: str) -> float:
+    found = vitals.stalls.culprits.get(name)
+    return 0 if found is None else found.max_ns / _NS_PER_S
+
+
+def _sync_max(vitals: Vitals) -> float | None:
+    disk = vitals.disk
+    return None if disk is None else max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
+
+
+def _snapshot_position(vitals: Vitals) -> float:
+    position = vitals.module.snapshots.newest_position
+    return -1 if position is None else position
+
+
+def _snapshot_fetch(vitals: Vitals) -> Labelled:
+    progress = vitals.snapshot_fetch()
+    yield ("copied",), 0 if progress is None else progress.copied_bytes
+    yield ("all",), 0 if progress is None else progress.length_bytes
+
+
+METRICS: Final = (
+    MetricRow(
+        "trimaran_member_info",
+        "gauge",
+        "always 1; says which member this is and what it runs",
+        lambda v: [((str(v.module.ctx.config.member_id), installed_version()), 1)],
+        ("member_id", "version"),
+    ),
+    MetricRow("trimaran_uptime_seconds", "gauge", "how long this process has been a member", lambda v: v.uptime_s),
+    MetricRow(
+        "trimaran_ready",
+        "gauge",
+        "1 when `/readyz` says so: in a term with a known leader, and the service has started",
+        lambda v: v.why_not_ready() is None,
+    ),
+    # --- consensus
+    MetricRow(
+        "trimaran_node_role",
+        "gauge",
+        "0 follower, 1 candidate, 2 leader",
+        lambda v: _ROLES[v.module.ctx.role],
+        (),
+        "201",
+    ),
+    MetricRow(
+        "trimaran_election_state",
+        "gauge",
+        "the state of the election by Aeron's numbers: 0 INIT, 1 CANVASS, ... 17 CLOSED, which is a leadership term",
+        _state,
+        (),
+        "207",
+    ),
+    MetricRow(
+        "trimaran_leadership_term_id",
+        "gauge",
+        "the newest leadership term this member takes part in; -1 before the first",
+        lambda v: v.module.ctx.leadership_term_id,
+        (),
+        "239",
+    ),
+    MetricRow(
+        "trimaran_candidate_term_id",
+        "gauge",
+        "the highest term this member voted or stood in",
+        lambda v: v.module.ctx.candidate_term_id,
+    ),
+    MetricRow(
+        "trimaran_leader_member_id",
+        "gauge",
+        "the leader it leads as or follows; -1 while it knows of none",
+        lambda v: -1 if v.module.ctx.leader_member_id is None else v.module.ctx.leader_member_id,
+    ),
+    MetricRow(
+        "trimaran_elections_total",
+        "counter",
+        "elections this member has begun since its process began",
+        lambda v: v.counts.elections,
+        (),
+        "238",
+    ),
+    MetricRow(
+        "trimaran_elections_won_total", "counter", "terms that this member has led", lambda v: v.counts.elections_won
+    ),
+    MetricRow("trimaran_election_seconds", "gauge", "how long the election goes on by now; 0 in a term", _election_age),
+    MetricRow(
+        "trimaran_last_election_seconds", "gauge", "how long the last closed election took", _last_election_duration
+    ),
+    MetricRow(
+        "trimaran_refusals_total",
+        "counter",
+        "votes that this member refused, own nominations it held back, leaders it did not follow",
+        lambda v: [
+            (("vote",), v.counts.votes_refused),
+            (("nomination",), v.counts.nominations_refused),
+            (("leader",), v.counts.leaders_refused),
+        ],
+        ("what",),
+    ),
+    MetricRow(
+        "trimaran_members", "gauge", "members of the cluster, this one included", lambda v: len(v.module.ctx.members)
+    ),
+    MetricRow(
+        "trimaran_quorum_members",
+        "gauge",
+        "members that make a majority",
+        lambda v: quorum_threshold(len(v.module.ctx.members)),
+    ),
+    MetricRow(
+        "trimaran_member_link_up",
+        "gauge",
+        "1 while the consensus link to another member is up",
+        lambda v: [((str(member.member_id),), member.is_reachable) for member in v.module.ctx.others],
+        ("peer_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_lag_bytes",
+        "gauge",
+        "leader: how far a follower's durable log is behind the leader's; missing until it reported in this term",
+        lambda v: _followers(v, lambda member: _follower_lag(v, member)),
+        ("follower_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_active",
+        "gauge",
+        "leader: 1 when a follower has reported within the heartbeat timeout",
+        lambda v: _followers(v, lambda member: _is_follower_active(v, member)),
+        ("follower_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_silence_seconds",
+        "gauge",
+        "leader: since when a follower has not reported",
+        lambda v: _followers(v, lambda member: _follower_silence(v, member)),
+        ("follower_member_id",),
+    ),
+    MetricRow(
+        "trimaran_follower_catching_up",
+        "gauge",
+        "leader: 1 while a follower is fed from the archive",
+        lambda v: _followers(v, lambda member: member.is_catching_up),
+        ("follower_member_id",),
+    ),
+    # --- the log
+    MetricRow(
+        "trimaran_append_position_bytes",
+        "gauge",
+        "how far the log goes in memory",
+        lambda v: v.module.ctx.log_buffer.append_position,
+    ),
+    MetricRow(
+        "trimaran_recorded_position_bytes",
+        "gauge",
+        "how far this member's recording of the log is durable",
+        lambda v: v.module.ctx.append_position,
+        (),
+        "100",
+    ),
+    MetricRow(
+        "trimaran_commit_position_bytes",
+        "gauge",
+        "how far the log is known to be committed, and recorded here",
+        lambda v: v.module.ctx.commit_position,
+        (),
+        "203",
+    ),
+    MetricRow(
+        "trimaran_delivered_position_bytes",
+        "gauge",
+        "how far the service has been given the log",
+        lambda v: v.delivered_position(),
+    ),
+    MetricRow(
+        "trimaran_committed_bytes_total",
+        "counter",
+        "what was committed beyond the end that the log had when this process began: its rate is the commit rate",
+        lambda v: max(0, v.module.ctx.commit_position - v.start_position),
+    ),
+    MetricRow(
+        "trimaran_log_truncations_total",
+        "counter",
+        "how often the end of the log was cut off because it never committed",
+        lambda v: v.counts.log_truncations,
+    ),
+    MetricRow(
+        "trimaran_sync_duration_seconds",
+        "histogram",
+        "how long syncs of archive files took: `fdatasync` is the log's at file_sync_level 1, `fsync` the log's at "
+        "level 2 and, at both, that of the zeroing of the next segment",
+        lambda v: None,
+        ("call",),
+        "106, 107",
+    ),
+    MetricRow("trimaran_sync_max_seconds", "gauge", "the longest of them", _sync_max, (), "105"),
+    MetricRow(
+        "trimaran_log_start_position_bytes",
+        "gauge",
+        "where the log begins that is still on this member's disk",
+        lambda v: v.log_start_position(),
+    ),
+    # --- snapshots
+    MetricRow(
+        "trimaran_snapshot_position_bytes",
+        "gauge",
+        "where the newest complete snapshot of this member was taken; -1 while it has none",
+        _snapshot_position,
+    ),
+    MetricRow(
+        "trimaran_snapshots_taken_total",
+        "counter",
+        "snapshots that this member has taken",
+        lambda v: v.counts.snapshots.taken,
+        (),
+        "205",
+    ),
+    MetricRow(
+        "trimaran_snapshots_failed_total",
+        "counter",
+        "snapshots that this member lacks because a service could not write its state",
+        lambda v: v.counts.snapshots.failed,
+    ),
+    MetricRow(
+        "trimaran_snapshot_last_seconds",
+        "gauge",
+        "how long the last one took, and delivery stood still; 0 before the first",
+        lambda v: v.counts.snapshots.last_duration_ns / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_snapshot_max_seconds",
+        "gauge",
+        "how long the longest took",
+        lambda v: v.counts.snapshots.max_duration_ns / _NS_PER_S,
+        (),
+        "234, 236",
+    ),
+    MetricRow(
+        "trimaran_snapshot_last_bytes",
+        "gauge",
+        "how long the services' recordings of the last one are",
+        lambda v: v.counts.snapshots.last_length_bytes,
+    ),
+    MetricRow(
+        "trimaran_snapshot_fetch_bytes",
+        "gauge",
+        "of a snapshot that another member gives to this one: what is `copied`, and how much it is in `all`; else 0",
+        _snapshot_fetch,
+        ("what",),
+    ),
+    # --- clients
+    MetricRow(
+        "trimaran_sessions",
+        "gauge",
+        "client sessions of the cluster that are open",
+        lambda v: len(v.module.sessions.sessions),
+    ),
+    MetricRow("trimaran_session_limit", "gauge", "the most that may be", lambda v: v.module.ctx.config.session_limit),
+    MetricRow(
+        "trimaran_sessions_opened_total",
+        "counter",
+        "sessions that this member opened as the leader",
+        lambda v: v.counts.sessions_opened,
+    ),
+    MetricRow(
+        "trimaran_sessions_closed_total",
+        "counter",
+        "sessions that this member closed as the leader, by why",
+        lambda v: [((reason,), count) for reason, count in v.counts.sessions_closed.items()],
+        ("reason",),
+        "213",
+    ),
+    MetricRow(
+        "trimaran_sessions_refused_total",
+        "counter",
+        "clients that this member turned away: of another `version`, beyond the session `limit`, by `authentication`, "
+        "`malformed`, silent until the `timeout` before their session was open, or without the `token` of a session",
+        lambda v: [((reason,), count) for reason, count in v.counts.sessions_refused.items()],
+        ("reason",),
+    ),
+    MetricRow(
+        "trimaran_sessions_pending",
+        "gauge",
+        "leader: sessions that are not open yet, because their clients are being authenticated",
+        lambda v: len(v.module.sessions.pending),
+    ),
+    MetricRow(
+        "trimaran_ingress_connections",
+        "gauge",
+        "client connections to this member; a client keeps one to every member",
+        lambda v: len(v.ingress.connections),
+    ),
+    MetricRow(
+        "trimaran_window_bytes",
+        "gauge",
+        "what is appended and not delivered; clients are not read while it is above the limit",
+        _window_bytes,
+    ),
+    MetricRow("trimaran_window_limit_bytes", "gauge", "that limit", lambda v: v.ingress_window_bytes),
+    MetricRow(
+        "trimaran_egress_waiting_bytes",
+        "gauge",
+        "replies that clients have not taken yet",
+        lambda v: v.ingress.egress_waiting_bytes,
+    ),
+    MetricRow(
+        "trimaran_kept_replies_bytes",
+        "gauge",
+        "replies to requests that are kept until clients acknowledge them, 64 bytes for each included; at 256 MiB a "
+        "session runs one request at a time",
+        lambda v: v.service.requests.kept_bytes,
+    ),
+    # --- queries
+    MetricRow(
+        "trimaran_queries_answered_total",
+        "counter",
+        "queries that the service has answered here",
+        lambda v: v.queries.answered_count,
+    ),
+    MetricRow(
+        "trimaran_queries_refused_total",
+        "counter",
+        "queries without an answer from here: no leader, no session, too stale, too many, or an error of the service",
+        lambda v: v.queries.refused_count,
+    ),
+    MetricRow(
+        "trimaran_queries_waiting",
+        "gauge",
+        "queries that wait for a majority to confirm the leader, or for delivery",
+        lambda v: v.queries.waiting_count,
+    ),
+    # --- the service and the loop
+    MetricRow("trimaran_timers", "gauge", "timers of the service that are set", lambda v: len(v.module.timers)),
+    MetricRow(
+        "trimaran_service_messages_waiting",
+        "gauge",
+        "messages that services have offered and that are not delivered yet",
+        lambda v: sum(map(len, v.module.service_messages.trackers)),
+    ),
+    MetricRow(
+        "trimaran_service_errors_total",
+        "counter",
+        "callbacks of the service that raised",
+        lambda v: v.service.error_count,
+        (),
+        "215",
+    ),
+    MetricRow(
+        "trimaran_errors_total",
+        "counter",
+        "warnings and errors that were logged, and what ended this member",
+        lambda v: v.errors.observation_count,
+        (),
+        "212",
+    ),
+    MetricRow(
+        "trimaran_distinct_errors",
+        "gauge",
+        "different ones in the file that `trimaran errors` shows, earlier runs included",
+        lambda v: v.errors.distinct_count,
+    ),
+    MetricRow(
+        "trimaran_errors_dropped_total",
+        "counter",
+        "those that did not get into that file: it is full, or the disk refused",
+        lambda v: v.errors.dropped_count,
+    ),
+    MetricRow(
+        "trimaran_loop_stalls_total",
+        "counter",
+        "how often the loop stood still for longer than the threshold, by who held it up: a callback of the service, "
+        "`gc0` to `gc2`, or `loop`",
+        _stalls(_stall_count),
+        ("culprit",),
+        "217, 219",
+    ),
+    MetricRow(
+        "trimaran_loop_stall_seconds_total",
+        "counter",
+        "how long these were together",
+        _stalls(_stall_seconds),
+        ("culprit",),
+    ),
+    MetricRow(
+        "trimaran_loop_stall_max_seconds",
+        "gauge",
+        "how long the longest of these was",
+        _stalls(_stall_max),
+        ("culprit",),
+    ),
+    MetricRow(
+        "trimaran_loop_busy_max_seconds",
+        "gauge",
+        "the longest that the loop was busy with one thing, 5 ms at least, also where that was no stall",
+        lambda v: v.stalls.max_ns / _NS_PER_S,
+        (),
+        "216, 218",
+    ),
+    MetricRow(
+        "trimaran_loop_stall_threshold_seconds",
+        "gauge",
+        "the threshold: the setting `stall_threshold_ms`",
+        lambda v: v.stalls.threshold_ns / _NS_PER_S,
+    ),
+)
+"""Every metric, in the order in which it is shown."""
+
+
+class MetricsCollector(Collector):
+    """Reads every metric of one member when the registry asks."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+
+    def __repr__(self) -> str:
+        return f"<MetricsCollector {self._vitals.module!r}>"
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all of them."""
+        for row in METRICS:
+            family = self._histogram(row) if row.kind == "histogram" else self._family(row)
+            if family.samples:
+                yield family
+
+    def _family(self, row: MetricRow) -> Metric:
+        make = GaugeMetricFamily if row.kind == "gauge" else CounterMetricFamily
+        family = make(row.name, row.meaning, labels=row.labels)
+        value = row.read(self._vitals)
+        if value is None:
+            return family
+        for labels, number in [((), value)] if isinstance(value, float | int) else value:
+            family.add_metric(labels, float(number))
+        return family
+
+    def _histogram(self, row: MetricRow) -> Metric:
+        family = HistogramMetricFamily(row.name, row.meaning, labels=row.labels)
+        disk = self._vitals.disk
+        if disk is not None:
+            _add_histogram(family, "fdatasync", disk.data_syncs)
+            _add_histogram(family, "fsync", disk.file_syncs)
+        return family
+
+
+def _add_histogram(family: HistogramMetricFamily, call: str, durations: DurationHistogram) -> None:
+    buckets: Sequence[tuple[str, float]] = [
+        ("+Inf" if bound == float("inf") else repr(bound), float(count)) for bound, count in durations.cumulative()
+    ]
+    family.add_metric([call], buckets, durations.total_ns / _NS_PER_S)
+
+
+class MetricsPage:
+    """The page that Prometheus fetches from one member."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(MetricsCollector(vitals))
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """Read everything and write it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+def markdown_table() -> str:
+    """Draw the table of docs/metrics.md."""
+    lines = ["| metric | kind | labels | meaning | Aeron |", "|---|---|---|---|---|"]
+    for row in METRICS:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.meaning} | {row.aeron} |")
+    return "\n".join(lines)

@@ -1,0 +1,253 @@
+"""The settings of one node, and what they must satisfy together.
+
+A node never runs with timeouts that cannot work: relations between settings are checked when the config is
+made. `NodeConfig(...)` reads nothing but its arguments; `config_layers` adds flags, environment and file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from trimaran.service_api.errors import ConfigurationError
+
+from .member_endpoints import MemberEndpoints as MemberEndpoints
+from .member_endpoints import format_members as format_members
+from .member_endpoints import parse_members as parse_members
+from .member_endpoints import split_endpoint
+from .setting_kinds import (
+    AmountBytes,
+    AppVersion,
+    Count,
+    Location,
+    LogFormat,
+    Members,
+    Millis,
+    OptionalEndpoint,
+    SizeBytes,
+    Switch,
+    Text,
+)
+
+ENV_PREFIX: Final = "TRIMARAN_"
+MTU_LENGTH_MAX_BYTES: Final = 65504
+TERM_LENGTH_MIN_BYTES: Final = 64 * 1024
+TERM_LENGTH_MAX_BYTES: Final = 1024 * 1024 * 1024
+_SHARED_DISK_DELAY_US: Final = 20_000
+
+
+class NodeConfig(BaseSettings):
+    """Everything one member needs to know before it starts. Times are milliseconds, sizes bytes.
+
+    Made from its arguments alone; `load_node_config` adds the other layers.
+
+    Raises:
+        pydantic.ValidationError: a value has the wrong type, or the settings do not fit together.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, strict=True, extra="forbid", env_prefix=ENV_PREFIX)
+
+    member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
+    members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
+    directory: Annotated[Location, Field(description="where this member's files lie; one directory per member")]
+    service: Annotated[
+        Text,
+        Field(
+            pattern=r"^[\w.]+:\w+(,[\w.]+:\w+){0,9}$",
+            description="the service to run, as module:Class; up to ten with commas, with ids from 0 on",
+        ),
+    ]
+    service_dir: Annotated[Location, Field(description="put on the import path before the service is loaded")] = Path(
+        "."
+    )
+    app_version: Annotated[AppVersion, Field(description="the service's version; majors must agree in a cluster")] = (
+        1 << 8
+    )
+
+    authenticator: Annotated[
+        Text, Field(description="who may open sessions: accept-all, password (see secrets_file), or module:Class")
+    ] = "accept-all"
+    secrets_file: Annotated[
+        Text, Field(description="of the password authenticator; made by `trimaran secrets add`")
+    ] = ""
+    authorisation: Annotated[
+        Text, Field(description="who may make requests: default (no admin requests), allow-all, deny-all, module:Class")
+    ] = "default"
+
+    file_sync_level: Annotated[
+        Count,
+        Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
+    ] = 1
+    checksums: Annotated[Switch, Field(description="a CRC-32 in every recorded frame")] = True
+    term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = 64 << 20
+    segment_length_bytes: Annotated[SizeBytes, Field(description="a segment file's length: a multiple of a term")] = (
+        128 << 20
+    )
+    mtu_length_bytes: Annotated[SizeBytes, Field(description="the largest frame, header included")] = (
+        MTU_LENGTH_MAX_BYTES
+    )
+
+    startup_canvass_timeout_ms: Annotated[Millis, Field(description="how long a starting member waits for all")] = 6_000
+    election_timeout_ms: Annotated[Millis, Field(description="how long a step of an election may take")] = 500
+    election_status_interval_ms: Annotated[Millis, Field(description="between messages while electing")] = 100
+    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader is lost")] = 2_000
+    leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
+    session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
+    termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
+    session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
+    shared_timer_ids: Annotated[
+        Switch,
+        Field(
+            description="services share timer ids, and each is told of every timer, as in Aeron; the same everywhere"
+        ),
+    ] = False
+    service_queue_limit_bytes: Annotated[
+        SizeBytes,
+        Field(gt=0, description="most bytes a service may have offered and not delivered; the same on every member"),
+    ] = 64 << 20
+    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
+
+    idle_yield_limit_us: Annotated[
+        Count, Field(le=10_000, description="how long to stay awake for what may come soon after work; 0: not at all")
+    ] = 250
+
+    spare_sync_delay_us: Annotated[
+        Count,
+        Field(
+            ge=-1,
+            le=100_000,
+            description="how long a follower that no majority needs may wait with its sync, more than the 4000 until "
+            "it hears what is committed; 0: not at all; -1: 20000 where all members' endpoints name one host, else 0",
+        ),
+    ] = -1
+
+    keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
+    keep_snapshots: Annotated[
+        Count, Field(ge=1, description="without keep_all: the newest snapshots that stay, with the log from there on")
+    ] = 2
+    keep_log_bytes: Annotated[
+        AmountBytes, Field(description="without keep_all: so much more of the log, for members that were away")
+    ] = 256 << 20
+
+    metrics_endpoint: Annotated[
+        OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")
+    ] = ""
+    stall_threshold_ms: Annotated[Millis, Field(description="a loop that is busy for so long is logged as a stall")] = (
+        100
+    )
+    log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments only, so that making a config has no hidden inputs."""
+        return (init_settings,)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Each service as module:Class, by service id."""
+        return tuple(self.service.split(","))
+
+    @property
+    def me(self) -> MemberEndpoints:
+        """This member's own endpoints."""
+        return self.member(self.member_id)
+
+    @property
+    def effective_spare_sync_delay_us(self) -> int:
+        """The delay that holds: what was set, or what members have that share a machine, and with it a disk.
+
+        None at file sync level 0, where nothing is synced.
+        """
+        if self.file_sync_level == 0:
+            return 0
+        if self.spare_sync_delay_us >= 0:
+            return self.spare_sync_delay_us
+        hosts = {split_endpoint(endpoint)[0] for member in self.members for endpoint in member.endpoints}
+        return _SHARED_DISK_DELAY_US if len(hosts) == 1 else 0
+
+    def member(self, member_id: int) -> MemberEndpoints:
+        """One member's endpoints.
+
+        Raises:
+            ConfigurationError: no such member.
+        """
+        for member in self.members:
+            if member.member_id == member_id:
+                return member
+        raise ConfigurationError(f"unknown member: member_id={member_id} members={format_members(self.members)}")
+
+    @model_validator(mode="after")
+    def _check_relations(self) -> Self:
+        problems = [*_member_problems(self), *_length_problems(self), *_timeout_problems(self)]
+        if (self.authenticator == "password") != bool(self.secrets_file):
+            problems.append(
+                f"authenticator={self.authenticator} and secrets_file={self.secrets_file!r}: "
+                "expected both authenticator=password and a file, or neither"
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+def _member_problems(config: NodeConfig) -> list[str]:
+    ids = [member.member_id for member in config.members]
+    problems = [f"member id given twice: member_id={i}" for i in sorted({i for i in ids if ids.count(i) > 1})]
+    if config.member_id not in ids:
+        problems.append(f"own id is not in members: member_id={config.member_id} expected one of {sorted(ids)}")
+    owners: dict[str, int] = {}
+    for member in config.members:
+        for endpoint in member.endpoints:
+            other = owners.setdefault(endpoint, member.member_id)
+            if other != member.member_id:
+                problems.append(f"endpoint given twice: endpoint={endpoint} members={other},{member.member_id}")
+    return problems
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _length_problems(config: NodeConfig) -> list[str]:
+    term, segment, mtu = config.term_length_bytes, config.segment_length_bytes, config.mtu_length_bytes
+    problems = []
+    if not (_is_power_of_two(term) and TERM_LENGTH_MIN_BYTES <= term <= TERM_LENGTH_MAX_BYTES):
+        problems.append(f"term_length_bytes={term}: expected a power of two from 64KiB to 1GiB")
+    if not _is_power_of_two(segment) or segment < term:
+        problems.append(f"segment_length_bytes={segment}: expected a power of two of at least term_length_bytes={term}")
+    if mtu % 32 or not 64 <= mtu <= MTU_LENGTH_MAX_BYTES:
+        problems.append(f"mtu_length_bytes={mtu}: expected a multiple of 32 from 64 to {MTU_LENGTH_MAX_BYTES}")
+    if mtu > term // 8:
+        problems.append(f"mtu_length_bytes={mtu}: expected at most an eighth of term_length_bytes={term}")
+    if config.ingress_window_bytes < 2 * mtu:
+        window = config.ingress_window_bytes
+        problems.append(f"ingress_window_bytes={window}: expected at least two of mtu_length_bytes={mtu}")
+    return problems
+
+
+def _timeout_problems(config: NodeConfig) -> list[str]:
+    """Relations without which elections cannot succeed, each as `left >= factor * right`."""
+    relations = (
+        ("startup_canvass_timeout_ms", 2, "leader_heartbeat_timeout_ms"),
+        ("leader_heartbeat_timeout_ms", 2, "leader_heartbeat_interval_ms"),
+        ("election_timeout_ms", 2, "election_status_interval_ms"),
+        ("session_timeout_ms", 1, "leader_heartbeat_timeout_ms"),
+    )
+    problems = []
+    for left, factor, right in relations:
+        have, need = getattr(config, left), factor * getattr(config, right)
+        if have < need:
+            times = f"{factor} x " if factor > 1 else ""
+            problems.append(
+                f"{left}={have}: expected at least {need}, which is {times}{right}={getattr(config, right)}"
+            )
+    return problems

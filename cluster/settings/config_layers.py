@@ -1,0 +1,190 @@
+"""Where a node's settings come from, put together into one checked config.
+
+Four layers give a setting its value; the first that has one wins:
+
+    command line flag   --election-timeout-ms 500
+    environment         TRIMARAN_ELECTION_TIMEOUT_MS=500
+    TOML file           election_timeout_ms = 500
+    default             where there is one
+
+A key that no setting has is an error in every layer, with the nearest name as a suggestion: a misspelt
+timeout that is silently ignored is found in production. Beside each value is kept the layer it came from, and
+every error names both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+
+from trimaran.service_api.errors import ConfigurationError
+
+from .config import ENV_PREFIX, MemberEndpoints, NodeConfig
+from .setting_kinds import SettingKind
+
+CONFIG_FILE_VARIABLE: Final = "TRIMARAN_CONFIG"
+"""The environment variable that names the TOML file when no --config flag does."""
+
+
+@dataclass(slots=True, frozen=True)
+class LoadedConfig:
+    """A config and, per setting, where its value came from: a flag, a variable, a file, or `default`."""
+
+    config: NodeConfig
+    origins: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Layer:
+    """One source of settings: raw values by name, and how to say where each came from."""
+
+    values: dict[str, Any]
+    origin_of: Callable[[str], str]
+    is_text: bool
+    """Whether every value is text to be parsed (flags, environment) or typed already (TOML)."""
+
+
+def setting_kind(name: str) -> SettingKind:
+    """The kind of a setting of NodeConfig, by name."""
+    field = NodeConfig.model_fields[name]
+    return next(item for item in field.metadata if isinstance(item, SettingKind))
+
+
+def flag_name(name: str) -> str:
+    """The command line flag of a setting: `member_id` is `--member-id`."""
+    return "--" + name.replace("_", "-")
+
+
+def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> LoadedConfig:
+    """Put flags, environment and file together into one checked config.
+
+    `flags` maps setting names to text; None means not given. Relative paths are relative to the working
+    directory. All problems found in one pass are reported together, a line each.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read, settings that do not fit.
+    """
+    values, origins = _read_layers(file, flags or {})
+    try:
+        return LoadedConfig(NodeConfig(**values), origins)
+    except ValidationError as error:
+        lines = [line for item in error.errors() for line in _validation_lines(dict(item), origins)]
+        raise ConfigurationError("\n".join(lines)) from None
+
+
+def load_members(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> tuple[MemberEndpoints, ...]:
+    """Find the members of a cluster where `load_node_config` would, for a command that is no member itself.
+
+    What else the layers hold is read as strictly, but need not be there.
+
+    Raises:
+        ConfigurationError: the user's: no members given, an unknown key, a value that cannot be read.
+    """
+    values, _ = _read_layers(file, flags or {})
+    if not values.get("members"):
+        raise ConfigurationError(_missing("members"))
+    members: tuple[MemberEndpoints, ...] = values["members"]
+    return members
+
+
+def _read_layers(file: Path | None, flags: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read every layer; gives the values by setting, and where each came from."""
+    layers = [_flag_layer(flags), _env_layer()]
+    if file is not None:
+        layers.append(_file_layer(file))
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(NodeConfig.model_fields, "default")
+    problems: list[str] = []
+    for layer in layers:
+        for name, raw in layer.values.items():
+            if name not in NodeConfig.model_fields:
+                problems.append(_unknown_key(name, layer.origin_of(name)))
+            elif name not in values:
+                origins[name] = layer.origin_of(name)
+                try:
+                    values[name] = _read_value(name, raw, is_text=layer.is_text)
+                except ValueError:
+                    problems.append(_bad_value(name, raw, origins[name]))
+                except ConfigurationError as error:
+                    problems.append(f"{error} ({origins[name]})")
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    return values, origins
+
+
+def _flag_layer(flags: Mapping[str, Any]) -> _Layer:
+    given = {name: value for name, value in flags.items() if value is not None}
+    return _Layer(given, flag_name, is_text=True)
+
+
+def _env_layer() -> _Layer:
+    values: dict[str, Any] = dict(EnvSettingsSource(NodeConfig)())
+    known = {f"{ENV_PREFIX}{name}".upper() for name in NodeConfig.model_fields} | {CONFIG_FILE_VARIABLE}
+    for variable in os.environ:
+        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
+            values[variable.upper().removeprefix(ENV_PREFIX).lower()] = os.environ[variable]
+    return _Layer(values, lambda name: f"{ENV_PREFIX}{name.upper()}", is_text=True)
+
+
+def _file_layer(file: Path) -> _Layer:
+    try:
+        file.open("rb").close()
+        values: dict[str, Any] = dict(TomlConfigSettingsSource(NodeConfig, toml_file=file)())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"config file is not valid TOML: file={file} reason={error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"config file is not UTF-8 text: file={file} position={error.start}") from error
+    except OSError as error:
+        raise ConfigurationError(f"config file cannot be read: file={file} reason={error.strerror}") from error
+    return _Layer(values, lambda _: str(file), is_text=False)
+
+
+def _read_value(name: str, raw: Any, *, is_text: bool) -> Any:
+    """The typed value of a raw one. Raises ValueError or ConfigurationError if it cannot be read."""
+    kind = setting_kind(name)
+    if isinstance(raw, str) and (is_text or kind.text_in_file):
+        return kind.parse(raw)
+    if type(raw) is not kind.file_type:
+        raise ValueError(raw)
+    return raw
+
+
+def _bad_value(name: str, raw: Any, origin: str) -> str:
+    return f"invalid setting: {name}={raw!r} from {origin}: expected {setting_kind(name).expected}"
+
+
+def _unknown_key(name: str, origin: str) -> str:
+    matches = difflib.get_close_matches(name, NodeConfig.model_fields, n=1, cutoff=0.6)
+    where = origin if origin.startswith((ENV_PREFIX, "--")) else f"{name} in {origin}"
+    if not matches:
+        return f"unknown setting: {where}: `trimaran config show` lists the settings"
+    suggestion = matches[0]
+    if origin.startswith(ENV_PREFIX):
+        suggestion = f"{ENV_PREFIX}{suggestion.upper()}"
+    return f"unknown setting: {where}: did you mean {suggestion}?"
+
+
+def _missing(name: str) -> str:
+    ways = f"{flag_name(name)}, {ENV_PREFIX}{name.upper()} or {name} in the config file"
+    return f"missing setting: {name}: give {ways}: {setting_kind(name).expected}"
+
+
+def _validation_lines(error: Mapping[str, Any], origins: Mapping[str, str]) -> list[str]:
+    location = error["loc"]
+    if not location:
+        return [f"invalid settings: {line}" for line in str(error["ctx"]["error"]).splitlines()]
+    name = str(location[0])
+    if error["type"] == "missing":
+        return [_missing(name)]
+    reason = str(error["msg"]).replace("Input should be", "expected to be").removeprefix("Value error, ")
+    if error["type"] == "string_pattern_mismatch":
+        reason = 'expected "module:Class"'
+    return [f"invalid setting: {name}={error['input']!r} from {origins[name]}: {reason}"]

@@ -1,0 +1,152 @@
+"""Where a member can be reached, and the two texts that say so.
+
+A member has five endpoints. Written out, as Aeron does, a member is six fields and members are joined by `|`:
+
+    0,host:9000,host:9001,host:9002,host:9003,host:9004|1,...
+
+Mostly they are consecutive ports, so the short form names the first and the others follow from it:
+
+    0=host:9000,1=host:9010,2=host:9020
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from trimaran.service_api.errors import ConfigurationError
+
+PORTS_PER_MEMBER: Final = 5
+"""Ingress is the base port; consensus, log, catchup and archive are the next four."""
+
+PORT_MAX: Final = 65535
+
+
+def split_endpoint(endpoint: str) -> tuple[str, int]:
+    """Take `host:port` apart; an IPv6 host stands in brackets.
+
+    Raises:
+        ConfigurationError: the user's: no host, no port, or a port outside 1 to 65535.
+    """
+    host, separator, port = endpoint.strip().rpartition(":")
+    if not separator or not host.strip("[]"):
+        raise ConfigurationError(f"bad endpoint: endpoint={endpoint!r} expected host:port")
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= PORT_MAX):
+        raise ConfigurationError(f"bad port: endpoint={endpoint!r} port={port!r} expected 1 to {PORT_MAX}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ConfigurationError(f"bad host: endpoint={endpoint!r} expected an IPv6 address in brackets")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class MemberEndpoints(BaseModel):
+    """One member's id and its five endpoints, `host:port` each. Source: Aeron `ClusterMember.parse`."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    member_id: int
+    ingress: str
+    consensus: str
+    log: str
+    catchup: str
+    archive: str
+
+    @classmethod
+    def from_base(cls, member_id: int, endpoint: str) -> Self:
+        """Derive the five endpoints from the first: consensus is one port up, then log, catchup, archive.
+
+        Raises:
+            ConfigurationError: the endpoint is bad, or its port too high for four more.
+        """
+        host, port = split_endpoint(endpoint)
+        if port + PORTS_PER_MEMBER - 1 > PORT_MAX:
+            raise ConfigurationError(f"bad base port: endpoint={endpoint!r} expected at most {PORT_MAX - 4}")
+        prefix = f"[{host}]" if ":" in host else host
+        ingress, consensus, log, catchup, archive = (f"{prefix}:{port + i}" for i in range(PORTS_PER_MEMBER))
+        return cls(
+            member_id=member_id,
+            ingress=ingress,
+            consensus=consensus,
+            log=log,
+            catchup=catchup,
+            archive=archive,
+        )
+
+    @property
+    def endpoints(self) -> tuple[str, str, str, str, str]:
+        """All five, in wire order."""
+        return self.ingress, self.consensus, self.log, self.catchup, self.archive
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.member_id < 0:
+            raise ConfigurationError(f"bad member id: member_id={self.member_id} expected 0 or more")
+        for endpoint in self.endpoints:
+            split_endpoint(endpoint)
+        if len(set(self.endpoints)) != PORTS_PER_MEMBER:
+            raise ConfigurationError(f"endpoint given twice: member_id={self.member_id} endpoints={self.endpoints}")
+        return self
+
+
+def parse_members(text: str) -> tuple[MemberEndpoints, ...]:
+    """Read a member list in either form, in the order given.
+
+    Raises:
+        ConfigurationError: the user's: names the part that cannot be read and what was expected.
+    """
+    if not text.strip():
+        raise ConfigurationError('empty member list: expected members such as "0=127.0.0.1:9000,1=127.0.0.1:9010"')
+    if "=" in text:
+        members = tuple(_parse_short(part.strip()) for part in text.split(",") if part.strip())
+    else:
+        members = tuple(_parse_long(part.strip()) for part in text.split("|") if part.strip())
+    ids = [member.member_id for member in members]
+    for member_id in ids:
+        if ids.count(member_id) > 1:
+            raise ConfigurationError(f"bad member list: member_id={member_id} is given twice in {text!r}")
+    return members
+
+
+def format_members(members: Sequence[MemberEndpoints]) -> str:
+    """Write a member list: short if every member's ports are consecutive, in Aeron's form otherwise."""
+    derived = [_is_derived(member) for member in members]
+    if all(derived):
+        return ",".join(f"{member.member_id}={member.ingress}" for member in members)
+    return "|".join(",".join((str(member.member_id), *member.endpoints)) for member in members)
+
+
+def _is_derived(member: MemberEndpoints) -> bool:
+    if split_endpoint(member.ingress)[1] + PORTS_PER_MEMBER - 1 > PORT_MAX:
+        return False
+    return member == MemberEndpoints.from_base(member.member_id, member.ingress)
+
+
+def _parse_member_id(text: str, part: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigurationError(f"bad member id: member_id={text!r} in {part!r}: expected a whole number")
+    return int(text)
+
+
+def _parse_short(part: str) -> MemberEndpoints:
+    member_id, separator, endpoint = part.partition("=")
+    if not separator:
+        raise ConfigurationError(f"bad member: {part!r}: expected ID=HOST:BASE_PORT, such as 0=127.0.0.1:9000")
+    return MemberEndpoints.from_base(_parse_member_id(member_id.strip(), part), endpoint.strip())
+
+
+def _parse_long(part: str) -> MemberEndpoints:
+    fields = [field.strip() for field in part.split(",")]
+    if len(fields) != 1 + PORTS_PER_MEMBER:
+        raise ConfigurationError(
+            f"bad member: {part!r}: expected ID=HOST:BASE_PORT, or id,ingress,consensus,log,catchup,archive"
+        )
+    ingress, consensus, log, catchup, archive = fields[1:]
+    return MemberEndpoints(
+        member_id=_parse_member_id(fields[0], part),
+        ingress=ingress,
+        consensus=consensus,
+        log=log,
+        catchup=catchup,
+        archive=archive,
+    )

@@ -1,0 +1,1 @@
+"""The simulated clients, their history, and its checks."""

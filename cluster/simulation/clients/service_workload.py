@@ -1,0 +1,198 @@
+"""Client applications for a service of the user's own: they send what the service says its clients send.
+
+A service says so with a function `simulation_request`, a static method of its class; without one, clients send random
+bytes. A service that takes requests gets them with `request`, another as messages. Nothing is known about answers, so
+they are only counted, and no application sends twice: what holds for a service of any kind is checked by the referee,
+on the members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Final, Protocol
+
+from trimaran.client import (
+    ClientConfig,
+    ClusterClient,
+    ConnectRejectedError,
+    RejectedError,
+    RequestFailedError,
+    RequestIndeterminateError,
+)
+from trimaran.service_api import ClusteredService, ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.wire.session import EventCode
+
+from .history import History
+from .workload import WorkloadSettings
+
+REQUEST_FUNCTION: Final = "simulation_request"
+
+DrawRequest = Callable[[Random, int], bytes]
+"""Gives a client's next request, from its chance and how many it has sent in this session."""
+
+_RANDOM_REQUEST_LIMIT: Final = 200
+_RETRY_MIN_S: Final = 0.05
+_RETRY_MAX_S: Final = 1.0
+_FULL_PAUSE_S: Final = 0.02
+
+
+class ClientApplication(Protocol):
+    """One client of a simulation: a coroutine that uses the cluster, and how it ends."""
+
+    async def run(self) -> None:
+        """Use the cluster until `stop`."""
+
+    def stop(self) -> None:
+        """Begin nothing more; `run` ends."""
+
+    def abandon(self) -> None:
+        """The process that ran it is dead."""
+
+
+class MakeWorkload(Protocol):
+    """Makes the clients of a run."""
+
+    def __call__(
+        self,
+        config: ClientConfig,
+        number: int,
+        *,
+        history: History,
+        random: Random,
+        now_ns: Callable[[], int],
+        settings: WorkloadSettings,
+    ) -> ClientApplication:
+        """Make the client `number`."""
+
+
+def draw_request_of(service_class: type[ClusteredService]) -> DrawRequest:
+    """Give the service's own function, or random bytes."""
+    draw_request: DrawRequest = getattr(service_class, REQUEST_FUNCTION, random_request)
+    return draw_request
+
+
+def takes_requests(service_class: type[ClusteredService]) -> bool:
+    """Whether a service has an `on_request`."""
+    return service_class.on_request is not ClusteredService.on_request
+
+
+def random_request(random: Random, number: int) -> bytes:
+    """Draw up to 200 bytes, at least one."""
+    return random.randbytes(random.randint(1, _RANDOM_REQUEST_LIMIT))
+
+
+class ServiceWorkload:
+    """One client application. A session that is lost is followed by another one."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        number: int,
+        *,
+        history: History,
+        random: Random,
+        now_ns: Callable[[], int],
+        settings: WorkloadSettings,
+        draw_request: DrawRequest = random_request,
+        uses_requests: bool = False,
+    ) -> None:
+        self.number = number
+        self.sent_count = 0
+        self.session_count = 0
+        self._config, self._settings, self._random = config, settings, random
+        self._history, self._draw_request, self._uses_requests = history, draw_request, uses_requests
+        self._asking_count = 0
+        self._stopped = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ServiceWorkload {self.number} sent={self.sent_count} sessions={self.session_count}>"
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._stopped.set()
+
+    def abandon(self) -> None:
+        """Nothing is kept about what was in flight."""
+
+    async def run(self) -> None:
+        """Use the cluster until `stop`, in one session after another."""
+        pause_s = _RETRY_MIN_S
+        while not self._stopped.is_set():
+            config = replace(self._config, random=Random(self._random.getrandbits(64)).random)
+            try:
+                async with await ClusterClient.connect([], egress_listener=self, config=config) as client:
+                    self.session_count += 1
+                    pause_s = _RETRY_MIN_S
+                    await self._use(client)
+            except (ClusterTimeoutError, ConnectRejectedError, SessionClosedError):
+                await self._pause(pause_s * (1 - self._random.random() / 2))
+                pause_s = min(2 * pause_s, _RETRY_MAX_S)
+
+    async def _use(self, client: ClusterClient) -> None:
+        """Send requests until the session is lost, or ends as sessions do; then wait for what is under way."""
+        chance, settings = self._random, self._settings
+        number = 0
+        async with asyncio.TaskGroup() as tasks:
+            while not (client.is_closed or self._stopped.is_set()):
+                if self.sent_count == settings.operation_limit:
+                    await self._stopped.wait()
+                    return
+                request = bytes(self._draw_request(chance, number))
+                if not await self._send(client, request, tasks):
+                    return
+                number += 1
+                self.sent_count += 1
+                if chance.random() < settings.close_rate:
+                    return
+                is_idle = chance.random() < settings.idle_rate
+                await self._pause(
+                    chance.random() * settings.idle_max_s if is_idle else chance.expovariate(1 / settings.think_mean_s)
+                )
+
+    async def _send(self, client: ClusterClient, request: bytes, tasks: asyncio.TaskGroup) -> bool:
+        """Send one request once there is room; False if it is time to stop."""
+        while not self._stopped.is_set():
+            if not self._uses_requests:
+                if client.try_offer(request):
+                    return True
+            elif self._asking_count < self._settings.in_flight_limit:
+                self._asking_count += 1
+                tasks.create_task(self._ask(client, request))
+                return True
+            await self._pause(_FULL_PAUSE_S)
+        return False
+
+    async def _ask(self, client: ClusterClient, request: bytes) -> None:
+        """Have a request run; whatever it comes to is an answer, save that the session ended."""
+        try:
+            await client.request(request)
+            self._history.acknowledged_count += 1
+        except RequestFailedError:
+            self._history.acknowledged_count += 1
+        except (RejectedError, RequestIndeterminateError, SessionClosedError):
+            return
+        finally:
+            self._asking_count -= 1
+
+    async def _pause(self, duration_s: float) -> None:
+        """Let time pass; stopping ends it."""
+        try:
+            async with asyncio.timeout(duration_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            return
+
+    # --- EgressListener
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        """Count an answer."""
+        self._history.acknowledged_count += 1
+
+    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+        """Nothing is sent again."""
+
+    def on_session_event(self, code: EventCode, detail: str) -> None:
+        """A session that ended is seen at the next request."""

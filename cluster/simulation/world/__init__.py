@@ -1,0 +1,1 @@
+"""The simulated machines: virtual time, loop, network, disk."""

@@ -1,0 +1,188 @@
+"""A service against its own snapshots: replayed from one to the next it must write the same bytes.
+
+A service that depends on something else than the log, a random number, a clock, the iteration order of a set of
+strings, writes others, and so do members that differ. Each stretch between two snapshots is a task of its own, so the
+tasks can run in as many processes, or on as many executors, as there are snapshots.
+
+What is compared is all that a member records: the container's sessions and kept replies, what each service writes, and
+the module's timers, sessions and messages. Of snapshots that a real Aeron Cluster wrote it is what the services wrote.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from trimaran.archive.files.reader import MessageReader, StopReason
+from trimaran.service_api import ClusteredService, ClusterError
+from trimaran.service_api.wire.message import decode_message
+
+from ..core.log.recording_log import RecordingLogEntry
+from ..messages.snapshot import CONSENSUS_MODULE_SNAPSHOT_MESSAGES, SnapshotMarker
+from ..runtime.snapshots.snapshot_taker import container_messages
+from .container import Bystander
+from .member_log import MemberLog, SnapshotSet
+from .replay import ReplayedService
+from .services import ServiceLike, make_services
+from .snapshot_comparison import SnapshotComparison
+
+
+class SnapshotVerdict(NamedTuple):
+    """What came of one stretch of the log between two snapshots."""
+
+    from_position: int
+    """Where the replay began: at a snapshot, or where the log begins."""
+    to_position: int
+    """Of the snapshot that it was held against."""
+    message_count: int
+    """Of that snapshot, as far as it was read."""
+    length_bytes: int
+    problem: str | None
+    """In what they differ, or why they could not be compared; None if they are the same, byte for byte."""
+
+
+@dataclass(slots=True, frozen=True)
+class Stretch:
+    """From one snapshot to the next; None stands for the begin of the log."""
+
+    start: SnapshotSet | None
+    end: SnapshotSet
+
+
+def verify_snapshots(
+    directory: Path | str | MemberLog,
+    service: ServiceLike | Sequence[ServiceLike],
+    *,
+    service_id: int = 0,
+    service_count: int | None = None,
+    processes: int = 1,
+    service_dir: Path | str = ".",
+) -> list[SnapshotVerdict]:
+    """Replay a service from each snapshot to the next, and compare what it writes there with what a member recorded.
+
+    With several `processes` a class must be one that they can import, or a name. The rest is as for `replay_service`.
+
+    Raises:
+        ConfigurationError: no member's directory, or a service that cannot be loaded.
+        ClusterError: the recording log or the catalog is damaged. Damage elsewhere is the problem of a verdict.
+    """
+    log = directory if isinstance(directory, MemberLog) else MemberLog.open(directory)
+    services = make_services(
+        service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log
+    )
+    count = len(find_stretches(log, len(services)))
+    jobs = [(log.name, service, service_id, len(services), str(service_dir), index) for index in range(count)]
+    if processes == 1 or count < 2:
+        return [*map(verify_job, jobs)]
+    # Begun anew and not forked: another process has another seed of hashes, so that iteration order counts.
+    with ProcessPoolExecutor(min(processes, count), multiprocessing.get_context("spawn")) as pool:
+        return [*pool.map(verify_job, jobs)]
+
+
+def find_stretches(log: MemberLog, service_count: int) -> list[Stretch]:
+    """Find what lies between the snapshots of a log; the first begins with the log, if that was not purged."""
+    snapshots = log.snapshots(service_count)
+    starts: list[SnapshotSet | None] = [None, *snapshots]
+    found = [Stretch(start, end) for start, end in zip(starts, snapshots, strict=False)]
+    return found[1:] if log.log.start_position > 0 else found
+
+
+def verify_stretch(log: MemberLog, services: Sequence[ClusteredService], stretch: Stretch) -> SnapshotVerdict:
+    """Replay one stretch and compare.
+
+    Raises:
+        ClusterError: the log cannot be read, or a snapshot.
+    """
+    recorded = _Recorded(log)
+    position = stretch.end.log_position
+    replayed = ReplayedService(
+        log, services, stretch.start, end_position=position, app_version=recorded.app_version(stretch.end.entries[0])
+    )
+    replayed.advance()
+    problem = _compare(replayed, stretch.end, recorded)
+    return SnapshotVerdict(replayed.start_position, position, recorded.message_count, recorded.length_bytes, problem)
+
+
+def verify_job(job: tuple[str, ServiceLike | Sequence[ServiceLike], int, int, str, int]) -> SnapshotVerdict:
+    """Verify one stretch, wherever this runs: directory, service, its id, services, their directory, which stretch.
+
+    What goes wrong is the verdict.
+    """
+    name, service, service_id, service_count, service_dir, index = job
+    log = MemberLog.open(name)
+    services = make_services(
+        service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log
+    )
+    stretch = find_stretches(log, service_count)[index]
+    try:
+        return verify_stretch(log, services, stretch)
+    except Exception as error:
+        begin = log.log.start_position if stretch.start is None else stretch.start.log_position
+        text = str(error) if isinstance(error, ClusterError) else f"the service failed: {error!r}"
+        return SnapshotVerdict(begin, stretch.end.log_position, 0, 0, text)
+
+
+def _compare(replayed: ReplayedService, snapshot: SnapshotSet, recorded: _Recorded) -> str | None:
+    action = replayed.snapshot_action
+    if action is None:
+        return f"the log asks for no snapshot here: log_position={replayed.log_position}"
+    is_whole = not any(isinstance(service, Bystander) for service in replayed.services)
+    module_entry, *service_entries = snapshot.entries
+    for entry, service in zip(service_entries, replayed.services, strict=True):
+        if isinstance(service, Bystander):
+            continue
+        messages = recorded.messages(entry)
+        comparing = SnapshotComparison(messages)
+        if is_whole and not recorded.is_by_aeron(entry):
+            own = container_messages(replayed.container, entry.service_id, action)
+            comparing.compare(message.encode() for message in own)
+        else:
+            comparing.skip_container()
+        replayed.write_snapshot(comparing, entry.service_id)
+        if (problem := comparing.finish()) is not None:
+            return f"service {entry.service_id}: {problem}"
+    if not is_whole or recorded.is_by_aeron(module_entry):
+        return None
+    comparing = SnapshotComparison(recorded.messages(module_entry))
+    comparing.compare(message.encode() for message in action.module_messages)
+    problem = comparing.finish()
+    return None if problem is None else f"consensus module: {problem}"
+
+
+class _Recorded:
+    """The snapshots of a member, message by message; counts what was read."""
+
+    def __init__(self, log: MemberLog) -> None:
+        self._log = log
+        self.message_count = 0
+        self.length_bytes = 0
+
+    def is_by_aeron(self, entry: RecordingLogEntry) -> bool:
+        """Whether a real Aeron Cluster wrote it."""
+        return self._log.descriptor(entry.recording_id).stripped_channel.startswith("aeron:")
+
+    def app_version(self, entry: RecordingLogEntry) -> int:
+        """The version of the application that the module's snapshot names; the settings of a member say it."""
+        first = next(self.messages(entry), b"")
+        marker = decode_message(first, registry=CONSENSUS_MODULE_SNAPSHOT_MESSAGES)
+        self.message_count = self.length_bytes = 0
+        return marker.app_version if isinstance(marker, SnapshotMarker) else 0
+
+    def messages(self, entry: RecordingLogEntry) -> Iterator[bytes]:
+        """Read one recording.
+
+        Raises:
+            ClusterError: it does not check out.
+        """
+        frames = self._log.frames(entry.recording_id)
+        for message in MessageReader(frames):
+            self.message_count += 1
+            self.length_bytes += len(message.payload)
+            yield message.payload
+        if frames.stop_reason is not StopReason.STOP_POSITION:
+            where = f"recording_id={entry.recording_id} position={frames.position}"
+            raise ClusterError(f"snapshot cannot be read: {where}: {frames.detail}")

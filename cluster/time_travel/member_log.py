@@ -1,0 +1,298 @@
+"""A member's log and snapshots on a disk, ours or a real Aeron Cluster's, read and never changed.
+
+The member may run. Then the log grows while it is read, its end is what was there when the directory was opened, and
+what is purged meanwhile is missed with an error that says so.
+
+What is committed: `commit_claims` says what a directory proves, and why. What a member recorded behind that was
+delivered to its service or was not: only a majority of members knows. So that is the bound unless another is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+from trimaran.archive import ArchiveError, CorruptionError, RecordingDescriptor
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.files.reader import FrameReader
+from trimaran.archive.format.layout import parse_segment_file_name
+from trimaran.archive.log.commit_claims import MemberMarks, marks_of, prove_commit
+from trimaran.archive.log.log_fields import read_log_fields
+from trimaran.archive.log.recording_log_entries import LogEntry
+from trimaran.archive.store.range_reader import RangeReader
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
+from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
+
+from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..import_aeron.source import Source, read_source
+from ..runtime.snapshots.recovery import find_time_unit
+from .frame_check import make_frame_check
+
+Bound = Literal["committed", "recorded"] | int
+"""How far a log is read: what its recording log knows to be committed, all that is recorded, or a position."""
+
+READ_BYTES: Final = 1 << 20
+_AERON_CHANNEL: Final = "aeron:"
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotSet:
+    """A complete, valid set of snapshots of one log position: the module's, then each service's in order of id."""
+
+    log_position: int
+    leadership_term_id: int
+    timestamp: int
+    """Cluster time."""
+    entries: tuple[RecordingLogEntry, ...]
+
+
+class MemberLog:
+    """The log of one member, and the snapshots that lie in it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.log: Final = source.descriptor(source.log_recording_id)
+        """The recording that holds the log."""
+        if self.log.stream_id != LOG_STREAM_ID:
+            raise ConfigurationError(
+                f"log recording_id={self.log.recording_id} stream_id={self.log.stream_id} expected={LOG_STREAM_ID}"
+            )
+        self._reader = RangeReader(source.archive, OsFileSystem(), refuse_if_purged=self._refuse_if_purged)
+        self._frame_check = make_frame_check(source.archive, self.log)
+        self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
+        """What was read of the log last, and its arguments: two services that are compared read the same."""
+
+    def __repr__(self) -> str:
+        return f"<MemberLog {self._source.name} start={self.log.start_position} end={self.recorded_position}>"
+
+    @classmethod
+    def open(cls, directory: Path | str) -> MemberLog:
+        """Read the small files of a member's directory; of an Aeron member's also as CLUSTER_DIR,ARCHIVE_DIR.
+
+        Raises:
+            ConfigurationError: it is no member's directory.
+            ClusterError: a file is damaged.
+        """
+        return cls(read_source(str(directory), now_ms=None))
+
+    @property
+    def name(self) -> str:
+        """The directory, as the user named it."""
+        return self._source.name
+
+    @property
+    def recording_log(self) -> RecordingLog:
+        """The leadership terms, and the snapshots."""
+        return self._source.recording_log
+
+    @property
+    def is_by_aeron(self) -> bool:
+        """Whether a real Aeron Cluster began this log: its services share the ids of timers."""
+        return self.log.stripped_channel.startswith(_AERON_CHANNEL)
+
+    @cached_property
+    def time_unit(self) -> TimeUnit:
+        """The unit of the log's times: what its newest term says."""
+        found = find_time_unit(self, self.recording_log, self.log, append_position=self.recorded_position)
+        return TimeUnit.MILLIS if found is None else found
+
+    @cached_property
+    def recorded_position(self) -> int:
+        """Where the last whole frame of the log ends, when it was first asked for."""
+        if self.log.stop_position is not None:
+            return self.log.stop_position
+        for base in reversed(self.segment_base_positions):
+            begin = max(base, self.log.start_position)
+            end = self._end_of_frames(begin, base + self.log.segment_file_length)
+            if end > begin:
+                return end
+        return self.log.start_position
+
+    @property
+    def committed_position(self) -> int:
+        """How much of the log is known to be committed by what this directory says."""
+        claim = prove_commit(self._source.archive, self.log, _marks_of(self.recording_log))
+        return self.log.start_position if claim is None else min(claim.position, self.recorded_position)
+
+    @cached_property
+    def segment_base_positions(self) -> tuple[int, ...]:
+        """Where the files of the log begin that are there, in order."""
+        parsed = (parse_segment_file_name(path.name) for path in self._source.archive.iterdir())
+        return tuple(sorted(p[1] for p in parsed if p is not None and p[0] == self.log.recording_id))
+
+    def end_of(self, bound: Bound) -> int:
+        """Give the position that a bound stands for.
+
+        Raises:
+            ConfigurationError: it is none, or a position behind what is recorded.
+        """
+        if bound == "committed":
+            return self.committed_position
+        if bound == "recorded":
+            return self.recorded_position
+        if not isinstance(bound, int):
+            raise ConfigurationError(f"bound={bound!r} expected committed, recorded or a position")
+        if not self.log.start_position <= bound <= self.recorded_position:
+            raise ConfigurationError(
+                f"bound={bound} expected {self.log.start_position} to {self.recorded_position}, which is recorded"
+            )
+        return bound
+
+    def snapshots(self, service_count: int) -> list[SnapshotSet]:
+        """Find the complete, valid sets of so many services that a replay can go on from, oldest first."""
+        found = [
+            SnapshotSet(sets[0].log_position, sets[0].leadership_term_id, sets[0].timestamp, sets)
+            for sets in self.recording_log.complete_snapshots(service_count)
+            if self.log.start_position <= sets[0].log_position <= self.recorded_position
+        ]
+        return sorted(found, key=lambda snapshot: snapshot.log_position)
+
+    def position_at(self, time: int, *, end_position: int) -> int:
+        """Give where the first message begins that is later than this cluster time; `end_position` if there is none.
+
+        The segment is found by bisection, the message in it by reading on.
+        """
+        bases = [base for base in self.segment_base_positions if base < end_position]
+        low, high = 0, len(bases)
+        while low < high:
+            middle = (low + high) // 2
+            first = self._first_timestamp(max(bases[middle], self.log.start_position), end_position)
+            if first is None or first > time:
+                high = middle
+            else:
+                low = middle + 1
+        position = self.log.start_position if low == 0 else max(bases[low - 1], self.log.start_position)
+        data = self._read_log(position, end_position)
+        while data:
+            following = self._read_log(position + len(data), end_position)
+            first = next((timestamp for _, timestamp in _times(following)), None)
+            if first is None or first > time:
+                found = position + len(data)
+                return next((position + begin for begin, timestamp in _times(data) if timestamp > time), found)
+            position, data = position + len(data), following
+        return position
+
+    def close_files(self) -> None:
+        """Close the files that were opened for reading; a later read opens them again."""
+        self._reader.forget(None)
+        if self._frame_check is not None:
+            self._frame_check.forget()
+
+    # --- a `SnapshotSource` and a `LogSource`
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the archive."""
+        return self._source.archive
+
+    def descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """What the catalog says about a recording.
+
+        Raises:
+            ArchiveError: it says nothing, or nothing that can be used.
+        """
+        return self._source.descriptor(recording_id)
+
+    def frames(self, recording_id: int) -> FrameReader:
+        """Read a recording.
+
+        Raises:
+            ArchiveError: it cannot be read.
+        """
+        return FrameReader(self._source.archive, self.descriptor(recording_id))
+
+    def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
+        """Whole frames of a recording that check out, at least one.
+
+        Raises:
+            ArchiveError: there is no right frame at `position`.
+        """
+        if recording_id != self.log.recording_id:
+            descriptor = self.descriptor(recording_id)
+            return self._reader.read(descriptor, None, position, limit_bytes, stop_position=stop_position)
+        arguments = position, limit_bytes, stop_position
+        if self._newest_read[0] != arguments:
+            self._newest_read = arguments, self._read_checked(*arguments)
+        return self._newest_read[1]
+
+    def _read_checked(self, position: int, limit_bytes: int, stop_position: int) -> bytes:
+        if self._frame_check is not None:
+            data = self._frame_check.read(position, limit_bytes, stop_position)
+            if data:
+                return data
+        return self._reader.read(self.log, None, position, limit_bytes, stop_position=stop_position)
+
+    def _end_of_frames(self, position: int, end: int) -> int:
+        try:
+            while position < end:
+                position += len(self.read(self.log.recording_id, position, READ_BYTES, stop_position=end))
+        except CorruptionError:
+            pass  # blank, torn, or being written: whether more of the log lies behind, a replay up to there will say
+        finally:
+            self.close_files()
+        return position
+
+    def _read_log(self, position: int, end_position: int) -> bytes:
+        if position >= end_position:
+            return b""
+        return self.read(self.log.recording_id, position, READ_BYTES, stop_position=end_position)
+
+    def _first_timestamp(self, position: int, end_position: int) -> int | None:
+        while data := self._read_log(position, end_position):
+            for _, timestamp in _times(data):
+                return timestamp
+            position += len(data)
+        return None
+
+    def _refuse_if_purged(self, recording_id: int, position: int) -> None:
+        """Say so if the member has purged what is to be read."""
+        now = read_source(self.name, now_ms=None).descriptor(recording_id)
+        if position < now.start_position:
+            raise ArchiveError(
+                f"the log was purged while it was read: start_position={now.start_position}",
+                recording_id=recording_id,
+                position=position,
+            )
+
+
+def whole_frames_length(data: bytes, limit: int) -> int:
+    """Count the bytes of whole frames at the begin of `data` that end within `limit`."""
+    if len(data) <= limit:
+        return len(data)
+    end = 0
+    while end < limit:
+        following = end + align(int.from_bytes(data[end : end + 4], "little"))
+        if following > limit:
+            break
+        end = following
+    return end
+
+
+def _times(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where in `data` each message begins that has a time, and that time."""
+    offset = 0
+    while offset < len(data):
+        frame_length, _, flags, frame_type, *_ = FRAME_HEADER.unpack_from(data, offset)
+        if frame_type == TYPE_DATA and flags & FLAG_BEGIN:
+            timestamp = read_log_fields(data[offset + HEADER_LENGTH : offset + frame_length]).timestamp
+            if timestamp is not None:
+                yield offset, timestamp
+        offset += align(frame_length)
+
+
+def _marks_of(recording_log: RecordingLog) -> MemberMarks:
+    return marks_of(
+        LogEntry(
+            entry.recording_id,
+            entry.leadership_term_id,
+            entry.term_base_log_position,
+            entry.log_position,
+            entry.entry_type is EntryType.TERM,
+        )
+        for entry in recording_log.entries
+        if entry.is_valid_term or entry.is_valid_snapshot
+    )

@@ -1,0 +1,25 @@
+"""A service's state as text: its own `__repr__` if its class has one, else its attributes by name."""
+
+from __future__ import annotations
+
+from trimaran.service_api import ClusteredService
+
+from ..service.service_cluster import ServiceCluster
+
+TEXT_LIMIT = 2000
+"""Characters of a state that are shown."""
+
+
+def describe_state(service: ClusteredService) -> str:
+    """Show the state of a service in one line, at most `TEXT_LIMIT` characters of it.
+
+    A class that says itself what matters, with `__repr__`, is asked; of any other it is `name=value` for each attribute
+    but the view of the cluster that it was given.
+    """
+    if type(service).__repr__ is not object.__repr__:
+        text = repr(service)
+    else:
+        attributes = {name: value for name, value in vars(service).items() if not isinstance(value, ServiceCluster)}
+        text = " ".join(f"{name}={value!r}" for name, value in attributes.items()) or "no attributes"
+    text = " ".join(text.split())
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"

@@ -1,0 +1,64 @@
+"""An asyncio-native Raft cluster framework with the model and the formats of Aeron Cluster and Aeron Archive.
+
+`from trimaran import ClusteredService, ClusterClient` is all that a service and its client need. The packages below:
+`service_api` (contracts and bytes), `archive` (recordings), `client`, `cluster` (members), `benchmarks`.
+A name is loaded when it is first asked for, so that an executor of Spark loads only what it reads with.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .client import AdminRefusedError as AdminRefusedError
+    from .client import ClientConfig as ClientConfig
+    from .client import ClusterClient as ClusterClient
+    from .client import Connected as Connected
+    from .client import ConnectionEvent as ConnectionEvent
+    from .client import ConnectRejectedError as ConnectRejectedError
+    from .client import ConnectTimeoutError as ConnectTimeoutError
+    from .client import CredentialsSupplier as CredentialsSupplier
+    from .client import Disconnected as Disconnected
+    from .client import EgressListener as EgressListener
+    from .client import EgressMessage as EgressMessage
+    from .client import EventCode as EventCode
+    from .client import IndeterminateError as IndeterminateError
+    from .client import LeaderLost as LeaderLost
+    from .client import NewLeader as NewLeader
+    from .client import PasswordCredentials as PasswordCredentials
+    from .client import QueryRefusedError as QueryRefusedError
+    from .client import QueryResult as QueryResult
+    from .client import RejectedError as RejectedError
+    from .client import RequestFailedError as RequestFailedError
+    from .client import RequestIndeterminateError as RequestIndeterminateError
+    from .client import SessionClosed as SessionClosed
+    from .client import SessionOpened as SessionOpened
+    from .client import SyncClusterClient as SyncClusterClient
+    from .service_api import BackPressureError as BackPressureError
+    from .service_api import ClientSession as ClientSession
+    from .service_api import Clock as Clock
+    from .service_api import CloseReason as CloseReason
+    from .service_api import Cluster as Cluster
+    from .service_api import ClusteredService as ClusteredService
+    from .service_api import ClusterError as ClusterError
+    from .service_api import ClusterSessionId as ClusterSessionId
+    from .service_api import ClusterTimeoutError as ClusterTimeoutError
+    from .service_api import ConfigurationError as ConfigurationError
+    from .service_api import CorrelationId as CorrelationId
+    from .service_api import ErrorCategory as ErrorCategory
+    from .service_api import InvariantViolation as InvariantViolation
+    from .service_api import LocalProtocolError as LocalProtocolError
+    from .service_api import MemberId as MemberId
+    from .service_api import NodeTerminatedError as NodeTerminatedError
+    from .service_api import NotLeaderError as NotLeaderError
+    from .service_api import ProtocolError as ProtocolError
+    from .service_api import RecordingId as RecordingId
+    from .service_api import RemoteProtocolError as RemoteProtocolError
+    from .service_api import Role as Role
+    from .service_api import SessionClosedError as SessionClosedError
+    from .service_api import SnapshotImage as SnapshotImage
+    from .service_api import SnapshotPublication as SnapshotPublication
+    from .service_api import TermId as TermId
+    from .service_api import TimeUnit as TimeUnit
+    from .service_api import invariant as invariant
+else:
+    from .exports import __dir__ as __dir__
+    from .exports import __getattr__ as __getattr__

@@ -1,0 +1,72 @@
+"""The options of a stream: safe without any, and what makes no sense for one is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.archive.spark.streaming.stream_options import DEFAULT_MAX_BATCH_BYTES, parse_stream_options
+from trimaran.archive.spark.streaming.stream_planner import UNBOUNDED
+from trimaran.service_api.errors import ConfigurationError
+
+
+def test_only_what_is_known_to_be_committed_is_shown_unless_told() -> None:
+    options = parse_stream_options({"path": "data/node-0"})
+
+    assert options.settings.committed_position is None
+    assert options.settings.directories == (Path("data/node-0"),)
+    assert options.settings.starting_position == "earliest"
+    assert options.max_batch_bytes == DEFAULT_MAX_BATCH_BYTES
+
+
+def test_options_are_read_in_any_case_as_spark_hands_them_over() -> None:
+    options = parse_stream_options(
+        {
+            "path": "a, b ,file:/c",
+            "commitfrom": "h:1,h:2",
+            "STARTINGPOSITION": "Latest",
+            "maxBytesPerTrigger": "4m",
+            "messages": "true",
+            "splitbytes": "1m",
+            "mode": "failfast",
+            "checksums": "off",
+        }
+    )
+
+    settings = options.settings
+    assert settings.directories == (Path("a"), Path("b"), Path("/c"))
+    assert settings.commit_from == (("h", 1), ("h", 2))
+    assert (settings.starting_position, options.max_batch_bytes, settings.split_bytes) == ("latest", 4 << 20, 1 << 20)
+    assert (settings.is_by_message, settings.checksums) == (True, False)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", None), ("false", UNBOUNDED), ("4096", 4096)])
+def test_committed_says_how_far_the_stream_goes(text: str, expected: int | None) -> None:
+    assert parse_stream_options({"path": "a", "committed": text}).settings.committed_position == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no path"),
+        ({"path": "a,a"}, "path='a,a' names a directory twice"),
+        ({"path": "s3://bucket/a"}, "path='s3://bucket/a': a log is followed where it is recorded"),
+        ({"path": "a", "startPosition": "0"}, "option='startposition' expected startingPosition"),
+        ({"path": "a", "stopPosition": "64"}, "option='stopposition' expected committed=POSITION"),
+        ({"path": "a", "pushdown": "true"}, "option='pushdown' expected a filter"),
+        ({"path": "a", "colour": "red"}, "option='colour'"),
+        ({"path": "a", "mode": "PERMISSIVE"}, "mode=PERMISSIVE: a stream leaves no frames out, expected FAILFAST"),
+        ({"path": "a", "recordingId": "all"}, "recordingId=all: a stream follows one recording"),
+        ({"path": "a,b", "recordingId": "3"}, "recordingId=3 with 2 directories"),
+        ({"path": "a", "startingPosition": "soon"}, "startingPosition: 'soon' expected earliest, latest or a position"),
+        ({"path": "a", "startingPosition": "33"}, "startingPosition: '33' expected a multiple of 32"),
+        ({"path": "a", "maxBytesPerTrigger": "many"}, "maxBytesPerTrigger: 'many' expected"),
+        ({"path": "a", "commitFrom": "host"}, "commitFrom: endpoint='host'"),
+        ({"path": "a", "commitFrom": "h:1", "committed": "false"}, "committed=false with commitFrom"),
+    ],
+)
+def test_what_makes_no_stream_is_refused_by_name(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_stream_options(options)
+    assert said in str(raised.value)

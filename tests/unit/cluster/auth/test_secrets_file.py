@@ -1,0 +1,337 @@
+"""The secrets file, the authenticator that reads it, and the command that writes it."""
+
+from __future__ import annotations
+
+import io
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from structlog.testing import capture_logs
+
+from trimaran.client import PasswordCredentials
+from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
+from trimaran.cluster.auth.secrets_file import SecretsFile
+from trimaran.cluster.auth.secrets_watch import SecretsWatch
+from trimaran.cluster.cli import main
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.password_proof import ITERATIONS_MIN, PasswordChallenge, encode_principal
+
+KEY = "ab" * 32
+GOOD = f"""# people
+version 1
+iterations 4096
+decoy-key {KEY}
+principal ops {"01" * 16} {"02" * 32}
+"""
+
+
+random_bytes = Random(1).randbytes
+
+
+def file_of(**secrets: str) -> SecretsFile:
+    file = SecretsFile.empty(random_bytes, iterations=ITERATIONS_MIN)
+    for principal, secret in secrets.items():
+        file.add(principal, secret, random_bytes)
+    return file
+
+
+def always(file: SecretsFile) -> Callable[[int], SecretsFile]:
+    """Give the same file at any time."""
+    return lambda now_ms: file
+
+
+class Proxy:
+    """A session at the door."""
+
+    def __init__(self, session_id: int = -2) -> None:
+        self.session_id = session_id
+        self.challenges: list[bytes] = []
+        self.outcome: bytes | bool | None = None
+
+    def challenge(self, encoded_challenge: bytes) -> bool:
+        self.challenges.append(encoded_challenge)
+        return True
+
+    def authenticate(self, encoded_principal: bytes) -> bool:
+        self.outcome = encoded_principal
+        return True
+
+    def reject(self) -> None:
+        self.outcome = False
+
+
+def attempt(file: SecretsFile, credentials: PasswordCredentials, *, session_id: int = -2) -> bytes | bool | None:
+    """Go through the whole dialogue."""
+    authenticator, proxy = PasswordAuthenticator(always(file), random_bytes), Proxy(session_id)
+    authenticator.on_connect_request(session_id, credentials.encoded_credentials(), 0)
+    authenticator.on_connected_session(proxy, 0)
+    (challenge,) = proxy.challenges
+    authenticator.on_challenged_session(proxy, 0)
+    assert proxy.outcome is None
+    authenticator.on_challenge_response(session_id, credentials.on_challenge(challenge), 0)
+    authenticator.on_challenged_session(proxy, 0)
+    return proxy.outcome
+
+
+# --- the file changes
+
+
+def write(path: Path, **secrets: str) -> None:
+    """Replace a file as `trimaran secrets` does."""
+    new = path.with_suffix(".new")
+    file_of(**secrets).save(new)
+    new.replace(path)
+
+
+def test_file_is_read_again_once_it_has_changed_and_a_second_has_passed(tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch = SecretsWatch(path)
+    known = [[*watch(now_ms).verifiers] for now_ms in (5_000, 5_500)]
+
+    write(path, ops="old", app="new")
+    later = [[*watch(now_ms).verifiers] for now_ms in (5_999, 6_000)]
+
+    assert known == [[b"ops"]] * 2
+    assert later == [[b"ops"], [b"ops", b"app"]]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("version 7\n")])
+def test_file_that_is_spoilt_changes_nothing_and_is_said_once(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch = SecretsWatch(path)
+
+    damage(path)
+    with capture_logs() as logs:
+        known = [[*watch(now_ms).verifiers] for now_ms in (5_000, 7_000, 9_000)]
+    write(path, app="new")
+
+    assert known == [[b"ops"]] * 3
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("secrets.refused", "error")]
+    assert [*watch(11_000).verifiers] == [b"app"]
+
+
+def test_who_was_removed_comes_in_no_more_and_who_was_added_does() -> None:
+    """Also one whose attempt was under way."""
+    files = [file_of(ops="right"), file_of(app="fine")]
+    authenticator, proxy = PasswordAuthenticator(lambda now_ms: files[now_ms // 1_000], random_bytes), Proxy()
+    credentials = PasswordCredentials("ops", "right")
+    authenticator.on_connect_request(-2, credentials.encoded_credentials(), 0)
+    authenticator.on_connected_session(proxy, 0)
+    authenticator.on_connect_request(-3, b"app", 1_000)
+    authenticator.on_challenge_response(-2, credentials.on_challenge(proxy.challenges[0]), 1_000)
+
+    authenticator.on_challenged_session(proxy, 1_000)
+
+    assert proxy.outcome is False
+    assert attempt(files[1], PasswordCredentials("app", "fine")) == b"app"
+
+
+# --- who comes in
+
+
+@pytest.mark.parametrize("secret", ["s", "correct horse", "pässwörd ☃", " blanks count "])
+def test_who_knows_the_secret_comes_in_as_that_principal(secret: str) -> None:
+    assert attempt(file_of(ops=secret), PasswordCredentials("ops", secret)) == b"ops"
+
+
+@pytest.mark.parametrize(
+    ("principal", "secret"), [("ops", "wrong"), ("ops", ""), ("nobody", "right"), ("Ops", "right")]
+)
+def test_who_does_not_is_rejected(principal: str, secret: str) -> None:
+    assert attempt(file_of(ops="right"), PasswordCredentials(principal, secret)) is False
+
+
+def test_secret_of_one_principal_does_not_let_another_in() -> None:
+    file = file_of(ops="right", dev="other")
+
+    assert attempt(file, PasswordCredentials("dev", "right")) is False
+
+
+def test_unknown_principal_is_challenged_like_a_known_one_the_same_way_every_time() -> None:
+    """On every member and after every start, or whoever asks twice learns who is in the file."""
+    file = file_of(ops="right")
+    copies = [SecretsFile.parse(file.text(), "copy") for _ in range(2)]
+
+    challenges: dict[bytes, set[tuple[bytes, int, int]]] = {}
+    for copy in copies:
+        for principal in (b"ops", b"nobody"):
+            authenticator, proxy = PasswordAuthenticator(always(copy), random_bytes), Proxy()
+            authenticator.on_connect_request(-2, principal, 0)
+            authenticator.on_connected_session(proxy, 0)
+            challenge = PasswordChallenge.decode(proxy.challenges[0])
+            challenges.setdefault(principal, set()).add((challenge.salt, challenge.iterations, len(challenge.nonce)))
+
+    assert [len(seen) for seen in challenges.values()] == [1, 1]
+    ((ops_salt, *ops),) = challenges[b"ops"]
+    ((nobody_salt, *nobody),) = challenges[b"nobody"]
+    assert (ops, len(ops_salt)) == (nobody, len(nobody_salt))
+    assert ops_salt != nobody_salt
+
+
+def test_proof_that_was_overheard_does_not_help_again() -> None:
+    """Every attempt has a nonce of its own."""
+    file, credentials = file_of(ops="right"), PasswordCredentials("ops", "right")
+    authenticator, first, second = PasswordAuthenticator(always(file), random_bytes), Proxy(-2), Proxy(-3)
+    for proxy in (first, second):
+        authenticator.on_connect_request(proxy.session_id, b"ops", 0)
+        authenticator.on_connected_session(proxy, 0)
+    overheard = credentials.on_challenge(first.challenges[0])
+
+    authenticator.on_challenge_response(-3, overheard, 0)
+    authenticator.on_challenged_session(second, 0)
+
+    assert second.outcome is False
+
+
+def test_stolen_file_is_no_key() -> None:
+    """What is in the file proves nothing: a client key is needed, of which it holds the hash."""
+    file = file_of(ops="right")
+    entry = file.lookup(b"ops")
+
+    assert attempt(file, PasswordCredentials("ops", entry.verifier.hex())) is False
+
+
+@pytest.mark.parametrize("response", [b"", b"x" * 55, b"x" * 56, b"x" * 4096])
+def test_malformed_proof_is_rejected(response: bytes) -> None:
+    authenticator, proxy = PasswordAuthenticator(always(file_of(ops="right")), random_bytes), Proxy()
+    authenticator.on_connect_request(-2, b"ops", 0)
+    authenticator.on_connected_session(proxy, 0)
+
+    authenticator.on_challenge_response(-2, response, 0)
+    authenticator.on_challenged_session(proxy, 0)
+
+    assert proxy.outcome is False
+
+
+def test_attempts_that_are_never_finished_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.cluster.auth.password_authenticator._ATTEMPT_LIMIT", 10)
+    authenticator = PasswordAuthenticator(always(file_of()), random_bytes)
+
+    for session_id in range(-2, -102, -1):
+        authenticator.on_connect_request(session_id, b"ops", 0)
+
+    assert len(authenticator._attempts) == 10
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [b"", bytes(45), PasswordChallenge(bytes(24), bytes(16), ITERATIONS_MIN - 1).encode(), bytes([2]) + bytes(44)],
+)
+def test_client_refuses_a_challenge_that_would_give_its_secret_away(challenge: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="password challenge"):
+        PasswordCredentials("ops", "right").on_challenge(challenge)
+
+
+@pytest.mark.parametrize("principal", ["", "two words", "tab\t", "line\n", "x" * 257])
+def test_principal_is_one_printable_word(principal: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected 1\.\.256 bytes of printable text"):
+        encode_principal(principal)
+
+
+# --- the file
+
+
+def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    file, path = file_of(ops="right", dev="other"), tmp_path / "secrets"
+    file.save(path)
+
+    assert SecretsFile.load(path) == file
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"right" not in path.read_bytes()
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("version 1", "version 2", "line=2 is malformed expected: version 1"),
+        ("iterations 4096", "iterations 1", "line=3 is malformed expected: iterations 4096..2000000"),
+        ("iterations 4096", "iterations many", "line=3 is malformed expected: iterations 4096..2000000"),
+        (KEY, KEY[:-2], "line=4 is malformed expected: decoy-key <64 hexadecimal digits>"),
+        ("principal ops", "principal", "line=5 is malformed expected: principal NAME <32 hexadecimal digits> <64"),
+        ("principal ops", "password ops", "line=5 begins with 'password' expected: one of version, iterations,"),
+        ("# people\n", "version 1\n", "line=2 says version again expected: it once"),
+        ("version 1\n", "", "lacks a line: file=secrets expected: version 1"),
+        (GOOD, GOOD + GOOD.splitlines()[-1], "line=6 names ops again expected: every principal once"),
+        ("02" * 32, "0G" * 32, "line=5 is malformed"),
+    ],
+)
+def test_problem_in_the_file_is_named_with_line_and_expectation(old: str, new: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        SecretsFile.parse(GOOD.replace(old, new), "secrets")
+
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"secrets file cannot be read: file=.*absent"):
+        SecretsFile.load(tmp_path / "absent")
+    (tmp_path / "binary").write_bytes(b"version \xff")
+    with pytest.raises(ConfigurationError, match="secrets file is not UTF-8 text"):
+        SecretsFile.load(tmp_path / "binary")
+
+
+# --- the command
+
+
+def run(*arguments: str, stdin: str = "") -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as ended:
+            main(["secrets", *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_principals_are_added_changed_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "secrets")
+
+    assert run("add", file, "ops", stdin="right\n") == 0
+    assert run("add", file, "dev", stdin="other\n") == 0
+    assert run("add", file, "ops", stdin="newer\n") == 0
+    assert run("remove", file, "dev") == 0
+    capsys.readouterr()
+    assert run("list", file, "-o", "jsonl") == 0
+
+    assert capsys.readouterr().out == '{"principal": "ops"}\n'
+    assert attempt(SecretsFile.load(Path(file)), PasswordCredentials("ops", "newer")) == b"ops"
+    assert attempt(SecretsFile.load(Path(file)), PasswordCredentials("ops", "right")) is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "status", "expected"),
+    [
+        (("add", "FILE", "ops"), "", 2, "no secret on standard input"),
+        (("add", "FILE", "ops"), "\n", 2, "no secret on standard input"),
+        (("add", "FILE", "ops"), "x" * 2000, 2, "expected 1..1024 characters"),
+        (("add", "FILE", "two words"), "right\n", 2, "printable text without blanks"),
+        (("list", "FILE"), "", 2, "secrets file cannot be read"),
+        (("add", "FILE", "ops", "right"), "", 2, "unexpected extra argument"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_changes_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    stdin: str,
+    status: int,
+    expected: str,
+) -> None:
+    file = tmp_path / "secrets"
+
+    assert run(*(str(file) if each == "FILE" else each for each in arguments), stdin=stdin) == status
+    assert expected in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_removing_nobody_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "secrets")
+    run("add", file, "ops", stdin="right\n")
+
+    assert run("remove", file, "dev") == 1
+    assert "principal not found: principal='dev'" in capsys.readouterr().err

@@ -1,0 +1,173 @@
+"""What a member says about itself, from before its first election on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.unit.cluster.core.node import MS
+from tests.unit.cluster.core.solo import Solo
+from trimaran.cluster.core.events import LogImageClosed
+from trimaran.cluster.documents.status import (
+    STATUS_LENGTH_LIMIT_BYTES,
+    DifferingMember,
+    ElectionStatus,
+    MemberStatus,
+    decode_status,
+)
+from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
+from trimaran.cluster.runtime.watching.error_log import ErrorLog, Trouble
+from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+from trimaran.service_api.types import MemberId
+
+
+@dataclasses.dataclass(slots=True)
+class SoloClock:
+    """The clock of a member on its own, for whoever asks it."""
+
+    solo: Solo
+
+    def monotonic_ns(self) -> int:
+        return self.solo.now_ns
+
+    def epoch_time(self) -> int:
+        return self.solo.timestamp
+
+
+class NoArea:
+    """A disk with no room for errors."""
+
+    def read_error_area(self) -> bytes:
+        return b""
+
+    def write_error_area(self, data: bytes, offset: int) -> None:
+        raise OSError("no room")
+
+
+def publisher_of(
+    solo: Solo, fetch: FetchProgress | None = None, differing: dict[MemberId, str] | None = None
+) -> StatusPublisher:
+    clock = SoloClock(solo)
+    return StatusPublisher(
+        solo.module,
+        clock=clock,
+        pid=4711,
+        delivered_position=lambda: 64,
+        connection_count=lambda: 5,
+        differing_members=lambda: differing or {},
+        snapshot_fetch=lambda: fetch,
+        stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
+        errors=ErrorLog(NoArea(), clock.epoch_time),
+    )
+
+
+def asked(publisher: StatusPublisher) -> MemberStatus:
+    """What arrives where it was asked."""
+    document = publisher.encode()
+    assert len(document) < STATUS_LENGTH_LIMIT_BYTES // 4
+    return decode_status(document)
+
+
+def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:
+    progress = FetchProgress(leader_member_id=MemberId(1), log_position=4096, copied_bytes=30, length_bytes=200)
+
+    told = asked(publisher_of(Solo(), progress)).snapshot_fetch
+
+    assert told is not None
+    assert (told.leader_member_id, told.log_position, told.copied_bytes, told.length_bytes) == (1, 4096, 30, 200)
+    assert asked(publisher_of(Solo())).snapshot_fetch is None
+
+
+def test_a_member_says_whom_it_does_not_hear() -> None:
+    told = asked(publisher_of(Solo(), differing={MemberId(2): "service_count=1 here, 2 at member 2"}))
+
+    assert told.differing_members == [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]
+    assert asked(publisher_of(Solo())).differing_members == []
+
+
+def test_a_node_that_is_not_started_yet_says_so() -> None:
+    """It listens before its first election begins, and longer if its service takes long to start."""
+    status = asked(publisher_of(Solo(is_started=False)))
+
+    assert (status.state, status.role, status.last_election) == ("STARTING", "FOLLOWER", None)
+    assert (status.leader_member_id, status.leadership_term_id) == (None, None)
+    assert (status.append_position, status.commit_position) == (0, 0)
+
+
+def test_stalls_and_errors_are_counted_since_the_process_began() -> None:
+    publisher = publisher_of(Solo(is_started=False))
+    publisher._stalls.on_span("gc2", 0, 250 * MS)
+    publisher._stalls.on_span("loop", 300 * MS, 350 * MS)
+    publisher._errors.observe(Trouble("warning", "a.b", "", "here", ""))
+
+    status = asked(publisher)
+
+    assert (status.stall_count, status.stall_max_s, status.error_count) == (1, 0.25, 1)
+
+
+def test_a_member_in_an_election_names_its_state_and_why_it_elects() -> None:
+    solo = Solo(terms=[(4, 0, 4096)], is_started=False)
+    publisher = publisher_of(solo)
+    solo.start()
+    solo.now_ns += 1_500 * MS
+
+    status = asked(publisher)
+
+    assert (status.member_id, status.state, status.role) == (0, "CANVASS", "FOLLOWER")
+    assert (status.leader_member_id, status.leadership_term_id) == (None, 4)
+    assert (status.append_position, status.commit_position, status.delivered_position) == (4096, 0, 64)
+    assert (status.pid, status.connection_count, status.session_count) == (4711, 5, 0)
+    assert status.uptime_s == 1.5
+    assert status.last_election == ElectionStatus(
+        reason="node started", reason_kind="node_started", age_s=1.5, duration_s=None, leadership_term_id=None
+    )
+
+
+def test_a_leader_says_which_term_it_leads_and_when_it_was_elected() -> None:
+    solo = Solo(terms=[(4, 0, 4096)]).lead()
+    publisher = publisher_of(solo)
+    solo.now_ns += 250 * MS
+
+    status = asked(publisher)
+
+    assert (status.state, status.role, status.leader_member_id) == ("LEADER", "LEADER", 0)
+    assert status.leadership_term_id == solo.ctx.leadership_term_id > 4
+    assert status.last_election is not None
+    assert status.last_election.age_s == 0.25
+    assert status.last_election.duration_s is not None
+    assert status.last_election.leadership_term_id == status.leadership_term_id
+
+
+def test_a_follower_says_whom_it_follows() -> None:
+    status = asked(publisher_of(Solo(terms=[(4, 0, 4096)]).follow(2, 7)))
+
+    assert (status.state, status.role, status.leader_member_id, status.leadership_term_id) == (
+        "FOLLOWER",
+        "FOLLOWER",
+        2,
+        7,
+    )
+
+
+def test_a_reason_with_other_peoples_text_in_it_is_one_printable_line() -> None:
+    """The reason of a closed link holds what the operating system or a peer said."""
+    solo = Solo(terms=[(4, 0, 4096)]).follow(2, 7)
+    solo.feed(LogImageClosed(solo.ctx.log_session_id, "line one\nline \x1b[2J two" + "x" * 1_000))
+
+    election = asked(publisher_of(solo)).last_election
+
+    assert election is not None
+    assert election.reason.startswith("log link closed: line one line ?[2J twoxxx")
+    assert len(election.reason) == 200
+    assert election.reason_kind == "log_link_closed"
+
+
+def test_asking_changes_nothing() -> None:
+    """The document is made when it is asked for: no effect, no deadline comes of it."""
+    solo = Solo(terms=[(4, 0, 4096)]).lead()
+    deadline_ns = solo.module.next_deadline_ns()
+
+    publisher_of(solo).encode()
+
+    assert solo.take() == []
+    assert solo.module.next_deadline_ns() == deadline_ns

@@ -1,0 +1,567 @@
+"""What a member does with the bytes of its clients: whole, cut, stray, too many and wrong ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+import uvloop
+
+import trimaran.cluster.runtime.links.ingress as ingress_module
+from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
+from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.links.ingress import Ingress, IngressConnection
+from trimaran.service_api import LocalProtocolError
+from trimaran.service_api.types import (
+    EGRESS_STREAM_ID,
+    INGRESS_STREAM_ID,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    TermId,
+)
+from trimaran.service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
+from trimaran.service_api.wire.message import Message
+from trimaran.service_api.wire.queries import QueryRequest
+from trimaran.service_api.wire.session import (
+    AdminRequest,
+    AdminRequestType,
+    EventCode,
+    SessionCloseRequest,
+    SessionConnectRequest,
+    SessionEvent,
+    SessionKeepAlive,
+    SessionMessageHeader,
+)
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
+
+TERM, SESSION = 3, 11
+CLIENT_MTU = 65504
+
+
+def setup() -> bytes:
+    return SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID).encode()
+
+
+def control(message: Message) -> bytes:
+    return encode_frame(message.encode(), stream_id=INGRESS_STREAM_ID)
+
+
+def session_message(payload: bytes, *, term: int = TERM, session: int = SESSION) -> bytes:
+    header = SessionMessageHeader(
+        leadership_term_id=TermId(term), cluster_session_id=ClusterSessionId(session), timestamp=0
+    )
+    return encode_message(header.encode() + payload, stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU)
+
+
+def keep_alive() -> SessionKeepAlive:
+    return SessionKeepAlive(leadership_term_id=TermId(TERM), cluster_session_id=ClusterSessionId(SESSION))
+
+
+class Client:
+    """One connection to the ingress of a member that leads."""
+
+    def __init__(self, ingress: Ingress, *, is_bound: bool = True) -> None:
+        self.connection = IngressConnection(ingress)
+        self.transport = FakeTransport()
+        self.connection.connection_made(self.transport)
+        self.send(setup())
+        if is_bound:
+            self.connection.bind(ClusterSessionId(SESSION), TERM)
+
+    def send(self, data: bytes) -> None:
+        receive(self.connection, data)
+
+
+@pytest.fixture
+def owner() -> FakeIngressOwner:
+    return FakeIngressOwner()
+
+
+@pytest.fixture
+def ingress(owner: FakeIngressOwner) -> Ingress:
+    return Ingress(owner)
+
+
+def payloads(owner: FakeIngressOwner) -> list[bytes]:
+    """What the session messages in the log carry."""
+    log = b"".join(owner.log_buffer.chunks_from(0))
+    assembler = MessageAssembler()
+    found, offset = [], 0
+    while offset < len(log):
+        header = read_header(log, offset)
+        message = assembler.append_fragment(header.type, header.flags, log[offset + 32 : offset + header.frame_length])
+        if message is not None:
+            found.append(message[32:])
+        offset += (header.frame_length + 31) & -32
+    return found
+
+
+# --- messages in
+
+
+def test_session_messages_are_appended_in_order_however_they_are_cut(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Chunks end where the network likes; the incomplete frame is kept per connection."""
+    client, other = Client(ingress), Client(ingress)
+    data = b"".join(session_message(b"message %d" % number) for number in range(5))
+
+    for start in range(0, len(data), 37):
+        client.send(data[start : start + 37])
+        other.send(session_message(b"between")[:40])
+        other.connection._carry = b""
+
+    assert payloads(owner) == [b"message %d" % number for number in range(5)]
+    assert owner.flush_count > 0
+
+
+def test_message_in_fragments_is_appended_whole_and_before_what_follows_it(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """A message longer than the client's mtu comes as adjacent frames. Source: samples README §2."""
+    owner = FakeIngressOwner(term_length_bytes=1 << 20)
+    client = Client(Ingress(owner))
+    long = bytes(range(256)) * 400
+
+    client.send(session_message(b"first") + session_message(long) + session_message(b"last"))
+
+    assert payloads(owner) == [b"first", long, b"last"]
+    assert owner.posted == []
+
+
+def test_message_of_one_frame_that_is_longer_than_the_logs_mtu_is_fragmented(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Clients cut at 65,504 bytes, whatever mtu the log was made with."""
+    client = Client(ingress)
+
+    client.send(session_message(b"x" * 3000) + session_message(b"next"))
+
+    assert payloads(owner) == [b"x" * 3000, b"next"]
+    assert not client.transport.is_closed
+
+
+def test_message_longer_than_the_log_can_hold_ends_the_connection(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """The limit is an eighth of a term. Source: Aeron `FrameDescriptor.computeMaxMessageLength`."""
+    client = Client(ingress)
+
+    client.send(session_message(b"x" * (8 << 10)))
+
+    assert client.transport.is_aborted
+    assert payloads(owner) == []
+
+
+def test_control_messages_are_posted_with_the_connection_they_came_on(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    connection_id = client.connection.connection_id
+    connect = SessionConnectRequest(
+        correlation_id=CorrelationId(9), response_stream_id=EGRESS_STREAM_ID, version=256, response_channel=""
+    )
+    close = SessionCloseRequest(leadership_term_id=TermId(TERM), cluster_session_id=ClusterSessionId(SESSION))
+
+    client.send(control(connect) + control(keep_alive()) + control(close))
+
+    assert owner.posted == [
+        ev.ClientConnect(connection_id, connect),
+        ev.ClientKeepAlive(connection_id, TERM, ClusterSessionId(SESSION)),
+        ev.ClientClose(connection_id, TERM, ClusterSessionId(SESSION)),
+    ]
+
+
+def test_admin_request_of_an_unknown_type_is_posted_without_one_so_that_it_gets_an_answer(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """ClusterTest.shouldRejectAnInvalidAdminRequest."""
+    known = AdminRequest(
+        leadership_term_id=TermId(TERM),
+        cluster_session_id=ClusterSessionId(SESSION),
+        correlation_id=CorrelationId(99),
+        request_type=AdminRequestType.SNAPSHOT,
+    )
+    encoded = bytearray(known.encode())
+    encoded[32:36] = (42).to_bytes(4, "little")
+    client = Client(ingress)
+
+    for message in (known.encode(), bytes(encoded)):
+        client.send(encode_frame(message, stream_id=INGRESS_STREAM_ID))
+
+    connection_id = client.connection.connection_id
+    assert owner.posted == [
+        ev.ClientAdmin(connection_id, known),
+        ev.ClientAdmin(connection_id, known.model_copy(update={"request_type": None})),
+    ]
+    assert not client.transport.is_closed
+
+
+def test_control_message_between_session_messages_keeps_its_place(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    positions: list[int] = []
+    owner.post = lambda event: positions.append(owner.log_buffer.append_position)  # type: ignore[method-assign]
+
+    client.send(session_message(b"a") + control(keep_alive()) + session_message(b"b"))
+
+    assert payloads(owner) == [b"a", b"b"]
+    assert positions == [96]
+
+
+@pytest.mark.parametrize(("term", "session"), [(TERM - 1, SESSION), (TERM, SESSION + 1)])
+def test_leader_is_told_of_a_stray_message_so_that_its_client_gets_an_answer(
+    owner: FakeIngressOwner, ingress: Ingress, term: int, session: int
+) -> None:
+    client = Client(ingress)
+
+    client.send(session_message(b"stray", term=term, session=session))
+
+    assert owner.posted == [ev.ClientStray(client.connection.connection_id, term, ClusterSessionId(session))]
+    assert payloads(owner) == []
+
+
+def test_member_that_does_not_lead_drops_session_messages_without_an_event_for_each(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """The core ignores them there, and in an election they would fill the inbox while an effect settles.
+
+    1. A leader under load loses its place; its clients' socket buffers are full of messages of the old term.
+    2. The election waits for the disk. Meanwhile every message became an event in the inbox.
+    3. At 65,536 of them, 6 MB of small messages, the node stopped itself.
+    """
+    client = Client(ingress)
+    client.connection.unbind()
+    owner.publisher = None
+
+    client.send(session_message(b"late") * 100 + control(keep_alive()))
+
+    assert [type(event) for event in owner.posted] == [ev.ClientKeepAlive]
+
+
+# --- flow control
+
+
+async def test_full_window_pauses_every_connection_and_those_that_come_later(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Source: DESIGN §7; aeron.md §10 hazard 32."""
+    client, other = Client(ingress), Client(ingress)
+    owner.window_bytes = 96
+
+    client.send(session_message(b"a") + session_message(b"b"))
+    late = IngressConnection(ingress)
+    late_transport = FakeTransport()
+    late.connection_made(late_transport)
+
+    assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [False] * 3
+    ingress.resume()
+    assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [True] * 3
+
+
+def test_full_window_leaves_nothing_half_done(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """What came with the message that filled it is taken whole, what is cut waits; every message is there once.
+
+    Source: aeron.md §3.5, an append that is refused: the fragment is polled again.
+    """
+    client = Client(ingress)
+    owner.window_bytes = 96
+    messages = [b"message %d" % number for number in range(40)]
+    data = b"".join(map(session_message, messages))
+    start = 0
+
+    while start < len(data):
+        assert client.transport.is_reading()
+        client.send(data[start : start + 150])
+        start += 150
+        if not client.transport.is_reading():
+            owner.window_bytes = owner.log_buffer.append_position + 96  # it is delivered up to here
+            ingress.resume()
+
+    assert payloads(owner) == messages
+    assert not client.transport.is_closed
+
+
+def test_message_that_the_log_cannot_hold_leaves_the_log_as_it_was(owner: FakeIngressOwner) -> None:
+    """Not even the padding that would have to come before it."""
+    assert owner.publisher is not None
+    owner.publisher.append_message(b"x" * 8000)
+    owner.log_buffer.take_pending()
+    position = owner.log_buffer.append_position
+
+    with pytest.raises(LocalProtocolError, match=f"limit={owner.publisher.max_message_length}"):
+        owner.publisher.append_message(b"x" * (owner.publisher.max_message_length + 1))
+
+    assert (owner.log_buffer.append_position, owner.log_buffer.take_pending()) == (position, [])
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_connection_that_comes_while_the_window_is_full_is_not_read(
+    owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """uvloop begins to read after `connection_made`, whatever was asked for in it."""
+
+    posted_while_paused: list[object] = []
+
+    async def connect() -> None:
+        await ingress.start(Endpoint("127.0.0.1", 0))
+        assert ingress._server is not None
+        ingress.pause()
+        _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+        writer.write(setup() + control(keep_alive()))
+        async with asyncio.timeout(20):
+            while not ingress.connections:  # noqa: ASYNC110  # nobody announces what is waited for
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)  # what must not be read has no event to wait for
+            posted_while_paused.extend(owner.posted)
+            ingress.resume()
+            while not owner.posted:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            writer.close()
+            ingress.close()
+            while ingress.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    run(connect())
+
+    assert posted_while_paused == []
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_are_not(
+    owner: FakeIngressOwner, ingress: Ingress, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """Or a leader that is suspended runs out of sockets: a client gives up a silent connection and dials again."""
+
+    async def until(is_true: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+                await asyncio.sleep(0.001)
+
+    def is_set_up(connection_id: int) -> bool:
+        return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up
+
+    async def connect() -> None:
+        await ingress.start(Endpoint("127.0.0.1", 0))
+        assert ingress._server is not None
+        writers = []
+        for number in range(1, 5):
+            _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+            writer.write(setup())
+            writers.append(writer)
+            await until(partial(is_set_up, number))
+            if number <= 3:
+                ingress.connections[number].bind(ClusterSessionId(SESSION), TERM)
+        ingress.drop_gone()
+        ingress.pause()
+        alive, unread, idle, unbound = writers
+        unread.write(session_message(b"said before it left"))
+        unbound.write(control(keep_alive()))
+        for writer in (unread, idle, unbound):
+            writer.close()
+            await writer.wait_closed()
+
+        def is_dropped() -> bool:
+            ingress.drop_gone()
+            return {3, 4}.isdisjoint(ingress.connections)
+
+        await until(is_dropped)
+        assert [*ingress.connections] == [1, 2]
+        ingress.resume()
+        await until(lambda: [*ingress.connections] == [1])
+        alive.close()
+        await until(lambda: not ingress.connections)
+        ingress.close()
+
+    run(connect())
+
+    assert payloads(owner) == [b"said before it left"]
+    assert [event for event in owner.posted if isinstance(event, ev.ClientKeepAlive)] == []
+
+
+def test_many_connections_are_looked_at_in_turn(ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader of ten thousand clients must not stand still for it."""
+    monkeypatch.setattr(ingress_module, "_LOOK_LIMIT", 2)
+    looked: list[int] = []
+    monkeypatch.setattr(IngressConnection, "abort_if_gone", lambda self: looked.append(self.connection_id))
+    for _ in range(5):
+        Client(ingress)
+
+    for _ in range(4):
+        ingress.drop_gone()
+
+    assert looked == [1, 2, 3, 4, 5, 1, 2]
+
+
+def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Or a client of long messages would never be paused, and memory would have no bound."""
+    owner = FakeIngressOwner(term_length_bytes=1 << 20, window_bytes=64 << 10)
+    ingress = Ingress(owner)
+    client = Client(ingress)
+
+    client.send(session_message(b"x" * 100_000))
+
+    assert not client.transport.is_reading()
+
+
+def test_client_is_not_silent_while_it_is_not_read(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Or an overload longer than the session timeout would close the sessions of clients that are alive."""
+    client = Client(ingress)
+    connection_id = client.connection.connection_id
+    assert ingress.last_activity_ns(connection_id) == 1_000
+
+    ingress.pause()
+    owner.now_ns = 2_000
+    assert ingress.last_activity_ns(connection_id) == 2_000
+    ingress.resume()
+    owner.now_ns = 3_000
+    assert ingress.last_activity_ns(connection_id) == 2_000
+    client.send(control(keep_alive()))
+
+    assert ingress.last_activity_ns(connection_id) == 3_000
+
+
+def test_connection_reads_again_only_when_both_reasons_not_to_are_gone(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    client.connection.pause_writing()
+    ingress.pause()
+
+    ingress.resume()
+    assert not client.transport.is_reading()
+    ingress.pause()
+    client.connection.resume_writing()
+    assert not client.transport.is_reading()
+    ingress.resume()
+
+    assert client.transport.is_reading()
+
+
+def test_client_that_does_not_read_its_egress_is_dropped_at_the_limit(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    client.transport.waiting_bytes = (64 << 20) + 1
+
+    client.connection.write(b"egress")
+
+    assert client.transport.is_aborted
+
+
+# --- what clients must not send
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        control(keep_alive()),
+        SetupFrame(session_id=0, stream_id=EGRESS_STREAM_ID).encode(),
+        bytes(64),
+        b"\xff" * 64,
+        b"GET / HTTP/1.1\r\nHost: somewhere.example\r\nAccept: */*\r\n\r\n    ",
+    ],
+    ids=["no setup frame first", "setup of another stream", "zeros", "ones", "http"],
+)
+def test_connection_that_begins_wrong_is_dropped(owner: FakeIngressOwner, ingress: Ingress, data: bytes) -> None:
+    connection, transport = IngressConnection(ingress), FakeTransport()
+    connection.connection_made(transport)
+
+    receive(connection, data)
+
+    assert transport.is_aborted
+    assert owner.posted == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        setup(),
+        encode_frame(b"short", stream_id=INGRESS_STREAM_ID),
+        encode_frame(keep_alive().encode()[:12], stream_id=INGRESS_STREAM_ID),
+        encode_frame(b"x" * 64, stream_id=INGRESS_STREAM_ID, flags=0x40),
+        control(
+            SessionEvent(
+                cluster_session_id=ClusterSessionId(1),
+                correlation_id=CorrelationId(1),
+                leadership_term_id=TermId(1),
+                leader_member_id=MemberId(1),
+                code=EventCode.OK,
+                version=1,
+                leader_heartbeat_timeout_ns=1,
+                detail="",
+            )
+        ),
+        keep_alive().encode().ljust(64, b"\0"),
+    ],
+    ids=["second setup", "no message", "cut message", "end without begin", "a member's message", "no frame"],
+)
+def test_connection_that_goes_on_wrong_is_dropped_and_what_came_before_stays(
+    owner: FakeIngressOwner, ingress: Ingress, data: bytes
+) -> None:
+    client = Client(ingress)
+
+    client.send(session_message(b"good") + data)
+
+    assert client.transport.is_aborted
+    assert payloads(owner) == [b"good"]
+
+
+def test_status_frame_is_refused(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    frame = bytearray(encode_frame(b"", stream_id=INGRESS_STREAM_ID))
+    frame[6] = TYPE_STATUS
+
+    client.send(bytes(frame))
+
+    assert client.transport.is_aborted
+
+
+# --- egress and the end
+
+
+def test_answer_that_ends_the_connection_is_written_first(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+    message = keep_alive()
+
+    client.connection.send(message, close_after=True)
+
+    (frame,) = FrameParser().feed(client.transport.take_written())
+    assert (frame.stream_id, frame.payload) == (EGRESS_STREAM_ID, message.encode())
+    assert client.transport.is_closed
+    assert not client.transport.is_aborted
+
+
+def test_end_of_a_connection_is_told_once(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    client = Client(ingress)
+
+    client.connection.connection_lost(None)
+    client.connection.connection_lost(None)
+
+    assert owner.posted == [ev.ClientDisconnected(client.connection.connection_id)]
+    assert ingress.last_activity_ns(client.connection.connection_id) is None
+
+
+@pytest.mark.parametrize("length", [0, 32, 200_000])
+def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, length: int) -> None:
+    """Also those in fragments, and on a member that does not lead."""
+    client = Client(Ingress(owner))
+    query = QueryRequest(
+        correlation_id=CorrelationId(5),
+        cluster_session_id=ClusterSessionId(SESSION),
+        leadership_term_id=TermId(TERM),
+        service_id=-1,
+        max_staleness_ns=None,
+        min_log_position=0,
+        timeout_ns=1,
+        payload=bytes(length),
+    )
+
+    client.send(encode_message(query.encode(), stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU))
+    owner.publisher = None
+    client.send(encode_message(query.encode(), stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU))
+
+    assert owner.queries == [(client.connection.connection_id, query)] * 2
+    assert owner.log_buffer.append_position == 0
+    assert owner.posted == []

@@ -1,0 +1,603 @@
+"""Consensus links: what is sent, dropped, taken and refused, and when a link counts as up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.unit.cluster.runtime.fake_transport import FakeTransport
+from trimaran.cluster.core.context import PROTOCOL_VERSION
+from trimaran.cluster.messages.consensus import (
+    AppendPosition,
+    CanvassPosition,
+    CommitPosition,
+    StopCatchup,
+    Vote,
+)
+from trimaran.cluster.messages.log import TimerEvent
+from trimaran.cluster.messages.settings import MemberSettings
+from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.answering.document_server import (
+    CONCURRENT_LIMIT,
+    REQUEST_LIMIT_BYTES,
+    answering_once,
+)
+from trimaran.cluster.runtime.links.dialling import Endpoint
+from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.types import (
+    CONSENSUS_STREAM_ID,
+    INGRESS_STREAM_ID,
+    STATUS_STREAM_ID,
+    CorrelationId,
+    MemberId,
+    TermId,
+)
+from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.stream import FrameParser
+
+ME, ONE, TWO = MemberId(0), MemberId(1), MemberId(2)
+STATUS = b'{"role": "FOLLOWER"}'
+QUESTION_STREAM_ID, OTHER_STREAM_ID = 1000, 1001
+NOWHERE = Endpoint("127.0.0.1", 1)
+
+
+SETTINGS = MemberSettings(
+    member_id=ME,
+    member_count=3,
+    service_count=1,
+    service_queue_limit_bytes=64 << 20,
+    term_length_bytes=64 << 20,
+    mtu_length_bytes=65504,
+    checksums=True,
+    shared_timer_ids=False,
+    app_version=1 << 8,
+)
+
+
+def setup(member_id: int, *, stream_id: int = CONSENSUS_STREAM_ID, **settings: object) -> bytes:
+    """What a connection begins with; a member's with its settings."""
+    frame = SetupFrame(session_id=member_id, stream_id=stream_id).encode()
+    return frame + greeting(member_id, **settings) if stream_id == CONSENSUS_STREAM_ID else frame
+
+
+def greeting(member_id: int, **settings: object) -> bytes:
+    return framed(SETTINGS.model_copy(update={"member_id": member_id, **settings}))
+
+
+def framed(message: Message) -> bytes:
+    return encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID)
+
+
+def canvass(member_id: int, position: int = 0) -> CanvassPosition:
+    return CanvassPosition(
+        log_leadership_term_id=TermId(0),
+        log_position=position,
+        leadership_term_id=TermId(0),
+        follower_member_id=MemberId(member_id),
+        protocol_version=PROTOCOL_VERSION,
+    )
+
+
+class Links:
+    """Links of member 0 to members 1 and 2, and what they told."""
+
+    def __init__(self, peers: dict[MemberId, Endpoint] | None = None) -> None:
+        self.messages: list[Message] = []
+        self.changes: list[tuple[MemberId, bool]] = []
+        self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.requests: list[bytes] = []
+        self.links = MemberLinks(
+            SETTINGS,
+            peers or {ONE: NOWHERE, TWO: NOWHERE},
+            on_message=self.messages.append,
+            on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
+            make_status=lambda: STATUS,
+            answerers={QUESTION_STREAM_ID: self._answer, OTHER_STREAM_ID: answering_once(self._answer_once)},
+        )
+
+    async def _answer(self, request: bytes) -> AsyncGenerator[bytes, None]:
+        self.requests.append(request)
+        while (answer := await self.answers.get()) is not None:
+            yield answer
+
+    async def _answer_once(self, request: bytes) -> bytes:
+        return request[::-1]
+
+    def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
+        outbound, transport = _Outbound(self.links, member_id, asyncio.Future()), FakeTransport()
+        outbound.connection_made(transport)
+        assert transport.take_written() == setup(ME)
+        return outbound, transport
+
+    def accepted(self, data: bytes = b"") -> tuple[_Inbound, FakeTransport]:
+        inbound, transport = _Inbound(self.links), FakeTransport()
+        inbound.connection_made(transport)
+        inbound.data_received(data)
+        return inbound, transport
+
+
+async def until(is_true: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
+            await asyncio.sleep(0.001)
+
+
+# --- out
+
+
+async def test_message_goes_out_on_the_members_link_as_one_frame() -> None:
+    mine = Links()
+    _, transport = mine.dialled(ONE)
+    _, other = mine.dialled(TWO)
+
+    mine.links.send(ONE, canvass(ME))
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert decode_message(frame.payload) == canvass(ME)
+    assert other.take_written() == b""
+
+
+async def test_message_to_a_member_whose_link_is_down_is_dropped() -> None:
+    """Best effort: what matters is repeated."""
+    mine = Links()
+    outbound, transport = mine.dialled(ONE)
+    outbound.connection_lost(None)
+
+    mine.links.send(ONE, canvass(ME))
+    mine.links.send(TWO, canvass(ME))
+
+    assert transport.take_written() == b""
+    assert mine.changes == [(ONE, True), (ONE, False)]
+
+
+async def test_member_that_does_not_read_gets_no_more_than_the_limit() -> None:
+    """Memory is bounded. Source: peers.md C4 class 29."""
+    mine = Links()
+    _, transport = mine.dialled(ONE)
+    transport.waiting_bytes = (1 << 20) + 1
+
+    mine.links.send(ONE, canvass(ME))
+    assert transport.take_written() == b""
+    transport.waiting_bytes = 0
+    mine.links.send(ONE, canvass(ME))
+
+    assert transport.take_written() == framed(canvass(ME))
+
+
+# --- in
+
+
+@pytest.mark.parametrize("step", [1, 33, 1000])
+async def test_messages_are_taken_in_order_however_they_are_cut(step: int) -> None:
+    mine = Links()
+    inbound, _ = mine.accepted()
+    data = setup(ONE) + b"".join(framed(canvass(ONE, position)) for position in range(0, 320, 32))
+
+    for start in range(0, len(data), step):
+        inbound.data_received(data[start : start + step])
+
+    assert mine.messages == [canvass(ONE, position) for position in range(0, 320, 32)]
+
+
+async def test_member_that_dials_in_does_not_count_as_up() -> None:
+    """Up means that it can be told something: the link that this member dialled."""
+    mine = Links()
+
+    mine.accepted(setup(ONE))
+
+    assert mine.changes == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        canvass(TWO),
+        canvass(ME),
+        canvass(9),
+        CommitPosition(leadership_term_id=TermId(1), log_position=0, leader_member_id=TWO),
+        AppendPosition(leadership_term_id=TermId(1), log_position=0, follower_member_id=ME, flags=0),
+        Vote(
+            candidate_term_id=TermId(1),
+            log_leadership_term_id=TermId(0),
+            log_position=0,
+            candidate_member_id=ME,
+            follower_member_id=TWO,
+            vote=True,
+        ),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+async def test_message_that_another_member_should_have_sent_is_refused(message: Message) -> None:
+    """One link speaks for one member: nobody votes for another, or counts for one in a quorum."""
+    mine = Links()
+
+    _, transport = mine.accepted(setup(ONE) + framed(message))
+
+    assert transport.is_aborted
+    assert mine.messages == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        setup(9),
+        setup(ME),
+        setup(ONE, stream_id=INGRESS_STREAM_ID),
+        framed(canvass(ONE)),
+        bytes(64),
+        b"\xff" * 64,
+        setup(ONE) + encode_frame(b"", stream_id=CONSENSUS_STREAM_ID),
+        setup(ONE) + encode_frame(canvass(ONE).encode()[:20], stream_id=CONSENSUS_STREAM_ID),
+        setup(ONE) + greeting(ONE),
+        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID).encode() + framed(canvass(ONE)),
+        SetupFrame(session_id=ONE, stream_id=CONSENSUS_STREAM_ID).encode() + greeting(TWO),
+        setup(ONE) + framed(TimerEvent(leadership_term_id=TermId(0), correlation_id=CorrelationId(0), timestamp=0)),
+    ],
+    ids=[
+        "stranger",
+        "myself",
+        "stream",
+        "no setup",
+        "zeros",
+        "ones",
+        "empty",
+        "cut",
+        "settings again",
+        "no settings",
+        "settings of another",
+        "a kind the core does not take",
+    ],
+)
+async def test_connection_that_breaks_the_protocol_is_dropped(data: bytes) -> None:
+    mine = Links()
+
+    _, transport = mine.accepted(data)
+
+    assert transport.is_aborted
+    assert mine.messages == []
+
+
+async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() -> None:
+    mine = Links()
+    message = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ME)
+
+    mine.accepted(setup(TWO) + framed(message))
+
+    assert mine.messages == [message]
+
+
+# --- whose settings differ
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("member_count", 5, "member_count=3 here, 5 at member 1"),
+        ("service_count", 2, "service_count=1 here, 2 at member 1"),
+        ("service_queue_limit_bytes", 1 << 20, "service_queue_limit_bytes=67108864 here, 1048576 at member 1"),
+        ("term_length_bytes", 1 << 16, "term_length_bytes=67108864 here, 65536 at member 1"),
+        ("mtu_length_bytes", 1408, "mtu_length_bytes=65504 here, 1408 at member 1"),
+        ("shared_timer_ids", True, "shared_timer_ids=False here, True at member 1"),
+        ("checksums", False, "checksums=True here, False at member 1"),
+        ("app_version", 2 << 16, "app_version: major=0 here, 2 at member 1"),
+    ],
+)
+async def test_member_whose_settings_differ_is_not_heard_and_both_values_are_named_once(
+    setting: str, value: int, said: str
+) -> None:
+    """Or the services of one cluster would go different ways, and nobody would notice."""
+    mine = Links()
+
+    with capture_logs() as logs:
+        for _ in range(2):
+            inbound, transport = mine.accepted(setup(ONE, **{setting: value}) + framed(canvass(ONE)))
+            inbound.data_received(framed(canvass(ONE)))
+    mine.accepted(setup(TWO) + framed(canvass(TWO)))
+
+    assert mine.messages == [canvass(TWO)]
+    assert not transport.is_closed  # it would dial again at once
+    (error,) = [entry for entry in logs if entry["log_level"] == "error"]
+    assert (error["event"], error["peer_member_id"]) == ("member.differs", ONE)
+    assert error["reason"].startswith(said)
+
+
+async def test_member_is_heard_once_its_settings_are_the_same() -> None:
+    mine = Links()
+    mine.accepted(setup(ONE, service_count=2) + framed(canvass(ONE)))
+
+    with capture_logs() as logs:
+        mine.accepted(setup(ONE) + framed(canvass(ONE)))
+
+    assert mine.messages == [canvass(ONE)]
+    assert [entry["event"] for entry in logs] == ["member.agrees"]
+
+
+@pytest.mark.parametrize("is_up_first", [True, False])
+async def test_member_whose_settings_differ_counts_as_one_that_cannot_be_reached(is_up_first: bool) -> None:
+    """Nobody is to wait for it: not a canvass, and not a shutdown."""
+    mine = Links()
+    if is_up_first:
+        mine.dialled(ONE)
+    mine.accepted(setup(ONE, service_count=2))
+    if not is_up_first:
+        mine.dialled(ONE)
+
+    assert mine.changes == ([(ONE, True), (ONE, False)] if is_up_first else [])
+    mine.changes.clear()
+    mine.accepted(setup(ONE, service_count=3))
+    assert mine.changes == []
+    mine.accepted(setup(ONE))
+    assert mine.changes == [(ONE, True)]
+
+
+async def test_minor_versions_of_the_service_may_differ() -> None:
+    """So that a cluster can be given a new one member by member."""
+    mine = Links()
+
+    mine.accepted(setup(ONE, app_version=(1 << 8) + 7) + framed(canvass(ONE)))
+
+    assert mine.messages == [canvass(ONE)]
+
+
+# --- who asks how this member is
+
+
+ASK = SetupFrame(session_id=-1, stream_id=STATUS_STREAM_ID).encode()
+
+
+@pytest.mark.parametrize("step", [1, 33, 64])
+async def test_whoever_asks_gets_one_document_and_the_end(step: int) -> None:
+    mine = Links()
+    inbound, transport = mine.accepted()
+
+    for start in range(0, len(ASK), step):
+        inbound.data_received(ASK[start : start + step])
+
+    assert transport.take_written() == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
+    assert transport.is_closed
+    assert not transport.is_aborted
+
+
+async def test_whoever_asks_more_is_not_heard() -> None:
+    """A status connection is no member's: nothing that comes on it reaches the consensus module."""
+    mine = Links()
+
+    inbound, transport = mine.accepted(ASK + ASK + setup(ONE) + framed(canvass(ONE)))
+    inbound.data_received(setup(ONE) + framed(canvass(ONE)))
+
+    assert transport.take_written() == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
+    assert mine.messages == []
+
+
+async def test_member_that_asks_on_its_consensus_link_is_refused() -> None:
+    mine = Links()
+
+    _, transport = mine.accepted(setup(ONE) + encode_frame(ASK, stream_id=STATUS_STREAM_ID))
+
+    assert transport.is_aborted
+    assert transport.take_written() == b""
+
+
+async def test_too_many_that_ask_at_once_are_refused_until_one_is_done() -> None:
+    """Answers that nobody reads hold memory: their number is bounded. Source: peers.md C4 class 29."""
+    mine = Links()
+    waiting = [mine.accepted(ASK) for _ in range(_STATUS_LIMIT)]
+
+    _, refused = mine.accepted(ASK)
+    waiting[0][0].connection_lost(None)
+    waiting[0][0].connection_lost(None)
+    _, answered = mine.accepted(ASK)
+    _, again_refused = mine.accepted(ASK)
+
+    assert all(transport.take_written() for _, transport in waiting)
+    assert (refused.is_aborted, refused.take_written()) == (True, b"")
+    assert (answered.is_aborted, bool(answered.take_written())) == (False, True)
+    assert again_refused.is_aborted
+
+
+async def test_member_still_gets_through_while_many_ask() -> None:
+    mine = Links()
+    for _ in range(2 * _STATUS_LIMIT):
+        mine.accepted(ASK)
+
+    mine.accepted(setup(ONE) + framed(canvass(ONE)))
+
+    assert mine.messages == [canvass(ONE)]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no setup frame within 0.01 s: received_bytes=0"),
+        (setup(ONE)[:40], "no setup frame within 0.01 s: received_bytes=40"),
+        (ASK, "status was not read within 0.01 s"),
+        (
+            setup(-1, stream_id=QUESTION_STREAM_ID),
+            "no request within 0.01 s: <Question stream_id=1000 is_asked=False is_answered=False>",
+        ),
+    ],
+    ids=["silent", "half a setup frame", "does not read", "does not ask"],
+)
+async def test_stranger_that_stalls_is_dropped_and_the_log_says_why(
+    data: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimaran.cluster.runtime.links.member_links._STRANGER_TIMEOUT_S", 0.01)
+    mine = Links()
+
+    with capture_logs() as logs:
+        _, transport = mine.accepted(data)
+        await until(lambda: transport.is_aborted)
+
+    assert [(line["event"], line["reason"]) for line in logs] == [("consensus_link.refused", reason)]
+
+
+async def test_member_that_has_said_who_it_is_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.cluster.runtime.links.member_links._STRANGER_TIMEOUT_S", 0.01)
+    mine = Links()
+
+    _, stranger = mine.accepted()
+    _, member = mine.accepted(setup(ONE))
+    await until(lambda: stranger.is_aborted)
+
+    assert not member.is_closed
+
+
+async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing_behind() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        await mine.links.start(Endpoint("127.0.0.1", 0), tasks)
+        assert mine.links._server is not None
+        port = mine.links._server.sockets[0].getsockname()[1]
+        for _ in range(2 * _STATUS_LIMIT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ASK)
+            answer = await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+            await writer.wait_closed()
+
+            assert answer == encode_frame(STATUS, stream_id=STATUS_STREAM_ID)
+        await until(lambda: not mine.links._inbound and mine.links._status_count == 0)
+        mine.links.close()
+
+
+# --- both, on real sockets
+
+
+async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
+    """A closed link is news. One that loses everything is given up, or it would stay silent after a partition.
+
+    Source: DESIGN §4.
+    """
+    mine, theirs = Links(), Links({ME: NOWHERE})
+    async with ActivityScope() as tasks:
+        await theirs.links.start(Endpoint("127.0.0.1", 0), tasks)
+        server = theirs.links._server
+        assert server is not None
+        port = server.sockets[0].getsockname()[1]
+        mine.links._peers = {ONE: Endpoint("127.0.0.1", port)}
+        await mine.links.start(Endpoint("127.0.0.1", 0), tasks)
+        await until(lambda: mine.changes == [(ONE, True)])
+
+        theirs.links.close()
+        await until(lambda: mine.changes == [(ONE, True), (ONE, False)])
+        option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
+        again = Links({ME: NOWHERE})
+        await again.links.start(Endpoint("127.0.0.1", port), tasks)
+        await until(lambda: mine.changes == [(ONE, True), (ONE, False), (ONE, True)])
+        assert 0 < mine.links._outbound[ONE].get_extra_info("socket").getsockopt(*option) < 10_000
+        mine.links.send(ONE, canvass(ME))
+        await until(lambda: again.messages)
+
+        assert again.messages == [canvass(ME)]
+        mine.links.close()
+        again.links.close()
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "host:²", "host:-1"])
+def test_endpoint_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected host:port"):
+        Endpoint.parse(text)
+
+
+def test_endpoint_may_be_an_ipv6_address() -> None:
+    assert Endpoint.parse("[::1]:9000") == Endpoint("::1", 9000)
+
+
+# --- questions
+
+
+def question(request: bytes = b"{}", *, stream_id: int = QUESTION_STREAM_ID) -> bytes:
+    return setup(-1, stream_id=stream_id) + encode_frame(request, stream_id=stream_id)
+
+
+async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_closed() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._desk.tasks = tasks
+        inbound, transport = mine.accepted(question(b"what"))
+        await until(lambda: mine.requests == [b"what"])
+        inbound.data_received(b"more")
+        assert transport.take_written() == b""
+
+        for answer in (b"first", b"last", None):
+            mine.answers.put_nowait(answer)
+        await until(lambda: transport.is_closing())
+
+    frames = FrameParser().feed(transport.take_written())
+    assert [(frame.payload, frame.stream_id) for frame in frames] == [
+        (b"first", QUESTION_STREAM_ID),
+        (b"last", QUESTION_STREAM_ID),
+    ]
+    assert not transport.is_aborted
+    inbound.connection_lost(None)
+    assert mine.links._desk.question_count == 0
+
+
+async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._desk.tasks = tasks
+        asked = question(b"abc", stream_id=OTHER_STREAM_ID)
+        inbound, transport = mine.accepted(asked[:50])
+        inbound.data_received(asked[50:])
+        await until(lambda: transport.is_closing())
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    assert (frame.payload, frame.stream_id) == (b"cba", OTHER_STREAM_ID)
+    inbound.connection_lost(None)
+
+
+async def test_questions_are_limited_on_each_stream() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._desk.tasks = tasks
+        accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
+        _, other = mine.accepted(question(stream_id=OTHER_STREAM_ID))
+        await until(lambda: other.is_closing())
+
+        assert [transport.is_aborted for _, transport in accepted] == [False] * CONCURRENT_LIMIT + [True]
+        assert not other.is_aborted
+        for inbound, _ in accepted:
+            inbound.connection_lost(None)
+
+
+async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
+    mine = Links()
+    async with ActivityScope() as tasks:
+        mine.links._desk.tasks = tasks
+        inbound, transport = mine.accepted(question())
+        await until(lambda: mine.requests)
+
+        inbound.connection_lost(None)
+        await asyncio.sleep(0)
+        mine.answers.put_nowait(b"late")
+        await asyncio.sleep(0)
+
+        assert mine.links._desk.question_count == 0
+        assert not tasks._tasks
+    assert transport.take_written() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + setup(-1), "question begins with frame type="),
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + framed(canvass(ONE)), "question begins with frame type="),
+        (question(bytes(REQUEST_LIMIT_BYTES)), f"question of length={REQUEST_LIMIT_BYTES + 32} limit="),
+    ],
+    ids=["another setup frame", "another stream", "too long"],
+)
+async def test_what_is_no_question_is_refused(data: bytes, reason: str) -> None:
+    mine = Links()
+
+    with capture_logs() as logs:
+        _, transport = mine.accepted(data)
+
+    assert transport.is_aborted
+    assert [line["reason"].startswith(reason) for line in logs] == [True]

@@ -1,0 +1,209 @@
+"""Asking another member for its snapshot: what is answered, to whom, and what is made of answers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from tests.unit.archive.streams import launch
+from tests.unit.cluster.core.node import config
+from trimaran.archive import Archive
+from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms, SnapshotOffer, SnapshotQuery
+from trimaran.cluster.runtime.activities import ActivityScope
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.cluster.runtime.snapshots.retention import Retention
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotOffice
+from trimaran.cluster.settings.config import parse_members
+from trimaran.service_api.types import SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.message import Message, decode_message
+
+ONE = MemberId(1)
+
+
+def context(recording_log: RecordingLog, *, append_position: int = 0) -> ConsensusContext:
+    return ConsensusContext(
+        config=config(0, 3),
+        random=lambda: 0.5,
+        recording_log=recording_log,
+        log_recording_id=RecordingId(0),
+        log_buffer=LogBuffer(position=append_position, retained_bytes=1 << 16),
+        members={},
+        append_position=append_position,
+    )
+
+
+def log_with_snapshot(*, term_count: int = 3) -> RecordingLog:
+    """Terms of 32 bytes each, and one snapshot in the last: recordings 5 and 6."""
+    log = RecordingLog()
+    for term_id in range(term_count):
+        log.append_term(
+            recording_id=0, leadership_term_id=term_id, term_base_log_position=32 * term_id, timestamp=term_id
+        )
+    for service_id in (0, -1):
+        log.append_snapshot(
+            recording_id=5 - service_id,
+            leadership_term_id=term_count - 1,
+            term_base_log_position=32 * (term_count - 1),
+            log_position=32 * term_count,
+            timestamp=99,
+            service_id=service_id,
+        )
+    return log
+
+
+@asynccontextmanager
+async def office(recording_log: RecordingLog) -> AsyncIterator[tuple[SnapshotOffice, Retention]]:
+    archive = await launch(MemoryFileSystem())
+    recording = await archive.start_recording(
+        stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False
+    )
+    retention = Retention(
+        archive, 0, member_positions=dict, monotonic_ns=lambda: 0, on_failed=lambda error: pytest.fail(str(error))
+    )
+    yield SnapshotOffice(context(recording_log), archive, retention), retention
+    await recording.stop()
+    await archive.aclose()
+
+
+async def ask(asked: SnapshotOffice, request: bytes) -> list[Message]:
+    return [decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer(request)]
+
+
+def query(log_position: int) -> bytes:
+    return SnapshotQuery(follower_member_id=ONE, log_position=log_position).encode()
+
+
+async def test_the_newest_snapshot_is_offered_with_all_terms_up_to_it_and_kept() -> None:
+    async with office(log_with_snapshot(term_count=600)) as (asked, retention):
+        offer, *rest = await ask(asked, query(0))
+
+    assert isinstance(offer, SnapshotOffer)
+    assert [(snapshot.recording_id, snapshot.service_id) for snapshot in offer.snapshots] == [(6, -1), (5, 0)]
+    assert offer.term_count == 600
+    terms = [term for message in rest for term in cast(LeadershipTerms, message).terms]
+    assert [term.leadership_term_id for term in terms] == [*range(600)]
+    assert [term.term_base_log_position for term in terms][:3] == [0, 32, 64]
+    assert retention._is_read(5)
+    assert retention._is_read(6)
+
+
+@pytest.mark.parametrize("log", [RecordingLog(), log_with_snapshot()])
+async def test_who_has_nothing_of_use_says_so_and_keeps_nothing(log: RecordingLog) -> None:
+    async with office(log) as (asked, retention):
+        [offer] = await ask(asked, query(96))
+
+        assert isinstance(offer, SnapshotOffer)
+        assert (offer.snapshots, offer.term_count) == ((), 0)
+        assert offer.detail == "no complete snapshot beyond log_position=96"
+        assert not retention._is_read(5)
+
+
+@pytest.mark.parametrize("request_", [b"", b"garbage", SnapshotOffer.__name__.encode() * 40])
+async def test_a_question_that_is_none_is_answered_with_nothing(request_: bytes) -> None:
+    async with office(log_with_snapshot()) as (asked, _):
+        assert await ask(asked, request_) == []
+
+
+# --- the member that asks
+
+
+def offer_of(log_position: int, *, term_count: int = 0, detail: str = "") -> bytes:
+    return SnapshotOffer(
+        member_id=ONE,
+        log_recording_id=RecordingId(0),
+        log_start_position=0,
+        term_count=term_count,
+        detail=detail,
+    ).encode()
+
+
+class Fetching:
+    """A fetcher, and what came of it."""
+
+    def __init__(self, fetcher: SnapshotFetcher, archive: Archive, events: list[object]) -> None:
+        self.fetcher, self.archive, self.events = fetcher, archive, events
+
+
+@asynccontextmanager
+async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
+    """A member whose leader answers so; None: nobody listens there."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        for document in documents or ():
+            writer.write(encode_frame(document, stream_id=SNAPSHOT_SHIPPING_STREAM_ID))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if documents is None:
+        server.close()
+        await server.wait_closed()
+    [peer] = parse_members(f"1=127.0.0.1:{port - 1}")  # consensus is one port up
+    disk, events = MemoryFileSystem(), list[object]()
+    archive = await launch(disk)
+    file = RecordingLogFile.open(archive.directory, file_system=disk)
+    async with ActivityScope() as tasks:
+        fetcher = SnapshotFetcher(
+            context(file.recording_log),
+            archive,
+            file,
+            peers={ONE: peer},
+            post=events.append,
+            on_installed=lambda: events.append("installed"),
+            on_failed=events.append,
+            monotonic_ns=lambda: 0,
+            tasks=tasks,
+        )
+        yield Fetching(fetcher, archive, events)
+    server.close()
+    await archive.aclose()
+
+
+@pytest.mark.parametrize(
+    ("documents", "reason"),
+    [
+        (None, "nobody listens"),
+        ([], "closed without an answer"),
+        ([b"garbage"], "message"),
+        ([offer_of(0, detail="none here")], "member has no snapshot to give: none here"),
+        ([offer_of(0, term_count=2)], "answer ends early"),
+        ([LeadershipTerms().encode()], "answer unexpected"),
+        ([offer_of(0, term_count=2), offer_of(0)], "answer unexpected"),
+    ],
+)
+async def test_an_answer_that_is_none_is_tried_for_again(documents: list[bytes] | None, reason: str) -> None:
+    async with fetching(documents) as under_test:
+        under_test.fetcher.fetch(fx.FetchSnapshot(ONE))
+        await ended(under_test.fetcher)
+
+        [event] = under_test.events
+        assert isinstance(event, ev.SnapshotFetchFailed)
+        assert reason in event.reason
+        assert under_test.archive.descriptors() == []
+
+
+async def test_what_was_stopped_is_not_installed() -> None:
+    async with fetching([]) as under_test:
+        under_test.fetcher.fetch(fx.FetchSnapshot(ONE))
+        under_test.fetcher.stop()
+        await ended(under_test.fetcher)
+        await under_test.fetcher.install(fx.InstallSnapshot(96))
+
+        assert under_test.events == []
+
+
+async def ended(fetcher: SnapshotFetcher) -> None:
+    assert fetcher._task is not None
+    await asyncio.wait([fetcher._task])

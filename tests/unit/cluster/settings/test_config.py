@@ -1,0 +1,265 @@
+"""One node's settings: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from trimaran.cluster.settings.config import NodeConfig
+from trimaran.cluster.settings.config_layers import flag_name, load_node_config, setting_kind
+from trimaran.cluster.settings.member_endpoints import parse_members
+from trimaran.service_api.errors import ConfigurationError
+
+MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
+FILE_TEXT = f"""
+member_id = 1
+members = "{MEMBERS}"
+directory = "/var/lib/node-1"
+service = "quota:AccessQuota"
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of whoever runs the tests must not matter."""
+    import os
+
+    for variable in os.environ:
+        if variable.upper().startswith("TRIMARAN_"):
+            monkeypatch.delenv(variable)
+
+
+def write(directory: Path, text: str) -> Path:
+    file = directory / "node.toml"
+    file.write_text(text)
+    return file
+
+
+def refusal(file: Path | None = None, **flags: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_node_config(file, flags)
+    return str(caught.value)
+
+
+def make(**changes: Any) -> NodeConfig:
+    values: dict[str, Any] = {
+        "member_id": 0,
+        "members": parse_members(MEMBERS),
+        "directory": Path("/data"),
+        "service": "quota:AccessQuota",
+    }
+    return NodeConfig(**(values | changes))
+
+
+def test_a_file_gives_typed_values_and_the_rest_are_defaults(tmp_path: Path) -> None:
+    file = write(tmp_path, FILE_TEXT + 'term_length_bytes = "1MiB"\nelection_timeout_ms = "1s"\nchecksums = false\n')
+
+    loaded = load_node_config(file)
+
+    assert loaded.config.member_id == 1
+    assert loaded.config.me.ingress == "127.0.0.1:9010"
+    assert loaded.config.directory == Path("/var/lib/node-1")
+    assert loaded.config.term_length_bytes == 1 << 20
+    assert loaded.config.election_timeout_ms == 1_000
+    assert loaded.config.checksums is False
+    assert loaded.config.file_sync_level == 1
+    assert loaded.origins["term_length_bytes"] == str(file)
+    assert loaded.origins["file_sync_level"] == "default"
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path, FILE_TEXT + "session_limit = 1\nsession_timeout_ms = 3000\nfile_sync_level = 2\n")
+    monkeypatch.setenv("TRIMARAN_SESSION_LIMIT", "2")
+    monkeypatch.setenv("TRIMARAN_SESSION_TIMEOUT_MS", "4s")
+
+    loaded = load_node_config(file, {"session_limit": "3", "directory": None})
+
+    assert (loaded.config.session_limit, loaded.origins["session_limit"]) == (3, "--session-limit")
+    assert loaded.config.session_timeout_ms == 4_000
+    assert loaded.origins["session_timeout_ms"] == "TRIMARAN_SESSION_TIMEOUT_MS"
+    assert (loaded.config.file_sync_level, loaded.origins["file_sync_level"]) == (2, str(file))
+    assert loaded.origins["directory"] == str(file)
+
+
+def test_making_a_config_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_MEMBER_ID", "2")
+
+    assert make(member_id=0).member_id == 0
+
+
+def test_an_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
+    file = write(tmp_path, FILE_TEXT + "electon_timeout_ms = 5\n")
+
+    message = refusal(file)
+
+    assert message == f"unknown setting: electon_timeout_ms in {file}: did you mean election_timeout_ms?"
+
+
+def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_MEMBERID", "1")
+
+    assert refusal() == "unknown setting: TRIMARAN_MEMBERID: did you mean TRIMARAN_MEMBER_ID?"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("election_timeout_ms = true", "election_timeout_ms=True from FILE: expected milliseconds"),
+        ("election_timeout_ms = 0.5", "election_timeout_ms=0.5 from FILE: expected milliseconds"),
+        ('election_timeout_ms = "soon"', "election_timeout_ms='soon' from FILE: expected milliseconds"),
+        ("election_timeout_ms = -1", "election_timeout_ms=-1 from FILE: expected to be greater than 0"),
+        ('session_limit = "7"', "session_limit='7' from FILE: expected a whole number"),
+        ('checksums = "yes"', "checksums='yes' from FILE: expected true or false"),
+        ("checksums = 1", "checksums=1 from FILE: expected true or false"),
+        ("service_dir = 1", "service_dir=1 from FILE: expected a path"),
+        ("file_sync_level = 3", "file_sync_level=3 from FILE: expected to be less than or equal to 2"),
+        ('log_format = "xml"', "log_format='xml' from FILE: expected to be 'auto', 'console' or 'json'"),
+        ('metrics_endpoint = "9464"', "metrics_endpoint='9464' from FILE: expected host:port such as"),
+        ('metrics_endpoint = "a:99999"', "metrics_endpoint='a:99999' from FILE: expected host:port such as"),
+        ("stall_threshold_ms = 0", "stall_threshold_ms=0 from FILE: expected to be greater than 0"),
+        ('app_version = "1.2"', "app_version='1.2' from FILE: expected a version, such as \"1.0.0\""),
+    ],
+)
+def test_a_bad_value_is_one_line_with_name_value_origin_and_what_was_expected(
+    tmp_path: Path, line: str, expected: str
+) -> None:
+    file = write(tmp_path, FILE_TEXT + line)
+
+    message = refusal(file)
+
+    assert message.startswith("invalid setting: " + expected.replace("FILE", str(file)))
+    assert "\n" not in message
+
+
+def test_every_missing_setting_is_named_with_the_ways_to_give_it() -> None:
+    lines = refusal().splitlines()
+
+    assert [line.split(":")[1] for line in lines] == [" member_id", " members", " directory", " service"]
+    assert "--member-id, TRIMARAN_MEMBER_ID or member_id in the config file" in lines[0]
+
+
+def test_a_file_that_is_not_toml_names_the_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "member_id = \n")
+
+    message = refusal(file)
+
+    assert message.startswith(f"config file is not valid TOML: file={file} reason=")
+    assert "line 1" in message
+
+
+def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
+    binary = tmp_path / "node.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+
+    assert "is not UTF-8 text" in refusal(binary)
+    assert "reason=No such file or directory" in refusal(tmp_path / "absent.toml")
+    assert "reason=Is a directory" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"member_id": 7}, "own id is not in members: member_id=7 expected one of [0, 1, 2]"),
+        ({"startup_canvass_timeout_ms": 3_000}, "startup_canvass_timeout_ms=3000: expected at least 4000"),
+        ({"leader_heartbeat_interval_ms": 1_500}, "leader_heartbeat_timeout_ms=2000: expected at least 3000"),
+        ({"election_timeout_ms": 100}, "election_timeout_ms=100: expected at least 200"),
+        ({"session_timeout_ms": 1_000}, "session_timeout_ms=1000: expected at least 2000"),
+        ({"term_length_bytes": 100_000}, "term_length_bytes=100000: expected a power of two"),
+        (
+            {"term_length_bytes": 32_768},
+            "term_length_bytes=32768: expected a power of two from 64KiB to 1GiB",
+        ),
+        ({"segment_length_bytes": 1 << 20}, "segment_length_bytes=1048576: expected a power of two"),
+        ({"mtu_length_bytes": 1_400}, "mtu_length_bytes=1400: expected a multiple of 32"),
+        ({"mtu_length_bytes": 65_536}, "mtu_length_bytes=65536: expected a multiple of 32 from 64 to 65504"),
+        ({"ingress_window_bytes": 65_536}, "ingress_window_bytes=65536: expected at least two"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        make(**changes)
+
+    assert expected in str(caught.value)
+
+
+def test_every_relation_that_is_broken_gets_its_own_line() -> None:
+    lines = refusal(
+        member_id="9",
+        members=MEMBERS,
+        directory="d",
+        service="m:C",
+        mtu_length_bytes="33",
+    ).splitlines()
+
+    assert len(lines) == 2
+    assert all(line.startswith("invalid settings: ") for line in lines)
+
+
+def test_service_names_up_to_ten_services_by_id() -> None:
+    assert make(service="m:C").services == ("m:C",)
+    assert make(service="shop.a:A,shop.b:B").services == ("shop.a:A", "shop.b:B")
+    assert len(make(service=",".join(["m:C"] * 10)).services) == 10
+
+
+@pytest.mark.parametrize("service", ["", "m", "m:C,", "m:C, n:D", ",".join(["m:C"] * 11)])
+def test_service_that_names_none_or_too_many_is_refused(service: str) -> None:
+    assert "service" in refusal(member_id="0", members=MEMBERS, directory="d", service=service)
+
+
+def test_members_of_one_host_may_not_overlap_in_ports() -> None:
+    message = refusal(member_id="0", members="0=h:9000,1=h:9004", directory="d", service="m:C")
+
+    assert message == "invalid settings: endpoint given twice: endpoint=h:9004 members=0,1"
+
+
+def test_every_setting_has_a_kind_a_description_and_a_flag() -> None:
+    for name, field in NodeConfig.model_fields.items():
+        assert setting_kind(name).expected
+        assert field.description
+        assert flag_name(name).startswith("--")
+
+
+def test_spare_followers_sync_late_where_all_members_share_a_machine_or_it_says_so() -> None:
+    apart = parse_members("0=one:9000,1=two:9000,2=three:9000")
+
+    assert make().effective_spare_sync_delay_us == 20_000
+    assert make(members=apart).effective_spare_sync_delay_us == 0
+    assert make(members=apart, spare_sync_delay_us=500).effective_spare_sync_delay_us == 500
+    assert make(spare_sync_delay_us=0).effective_spare_sync_delay_us == 0
+    assert make(spare_sync_delay_us=500, file_sync_level=0).effective_spare_sync_delay_us == 0
+    assert "spare_sync_delay_us=-2" in refusal(
+        member_id="0", members=MEMBERS, directory="d", service="m:C", spare_sync_delay_us="-2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("term_length_bytes", "64KiB", 65_536),
+        ("term_length_bytes", "64 mib", 64 << 20),
+        ("term_length_bytes", "1GiB", 1 << 30),
+        ("election_timeout_ms", "750 ms", 750),
+        ("election_timeout_ms", "2m", 120_000),
+        ("app_version", "1.2.3", 0x010203),
+        ("checksums", "No", False),
+    ],
+)
+def test_text_is_read_with_its_unit(name: str, text: str, value: object) -> None:
+    assert setting_kind(name).parse(text) == value
+
+
+def test_a_shown_value_reads_back_as_itself() -> None:
+    config = make()
+
+    for name in NodeConfig.model_fields:
+        kind, value = setting_kind(name), getattr(config, name)
+        assert kind.parse(kind.show(value)) == value
+
+
+@pytest.mark.parametrize("settings", [{"authenticator": "password"}, {"secrets_file": "/etc/trimaran/secrets"}])
+def test_a_secrets_file_and_the_authenticator_that_reads_it_come_together(settings: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="expected both authenticator=password and a file, or neither"):
+        make(**settings)

@@ -1,0 +1,75 @@
+"""The two texts of a member list."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimaran.cluster.settings.member_endpoints import (
+    MemberEndpoints,
+    format_members,
+    parse_members,
+    split_endpoint,
+)
+from trimaran.service_api.errors import ConfigurationError
+
+
+def test_the_short_form_derives_four_ports_from_the_base_port() -> None:
+    members = parse_members("0=127.0.0.1:9000, 4=host.example:9010")
+
+    assert members[0] == MemberEndpoints(
+        member_id=0,
+        ingress="127.0.0.1:9000",
+        consensus="127.0.0.1:9001",
+        log="127.0.0.1:9002",
+        catchup="127.0.0.1:9003",
+        archive="127.0.0.1:9004",
+    )
+    assert members[1].member_id == 4
+    assert members[1].archive == "host.example:9014"
+
+
+def test_the_long_form_is_aerons() -> None:
+    """Source: Aeron `ClusterMember.parse`."""
+    text = "0,a:1,a:2,a:3,a:4,a:5|1,b:11,b:12,b:13,b:14,b:25"
+
+    members = parse_members(text)
+
+    assert members[1].endpoints == ("b:11", "b:12", "b:13", "b:14", "b:25")
+    assert format_members(members) == text
+
+
+def test_formatting_keeps_the_short_form_when_it_can() -> None:
+    text = "0=h:9000,1=[::1]:9010"
+
+    assert format_members(parse_members(text)) == text
+
+
+def test_an_ipv6_host_stands_in_brackets() -> None:
+    assert split_endpoint("[::1]:9000") == ("::1", 9000)
+    with pytest.raises(ConfigurationError, match="in brackets"):
+        split_endpoint("::1:9000")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "empty member list"),
+        ("0=127.0.0.1", "bad endpoint: endpoint='127.0.0.1' expected host:port"),
+        ("0=127.0.0.1:x", "bad port: endpoint='127.0.0.1:x' port='x' expected 1 to 65535"),
+        ("0=127.0.0.1:0", "bad port"),
+        ("0=127.0.0.1:70000", "bad port"),
+        ("0=127.0.0.1:65535", "bad base port: endpoint='127.0.0.1:65535' expected at most 65531"),
+        ("zero=127.0.0.1:9000", "bad member id: member_id='zero'"),
+        ("0=a:1,b:9", "bad member: 'b:9': expected ID=HOST:BASE_PORT"),
+        ("0=a:1,0=b:9", "member_id=0 is given twice"),
+        ("0,a:1,a:2", "bad member: '0,a:1,a:2'"),
+        ("0,a:1,a:2,a:3,a:4,a:4", "endpoint given twice"),
+        ("127.0.0.1:9000", "expected ID=HOST:BASE_PORT"),
+    ],
+)
+def test_a_bad_list_names_the_part_and_what_was_expected(text: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_members(text)
+
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)

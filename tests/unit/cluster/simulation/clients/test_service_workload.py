@@ -1,0 +1,118 @@
+"""Clients for a service of the user's own send what the service says, in session after session."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+from trimaran.cluster.simulation.clients.service_workload import (
+    ServiceWorkload,
+    draw_request_of,
+    random_request,
+    takes_requests,
+)
+from trimaran.cluster.simulation.faults import KIND_NAMES
+from trimaran.cluster.simulation.run import Options, Outcome, simulate
+from trimaran.service_api import ClientSession, ClusteredService
+
+CALM = Options(member_count=3, without=frozenset(KIND_NAMES), safety_timeouts=3)
+
+
+class Mute(ClusteredService):
+    """Answers nothing, and says nothing about requests."""
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        return
+
+
+class Numbered(ClusteredService):
+    """Notes what it is sent; every member in the same list."""
+
+    seen: list[bytes]
+
+    def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
+        self.seen.append(bytes(payload))
+        session.offer(payload)
+
+    @staticmethod
+    def simulation_request(random: Random, number: int) -> bytes:
+        return b"request %d" % number
+
+
+def run(service: type[ClusteredService], options: Options = CALM) -> Outcome:
+    return simulate(
+        5,
+        options,
+        make_service=service,
+        make_workload=partial(
+            ServiceWorkload, draw_request=draw_request_of(service), uses_requests=takes_requests(service)
+        ),
+    )
+
+
+def test_requests_are_drawn_by_the_service_and_numbered_in_each_session() -> None:
+    class Seen(Numbered):
+        seen: list[bytes] = []  # noqa: RUF012  # shared on purpose
+
+    outcome = run(Seen)
+
+    assert outcome.failure is None
+    assert outcome.acknowledged_count > 0
+    assert {b"request 0", b"request 1"} <= set(Seen.seen)
+
+
+class Asked(Numbered):
+    """Is asked the same with `request`; every other answer is an error."""
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> memoryview:
+        self.seen.append(bytes(payload))
+        if payload[-1] % 2:
+            raise ValueError("odd")
+        return payload
+
+
+def test_a_service_that_takes_requests_is_asked_and_may_answer_with_errors() -> None:
+    class Seen(Asked):
+        seen: list[bytes] = []  # noqa: RUF012  # shared on purpose
+
+    outcome = run(Seen)
+
+    assert outcome.failure is None
+    assert outcome.acknowledged_count > 0
+    assert {b"request 0", b"request 1"} <= set(Seen.seen)
+
+
+def test_an_assertion_that_fails_in_a_request_fails_the_seed() -> None:
+    class Wrong(Asked):
+        def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> memoryview:
+            raise AssertionError("cannot be")
+
+    outcome = run(Wrong)
+
+    assert outcome.failure is not None
+    assert outcome.failure.rule == "no callback of a service raises"
+
+
+def test_a_service_that_answers_nothing_is_served_all_the_same() -> None:
+    outcome = run(Mute)
+
+    assert outcome.failure is None
+    assert outcome.acknowledged_count == 0
+    assert outcome.committed_bytes > 0
+
+
+def test_no_more_is_sent_than_the_limit_says() -> None:
+    class Seen(Numbered):
+        seen: list[bytes] = []  # noqa: RUF012  # shared on purpose
+
+    run(Seen, Options(member_count=1, client_count=1, safety_timeouts=3, operation_limit=4))
+
+    assert 0 < len(set(Seen.seen)) <= 4
+
+
+def test_random_requests_are_small_and_not_empty() -> None:
+    random = Random(1)
+
+    lengths = [len(random_request(random, number)) for number in range(1_000)]
+
+    assert (min(lengths), max(lengths)) == (1, 200)
