@@ -75,7 +75,7 @@ class CorruptionError(ArchiveError):
         super().__init__(message, code=ArchiveErrorCode.CORRUPT, recording_id=recording_id, position=position)
 
 
-def behind_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:
+def below_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:
     """Say that what was asked for is older than everything that is kept here."""
     return ArchiveError(
         f"behind the oldest segment of this archive: asked={position} oldest_position={oldest_position}; "

@@ -22,31 +22,31 @@ class DrainTarget:
     """Of the publisher's `appended_bytes`."""
     offered_bytes: int
     """Of the publisher's `offered_bytes`."""
-    doubt_count: int
+    indeterminate_count: int
     """How often it had become unknown what became of offers."""
 
 
 class OfferTracker:
     """Knows whether all that was offered since the last drain went to a leader that is still there."""
 
-    __slots__ = ("_doubt", "_told_count", "doubt_count")
+    __slots__ = ("_indeterminate_reason", "_told_count", "indeterminate_count")
 
     def __init__(self) -> None:
-        self.doubt_count = 0
+        self.indeterminate_count = 0
         self._told_count = 0
-        self._doubt = ""
+        self._indeterminate_reason = ""
 
     def on_leader_left(self, publisher: IngressPublisher, reason: str) -> None:
         """Note that what was offered here, and not drained, may be lost."""
         if publisher.offered_bytes > publisher.settled_bytes:
             publisher.settled_bytes = publisher.offered_bytes
-            self.doubt_count += 1
-            self._doubt = reason
+            self.indeterminate_count += 1
+            self._indeterminate_reason = reason
 
     def target(self, connection_id: int, publisher: IngressPublisher) -> DrainTarget:
         """Say what is to be sent before everything that was offered up to now is sent."""
         return DrainTarget(
-            connection_id, publisher, publisher.appended_bytes, publisher.offered_bytes, self.doubt_count
+            connection_id, publisher, publisher.appended_bytes, publisher.offered_bytes, self.indeterminate_count
         )
 
     def settle(self, target: DrainTarget) -> None:
@@ -54,10 +54,10 @@ class OfferTracker:
         publisher = target.publisher
         publisher.settled_bytes = max(publisher.settled_bytes, target.offered_bytes)
 
-    def take_doubt(self, since_count: int | None = None) -> str | None:
+    def take_indeterminate_reason(self, since_count: int | None = None) -> str | None:
         """Give the reason why offers may be lost, once, or to each drain that ran meanwhile; None: none is known."""
         known_count = self._told_count if since_count is None else since_count
-        if self.doubt_count == known_count:
+        if self.indeterminate_count == known_count:
             return None
-        self._told_count = self.doubt_count
-        return self._doubt
+        self._told_count = self.indeterminate_count
+        return self._indeterminate_reason

@@ -37,7 +37,7 @@ _TIMESTAMP_OFFSET: Final = PAYLOAD_OFFSET - 8
 
 
 @lru_cache(maxsize=256)
-def _alike_frames(length: int) -> struct.Struct:
+def _uniform_frames(length: int) -> struct.Struct:
     """Lay out an application message in a frame of this aligned length.
 
     frame_length and kind in one number, stream_id, SBE header to session id, timestamp.
@@ -154,7 +154,7 @@ class EgressAdapter:
                     continue
                 # What follows is alike as a rule: frames that say the same of everything but time and payload.
                 head, alike = length | kind << 32, data[start + HEADER_LENGTH : start + _TIMESTAMP_OFFSET].tobytes()
-                for run_head, run_stream, message, timestamp in _alike_frames(aligned).iter_unpack(
+                for run_head, run_stream, message, timestamp in _uniform_frames(aligned).iter_unpack(
                     data[offset : offset + whole]
                 ):
                     if run_head != head or message != alike or run_stream != EGRESS_STREAM_ID:

@@ -308,7 +308,7 @@ class ClientProtocol:
         """
         if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
             raise self.closed_error()
-        self._raise_doubt(None)
+        self._raise_if_indeterminate(None)
         leader = self._links.of_member(self.leader_member_id)
         if self._sending is None or leader is None or leader.connection_id is None:
             return None
@@ -327,7 +327,7 @@ class ClientProtocol:
         """
         if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
             raise self.closed_error()
-        self._raise_doubt(target.doubt_count)
+        self._raise_if_indeterminate(target.indeterminate_count)
         self._offers.settle(target)
 
     def close(self, now_ns: int) -> None:
@@ -637,8 +637,8 @@ class ClientProtocol:
         if was_live and (is_confirmed or error is not None):
             self._listener.on_session_event(EventCode.CLOSED, reason)
 
-    def _raise_doubt(self, since_count: int | None) -> None:
-        reason = self._offers.take_doubt(since_count)
+    def _raise_if_indeterminate(self, since_count: int | None) -> None:
+        reason = self._offers.take_indeterminate_reason(since_count)
         if reason is not None:
             raise IndeterminateError(reason)
 

@@ -182,7 +182,7 @@ class RequestWindow:
                 _fail(request.future, RejectedError("timed out before there was a leader, or room, to send it"))
         for request in self._sent:
             if request.deadline_ns <= now_ns and request.payload is not None:
-                self._doubt(request)
+                self._mark_indeterminate(request)
         self._deadline_ns = min(
             (request.deadline_ns for request in (*self._sent, *self._unsent) if request.payload is not None),
             default=_NEVER_NS,
@@ -241,7 +241,7 @@ class RequestWindow:
             self._nudged_sequence = first
             self._must_resend = True
 
-    def _doubt(self, request: PendingRequest) -> None:
+    def _mark_indeterminate(self, request: PendingRequest) -> None:
         """Tell the caller that the outcome is not known, and go on waiting for it."""
         future = request.future
         request.deadline_ns = _NEVER_NS

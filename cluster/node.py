@@ -50,7 +50,7 @@ from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent
 from .runtime.answering.document_server import answering_once
 from .runtime.answering.inspector import Inspector
-from .runtime.answering.operation_handler import OperationDesk
+from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
@@ -61,15 +61,15 @@ from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
-from .runtime.queries import QueryDesk
+from .runtime.queries import QueryHandler
 from .runtime.shared_machine.idle_strategy import BackoffIdleStrategy
 from .runtime.shared_machine.processor_pressure import ProcessorPressure
 from .runtime.shared_machine.processor_share import ProcessorShare
 from .runtime.snapshots.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.snapshots.retention import Retention
-from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotOffice
+from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
-from .runtime.watching.log_tap import LogTap, keep_failure
+from .runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from .runtime.watching.metrics_server import MetricsServer
 from .runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.watching.sync_timer import TimedFileSystem
@@ -89,7 +89,7 @@ _REPLAY_TIME_SHARE: Final = 0.25
 logger = structlog.get_logger()
 
 
-async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None:
+async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = None) -> None:
     """Run one member until SIGTERM or SIGINT, or until it cannot go on.
 
     What `log_tap`, a processor of the log lines, hears of trouble goes to the member's error log.
@@ -106,7 +106,7 @@ async def run_node(config: NodeConfig, *, log_tap: LogTap | None = None) -> None
             end = await _run_until_end(node, stop, log_tap)
 
 
-async def _run_until_end(node: Node, stop: _StopRequest, log_tap: LogTap | None) -> NodeEnd:
+async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProcessor | None) -> NodeEnd:
     """Run a node that was opened, with everything that goes with a process."""
     settle_garbage_collector()
     loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class Node:
             idle_strategy=_make_idle_strategy(config, ctx, archive, host),
             pressure=ProcessorPressure(host.read_wait, host.clock.monotonic_ns),
         )
-        self._operations = OperationDesk(self.agent, ingress_endpoints=[member.ingress for member in config.members])
+        self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
         self.service_agent = ClusteredServiceAgent(
             [with_stop_watches(service, self.stalls) for service in services],
@@ -189,7 +189,7 @@ class Node:
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         self._adapter = self._make_adapter()
-        self.queries = self._make_query_desk()
+        self.queries = self._make_query_handler()
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
@@ -276,7 +276,7 @@ class Node:
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
-                tasks.create_task(self._look_every_second(), name="every-second")
+                tasks.create_task(self._run_housekeeping(), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
@@ -297,7 +297,7 @@ class Node:
                 await server.aclose()
                 await log.aclose()
         logger.info("node.stopped")
-        return NodeEnd.SNAPSHOT_INSTALLED if self.agent.is_to_begin_anew else NodeEnd.STOPPED
+        return NodeEnd.SNAPSHOT_INSTALLED if self.agent.restart_requested else NodeEnd.STOPPED
 
     def adopt_time_unit(self, time_unit: TimeUnit | None) -> None:
         """Count cluster time in the unit of the log, before the services start; None leaves it as it is."""
@@ -338,7 +338,7 @@ class Node:
             make_status=self._status.encode,
             answerers={
                 OPERATION_STREAM_ID: self._operations.answer,
-                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotOffice(self.module.ctx, self.archive, self._retention).answer,
+                SNAPSHOT_SHIPPING_STREAM_ID: SnapshotProvider(self.module.ctx, self.archive, self._retention).answer,
                 INSPECTION_STREAM_ID: answering_once(inspector.answer),
             },
         )
@@ -468,8 +468,8 @@ class Node:
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
 
-    def _make_query_desk(self) -> QueryDesk:
-        return QueryDesk(
+    def _make_query_handler(self) -> QueryHandler:
+        return QueryHandler(
             self.module,
             self.service_agent,
             self._adapter,
@@ -519,7 +519,7 @@ class Node:
             self._files.recording_log,
             peers={MemberId(member.member_id): member for member in self._config.members},
             post=self.agent.post,
-            on_installed=self.agent.begin_anew,
+            on_installed=self.agent.restart_with_installed_snapshot,
             on_failed=self.agent.terminate,
             monotonic_ns=self._clock.monotonic_ns,
             tasks=tasks,
@@ -537,11 +537,11 @@ class Node:
         )
         logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
 
-    async def _look_every_second(self) -> None:
+    async def _run_housekeeping(self) -> None:
         """Show in the mark file that this process is alive, look for clients that left, and how far a copy has come."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
-            self._ingress.drop_gone()
+            self._ingress.close_half_open_connections()
             self._processor_share.look(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 

@@ -163,10 +163,10 @@ class FrameReader:
             return f"{said}; expected frames up to stop_position={self._stop_position}"
         if reason is StopReason.BAD_FRAME or (reason is StopReason.FILE_CUT and self._is_inside_frame):
             return said
-        behind = self._find_bytes_behind()
+        behind = self._find_bytes_after()
         return None if behind is None else f"{said}; but the recording goes on: {behind}"
 
-    def _find_bytes_behind(self) -> str | None:
+    def _find_bytes_after(self) -> str | None:
         """Say where the first byte that is not zero lies behind `position`."""
         recording_id, length = self._descriptor.recording_id, self._descriptor.segment_file_length
         parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))

@@ -23,7 +23,7 @@ from trimaran.service_api.wire.frame import (
     frame_crc,
     wrap_int32,
 )
-from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, MOST_FRAMES, count_right_frames
+from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, MOST_FRAMES, count_valid_frames
 
 from .descriptor import RecordingDescriptor
 
@@ -40,7 +40,7 @@ _DATA: Final = TYPE_DATA << 16
 _PADDING: Final = TYPE_PADDING << 16
 _KIND_BUT_FLAGS: Final = 0xFFFF_00FF
 _KIND_BUT_KNOWN_FLAGS: Final = _KIND_BUT_FLAGS | (0xFF & ~UNFRAGMENTED) << 8
-_ALIKE_FRAMES: Final = 3
+_UNIFORM_FRAMES: Final = 3
 _FIRST_RUN_FRAMES: Final = 64
 """After so many frames of one length this many are looked at as a run, and 8 times as many after each run."""
 
@@ -121,7 +121,7 @@ class FrameRules:
             return f"frame cut short: frame_length={fields[0]} available={len(buffer) - offset}"
         return self.find_checksum_fault(fields, buffer, offset)
 
-    def skip_right_frames(self, buffer: Buffer, offset: int, position: int, end: int) -> tuple[int, int | None]:
+    def skip_valid_frames(self, buffer: Buffer, offset: int, position: int, end: int) -> tuple[int, int | None]:
         """Skip the right frames that lie whole within [offset, end) of `buffer`, at most to the end of their term.
 
         Returns the offset behind them and the offset of the last of them, None when there is none. This says the same
@@ -136,7 +136,7 @@ class FrameRules:
         term_end = self.term_length_bytes - shift
         end = min(end, term_end, len(view))
         last: int | None = None
-        length_before, alike_count, run_limit = -1, 0, _FIRST_RUN_FRAMES
+        length_before, uniform_count, run_limit = -1, 0, _FIRST_RUN_FRAMES
         while offset + HEADER_LENGTH <= end:
             length, kind, in_term, checksum, found_identity = unpack(view, offset)
             aligned = (length + 31) & -32
@@ -147,18 +147,18 @@ class FrameRules:
                 if length > mtu:
                     break
                 if length != length_before:
-                    length_before, alike_count = length, 0
-                elif alike_count >= _ALIKE_FRAMES:
+                    length_before, uniform_count = length, 0
+                elif uniform_count >= _UNIFORM_FRAMES:
                     limit = min(run_limit, LONGEST_RUN_BYTES // aligned, (end - offset) // aligned)
-                    count = count_right_frames(
+                    count = count_valid_frames(
                         view, offset, limit, length=aligned, term_offset=in_term, checksummed=checksummed
                     )
                     run_limit = min(8 * limit, MOST_FRAMES) if count == limit else _FIRST_RUN_FRAMES
                     if count:
                         last, offset = offset + (count - 1) * aligned, offset + count * aligned
                         continue
-                    alike_count = -_FIRST_RUN_FRAMES
-                alike_count += 1
+                    uniform_count = -_FIRST_RUN_FRAMES
+                uniform_count += 1
                 if checksummed and compute(view[offset + HEADER_LENGTH : following]) != checksum:
                     break
             elif kind & _KIND_BUT_FLAGS != _PADDING or offset + length != term_end:

@@ -101,7 +101,7 @@ class FrameStream:
     def _checked_length(self) -> int:
         """Check the whole frames at the front of the buffer, up to the end of a term; give their length."""
         rules, buffer, position = self.rules, self.connection.buffer, self.position
-        length, last = rules.skip_right_frames(buffer, 0, position, len(buffer))
+        length, last = rules.skip_valid_frames(buffer, 0, position, len(buffer))
         if last is not None or len(buffer) < HEADER_LENGTH or is_control_frame_next(buffer):
             return length
         fields = FRAME_HEADER.unpack_from(buffer)

@@ -13,7 +13,7 @@ from ..disk.file_system import FileSystem, OsFileSystem
 from ..format.descriptor import RecordingDescriptor
 
 
-def skip_right_frames(
+def skip_valid_frames(
     file_system: FileSystem,
     directory: Path,
     descriptor: RecordingDescriptor,

@@ -23,7 +23,7 @@ from ..files.reader import Frame, FrameReader, StopReason, first_nonzero
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.frame_check import FrameRules, find_blank_page
 from ..format.layout import parse_segment_file_name
-from .fast_forward import skip_right_frames
+from .fast_forward import skip_valid_frames
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
 
@@ -114,7 +114,7 @@ def _walk_frames(
     on_progress: Callable[[int], None] | None,
 ) -> None:
     """Walk the frames from the verdict's stop position on, and say there how it went."""
-    skipped_count, position = skip_right_frames(
+    skipped_count, position = skip_valid_frames(
         file_system,
         directory,
         descriptor,

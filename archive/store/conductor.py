@@ -15,7 +15,7 @@ import structlog
 
 from ..config import ArchiveConfig, RecordingLayout
 from ..disk.file_system import FileSystem, OsFileSystem
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, behind_oldest
+from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, below_oldest
 from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal
 from ..files.mark_file import ACTIVITY_INTERVAL_S, ArchiveMarkFile
@@ -340,7 +340,7 @@ class Archive:
         active = self._active.get(recording_id)
         end_position = self.recorded_position(recording_id)
         if 0 <= position < descriptor.start_position:
-            raise behind_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
+            raise below_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
         if not descriptor.start_position <= position <= stop_position <= end_position or position % 32:
             raise bad_position(
                 f"cannot read: start_position={descriptor.start_position} stop_position={stop_position} "
@@ -656,7 +656,7 @@ class Archive:
         bases = self._files(descriptor).base_positions()
         oldest_position = max(descriptor.start_position, bases[0] if bases else 0)
         if position < oldest_position:
-            raise behind_oldest(recording_id, position=position, oldest_position=oldest_position)
+            raise below_oldest(recording_id, position=position, oldest_position=oldest_position)
 
     def _files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
         return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)

@@ -410,7 +410,7 @@ def _walk(
     """Follow the frames of a segment from `position` to `end_position`; say where that ends and what is wrong there."""
     while position < end_position:
         data = read_fully(file_system, handle, min(_BLOCK_BYTES, end_position - position), position - base_position)
-        end, _ = rules.skip_right_frames(data, 0, position, len(data))
+        end, _ = rules.skip_valid_frames(data, 0, position, len(data))
         if end:
             position += end
             continue

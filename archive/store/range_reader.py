@@ -59,12 +59,12 @@ class RangeReader:
         offset = position - base_position
         rules = FrameRules.of(descriptor)
         data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
-        whole = _right_frames_length(rules, data, position)
+        whole = _valid_frames_length(rules, data, position)
         if not whole:
             frame_length = int.from_bytes(data[:4], "little", signed=True)
             if len(data) < (frame_length + 31) & -32 <= available:
                 data = read_fully(self._file_system, handle, (frame_length + 31) & -32, offset)
-                whole = _right_frames_length(rules, data, position)
+                whole = _valid_frames_length(rules, data, position)
         if not whole:
             fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
             raise CorruptionError(
@@ -107,11 +107,11 @@ class RangeReader:
         return handle
 
 
-def _right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
+def _valid_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
     """How many bytes of `data`, which begins at `position`, are whole frames that check out."""
     end = 0
     while end < len(data):
-        following, _ = rules.skip_right_frames(data, end, position + end, len(data))
+        following, _ = rules.skip_valid_frames(data, end, position + end, len(data))
         if following == end:
             break
         end = following

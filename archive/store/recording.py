@@ -396,7 +396,7 @@ class Recording:
         files, clock = self._context.files, self._context.monotonic_ns
         segments = self._segments.copy()
         begin_position = self.recorded_position
-        is_evicted = self.is_copy and position - begin_position >= BULK_BATCH_BYTES
+        is_dropped = self.is_copy and position - begin_position >= BULK_BATCH_BYTES
         begin_ns = end_ns = 0
         step = "write failed"
 
@@ -414,7 +414,7 @@ class Recording:
                     files.publish(segment)
                 files.sync(segment)
             end_ns = clock()
-            for segment in segments if is_evicted else ():
+            for segment in segments if is_dropped else ():
                 files.evict(segment, begin_position, position)
 
         def done(failure: BaseException | None) -> None:

@@ -164,7 +164,7 @@ class _SegmentWalker:
         while offset < self._length:
             block, start = self._read(offset, 1)
             position = self._base_position + offset
-            end, found = self._rules.skip_right_frames(block, start, position, len(block))
+            end, found = self._rules.skip_valid_frames(block, start, position, len(block))
             if found is not None:
                 last = offset + found - start
                 offset += end - start

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, behind_oldest
+from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, below_oldest
 from .conductor import Archive
 from .time_share import GROWING_NS, TimeShare
 
@@ -87,7 +87,7 @@ class ReplaySession:
         end_position = archive.recorded_position(recording_id)
         beyond_end = position > end_position and archive.active_recording(recording_id) is None
         if position < descriptor.start_position:
-            raise behind_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
+            raise below_oldest(recording_id, position=position, oldest_position=descriptor.start_position)
         if position % 32 or beyond_end:
             raise ArchiveError(
                 f"cannot replay: start_position={descriptor.start_position} end_position={end_position}",

@@ -7,7 +7,7 @@ from typing import Any
 import uvloop
 
 from ..node import run_node
-from ..runtime.watching.log_tap import LogTap
+from ..runtime.watching.log_tap import ErrorLogProcessor
 from .logging import configure_logging
 from .setting_flags import load_from_flags, with_setting_flags
 
@@ -20,6 +20,6 @@ def node(**settings: Any) -> None:
     them.
     """
     config = load_from_flags(settings).config
-    log_tap = LogTap()
+    log_tap = ErrorLogProcessor()
     configure_logging(config.log_format, member_id=config.member_id, tap=log_tap)
     uvloop.run(run_node(config, log_tap=log_tap))

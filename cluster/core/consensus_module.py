@@ -108,7 +108,7 @@ class ConsensusModule:
             ev.LogCommitted: self._on_log_committed,
             ev.ReplayDone: self._on_replay_done,
             ev.ReplicationDone: self._on_replication_done,
-            ev.BehindOldestSegment: self._on_behind_oldest_segment,
+            ev.BelowOldestSegment: self._on_below_oldest_segment,
             ev.SnapshotFetched: self._on_snapshot_fetched,
             ev.SnapshotFetchFailed: self._on_snapshot_fetch_failed,
             ev.ActivityFailed: self._on_activity_failed,
@@ -415,9 +415,9 @@ class ConsensusModule:
         if self.election is not None:
             self.election.on_replication_done(event)
 
-    def _on_behind_oldest_segment(self, event: ev.BehindOldestSegment) -> None:
+    def _on_below_oldest_segment(self, event: ev.BelowOldestSegment) -> None:
         if self.election is not None:
-            reason = self.election.on_behind_oldest_segment(event)
+            reason = self.election.on_below_oldest_segment(event)
             if reason is not None and self.last_election is not None:
                 self.last_election.reason = reason  # for whoever asks why this takes so long
 

@@ -94,13 +94,13 @@ class ConsensusContext:
     """The term of the last entry in the local log, by the recording log."""
     candidate_term_id: TermId = NULL_TERM_ID
     """The highest term this member ever voted or stood in; durable once it has the franchise."""
-    has_franchise: bool = field(init=False)
+    is_voter: bool = field(init=False)
     """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
     is_cluster_formed: bool = False
     """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
     vote_given: tuple[TermId, MemberId] | None = None
     """The last vote of this process, and in which term: to be repeated, never changed. A restart forgets for whom."""
-    commit_unsaid_since_ns: int | None = None
+    commit_publish_pending_since_ns: int | None = None
     """Leader: since when the followers could have been told of a higher commit position; None while they know it."""
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
@@ -120,7 +120,7 @@ class ConsensusContext:
     effects: list[Effect] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.has_franchise = self.candidate_term_id > NULL_TERM_ID
+        self.is_voter = self.candidate_term_id > NULL_TERM_ID
 
     @property
     def is_log_empty(self) -> bool:
@@ -150,11 +150,11 @@ class ConsensusContext:
         for member in self.others:
             self.effects.append(SendToMember(member.member_id, message))
 
-    def take_unsaid_commit(self) -> int | None:
+    def take_pending_commit_position(self) -> int | None:
         """Leader: take the commit position to tell the followers of, together with the log; None if they know it."""
-        if self.commit_unsaid_since_ns is None:
+        if self.commit_publish_pending_since_ns is None:
             return None
-        self.commit_unsaid_since_ns = None
+        self.commit_publish_pending_since_ns = None
         return self.commit_position
 
     def become(self, role: Role) -> None:
@@ -179,20 +179,20 @@ class ConsensusContext:
         """Raise the durable candidate term, to vote or to stand in it; it never falls."""
         if candidate_term_id > self.candidate_term_id:
             self.candidate_term_id = candidate_term_id
-            self.has_franchise = True
+            self.is_voter = True
             self.emit(PersistCandidateTerm(candidate_term_id, self.append_position, self.timestamp))
 
-    def heed_candidate_term(self, candidate_term_id: TermId) -> None:
+    def observe_candidate_term(self, candidate_term_id: TermId) -> None:
         """Take part in no older term from now on; in memory only, while this member lacks the franchise."""
-        if self.has_franchise:
+        if self.is_voter:
             self.propose_candidate_term(candidate_term_id)
         else:
             self.candidate_term_id = max(self.candidate_term_id, candidate_term_id)
 
-    def gain_franchise(self) -> None:
+    def become_voter(self) -> None:
         """Make the candidate term durable: from now on this member votes, and must never forget it."""
-        if not self.has_franchise:
-            self.has_franchise = True
+        if not self.is_voter:
+            self.is_voter = True
             self.emit(PersistCandidateTerm(self.candidate_term_id, self.append_position, self.timestamp))
 
     def begin_log_term(self, leadership_term_id: TermId, term_base_log_position: int) -> None:

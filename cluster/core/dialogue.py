@@ -30,7 +30,7 @@ def canvass_position(ctx: ConsensusContext) -> CanvassPosition:
     return CanvassPosition(
         log_leadership_term_id=ctx.log_leadership_term_id,
         log_position=ctx.append_position,
-        leadership_term_id=max(ctx.leadership_term_id, ctx.candidate_term_id) if ctx.has_franchise else NULL_TERM_ID,
+        leadership_term_id=max(ctx.leadership_term_id, ctx.candidate_term_id) if ctx.is_voter else NULL_TERM_ID,
         follower_member_id=ctx.config.member_id,
         protocol_version=PROTOCOL_VERSION,
     )

@@ -67,7 +67,7 @@ class ReplicationDone:
 
 
 @dataclass(slots=True)
-class BehindOldestSegment:
+class BelowOldestSegment:
     """This log ends at `position`, and the leader has nothing older than `oldest_position` any more."""
 
     position: int

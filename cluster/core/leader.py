@@ -71,7 +71,7 @@ class LeaderTerm:
         self._actions = actions
         self.reads = LeaderReads(ctx)
         self._me, self._others = ctx.me, ctx.others
-        ctx.commit_unsaid_since_ns = None
+        ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
         self.publisher = LogPublisher(
@@ -109,8 +109,8 @@ class LeaderTerm:
                 self._sessions.excuse(late_ns)
             if not self._actions.is_holding:
                 self._sessions.poll(self.publisher, self._last_activity_ns)
-        unsaid_since_ns = ctx.commit_unsaid_since_ns
-        if unsaid_since_ns is not None and ctx.now_ns - unsaid_since_ns >= _COMMIT_DELAY_NS:
+        publish_pending_since_ns = ctx.commit_publish_pending_since_ns
+        if publish_pending_since_ns is not None and ctx.now_ns - publish_pending_since_ns >= _COMMIT_DELAY_NS:
             self._publish_commit_position()
             return None
         if ctx.now_ns < self._next_heartbeat_ns:
@@ -130,8 +130,8 @@ class LeaderTerm:
         if not is_holding and self._service_messages.is_due:
             return ctx.now_ns
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
-        if ctx.commit_unsaid_since_ns is not None:
-            deadline_ns = min(deadline_ns, ctx.commit_unsaid_since_ns + _COMMIT_DELAY_NS)
+        if ctx.commit_publish_pending_since_ns is not None:
+            deadline_ns = min(deadline_ns, ctx.commit_publish_pending_since_ns + _COMMIT_DELAY_NS)
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)
@@ -198,12 +198,12 @@ class LeaderTerm:
             if member.is_reachable and (member.is_catching_up or member.live_join_position is None):
                 self._publish_commit_position()
                 return
-        if ctx.commit_unsaid_since_ns is None:
-            ctx.commit_unsaid_since_ns = ctx.now_ns
+        if ctx.commit_publish_pending_since_ns is None:
+            ctx.commit_publish_pending_since_ns = ctx.now_ns
 
     def _publish_commit_position(self) -> None:
         ctx = self._ctx
-        ctx.commit_unsaid_since_ns = None
+        ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         dialogue.broadcast_commit_position(ctx)
 
@@ -211,7 +211,7 @@ class LeaderTerm:
 
     def on_read_position_request(self, message: ReadPositionRequest) -> None:
         """A follower asks how far it has to read: it has to know then that this is committed."""
-        if self._ctx.commit_unsaid_since_ns is not None:
+        if self._ctx.commit_publish_pending_since_ns is not None:
             self._publish_commit_position()
         self.reads.on_request(message)
 

@@ -26,7 +26,7 @@ class ClusterMember:
     """Where its log ended by its last canvass or vote; -1 until it spoke in this election."""
 
     time_of_last_canvass_ns: int = 0
-    has_franchise: bool = True
+    is_voter: bool = True
     """Whether its last canvass named a term; one that names none never voted, or has lost its directory."""
 
     candidate_term_id: TermId = NULL_TERM_ID
@@ -53,7 +53,7 @@ class ClusterMember:
         """Drop what it said in an earlier election."""
         self.log_leadership_term_id = NULL_TERM_ID
         self.log_position = NULL_POSITION
-        self.has_franchise = True
+        self.is_voter = True
         self.candidate_term_id = NULL_TERM_ID
         self.vote = None
 
@@ -120,7 +120,7 @@ def is_empty_log(log_leadership_term_id: int, log_position: int) -> bool:
 
 def may_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
     """Tell whether the member has the franchise, or needs none because the cluster forms itself from nothing."""
-    return member.has_franchise or is_empty_log(candidate.log_leadership_term_id, candidate.log_position)
+    return member.is_voter or is_empty_log(candidate.log_leadership_term_id, candidate.log_position)
 
 
 def would_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:

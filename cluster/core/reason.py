@@ -31,7 +31,7 @@ class ReasonKind(Enum):
     NO_FOLLOWER_QUORUM = "no quorum of followers came"
     CANVASS_OUTDATED = "no quorum would vote for this member any more"
     NO_PROGRESS = "{state} made no progress"
-    BEHIND_OLDEST_SEGMENT = (
+    BELOW_OLDEST_SEGMENT = (
         "log ends at {position}, before the oldest position {oldest_position} of leader {leader_member_id}: "
         "getting its snapshot"
     )

@@ -373,7 +373,7 @@ def _check_facts(survey: Survey) -> None:
     if survey.snapshots:
         newest = survey.snapshots[-1].state
         known: set[int] = {session.cluster_session_id for session in newest.module.sessions}
-        survey.facts.open_sessions |= known - _closed_behind(survey, known)
+        survey.facts.open_sessions |= known - _closed_after(survey, known)
     if facts.open_sessions:
         survey.notes.append(
             f"client sessions still open: {len(facts.open_sessions)}; their clients speak Aeron and cannot come back, "
@@ -381,7 +381,7 @@ def _check_facts(survey: Survey) -> None:
         )
 
 
-def _closed_behind(survey: Survey, session_ids: Set[int]) -> Set[int]:
+def _closed_after(survey: Survey, session_ids: Set[int]) -> Set[int]:
     """Which of these sessions of the newest snapshot the log closes behind it; those of a purged log were never opened.
 
     A session that the log both opened and closed is in no set that counts.

@@ -37,7 +37,7 @@ from .activities import ActivityScope
 from .links.ingress import Ingress
 from .links.member_links import MemberLinks
 from .log_control import LogControl
-from .queries import QueryDesk
+from .queries import QueryHandler
 from .shared_machine.idle_strategy import BackoffIdleStrategy
 from .shared_machine.processor_pressure import ProcessorPressure
 from .snapshots.snapshot_shipping import SnapshotFetcher
@@ -108,12 +108,12 @@ class ConsensusModuleAgent:
         self._held_proofs: dict[int, ev.ClientChallengeResponse] = {}
         """By connection: what clients have shown while the agent is held."""
         self._handlers: dict[type, Callable[[Any], Coroutine[Any, Any, None] | None]] = {}
-        self._askers: dict[int, asyncio.Queue[fx.ActionProgressed | NodeTerminatedError]] = {}
+        self._action_waiters: dict[int, asyncio.Queue[fx.ActionProgressed | NodeTerminatedError]] = {}
         """Who hears of the steps of an action, by the number of the request; few at once, and few steps."""
         self._delivery_target: int | None = None
         self._next_request_id = 1
         self.terminated: asyncio.Future[None] | None = None
-        self.is_to_begin_anew = False
+        self.restart_requested = False
 
     def __repr__(self) -> str:
         return f"<ConsensusModuleAgent inbox={len(self._inbox)} {self.module!r}>"
@@ -126,7 +126,7 @@ class ConsensusModuleAgent:
         log: LogControl,
         adapter: BoundedLogAdapter,
         service: ClusteredServiceAgent,
-        queries: QueryDesk,
+        queries: QueryHandler,
         take_snapshot: Callable[[fx.TakeSnapshot], None],
         purge_archive: Callable[[fx.PurgeArchive], None],
         fetcher: SnapshotFetcher,
@@ -160,7 +160,7 @@ class ConsensusModuleAgent:
             fx.ReadConfirmed: self._read_confirmed,
             fx.TakeSnapshot: take_snapshot,
             fx.ResumeDelivery: self._resume_delivery,
-            fx.ActionProgressed: self._tell_asker,
+            fx.ActionProgressed: self._notify_waiter,
             fx.HoldIngress: self._hold_ingress,
             fx.AwaitDelivery: self._await_delivery,
             fx.Terminate: self._terminate,
@@ -232,7 +232,7 @@ class ConsensusModuleAgent:
             raise NodeTerminatedError("the node has stopped")
         request_id = self._next_request_id
         self._next_request_id += 1
-        steps = self._askers[request_id] = asyncio.Queue()
+        steps = self._action_waiters[request_id] = asyncio.Queue()
         try:
             self.post(ev.ActionRequested(request_id, action))
             while True:
@@ -243,7 +243,7 @@ class ConsensusModuleAgent:
                 if step.is_final:
                     return
         finally:
-            del self._askers[request_id]
+            del self._action_waiters[request_id]
 
     def terminate(self, error: BaseException | None) -> None:
         """Stop this node: in order, or because of an error that it cannot live with."""
@@ -254,9 +254,9 @@ class ConsensusModuleAgent:
             else:
                 self.terminated.set_exception(error)
 
-    def begin_anew(self) -> None:
+    def restart_with_installed_snapshot(self) -> None:
         """Stop this node, to be opened again in this process: its files have changed under it."""
-        self.is_to_begin_anew = True
+        self.restart_requested = True
         self.terminate(None)
         self.close()
 
@@ -264,7 +264,7 @@ class ConsensusModuleAgent:
         """Take no more turns."""
         self._is_closed = True
         self._inbox.clear()
-        for steps in self._askers.values():
+        for steps in self._action_waiters.values():
             steps.put_nowait(NodeTerminatedError("the node stops: it may be done or not"))
         if self._timer is not None:
             self._timer.cancel()
@@ -330,18 +330,18 @@ class ConsensusModuleAgent:
         """
         self._is_in_turn = True
         module, ctx, inbox, clock = self.module, self._ctx, self._inbox, self._clock
-        is_timer_right = type(event) in _DELAYING and self._timer is not None and module.election is None
+        is_timer_valid = type(event) in _DELAYING and self._timer is not None and module.election is None
         try:
             is_done = not rest or self._perform(rest)
             if ctx.effects or inbox or not is_done:
-                is_timer_right = False
+                is_timer_valid = False
                 if event is not None:
                     inbox.append(event)
                     event = None
                 is_done = is_done and self._perform(module.take_effects())
             while is_done and (event is not None or inbox):
                 if event is None:
-                    is_timer_right = False
+                    is_timer_valid = False
                     event = inbox.popleft()
                 module.step(event, now_ns=clock.monotonic_ns(), timestamp=clock.epoch_time())
                 event = None
@@ -357,7 +357,7 @@ class ConsensusModuleAgent:
             self.schedule_flush()
         if self._is_delivery_due:
             self._deliver()
-        elif self._settling is None and not (is_timer_right and module.election is None):
+        elif self._settling is None and not (is_timer_valid and module.election is None):
             self._schedule_poll()
         if self._idle_strategy is not None:
             self._idle_strategy.worked(ctx.now_ns)
@@ -442,7 +442,7 @@ class ConsensusModuleAgent:
         self._adapter.resume()
         self._deliver_soon()
 
-    def _tell_asker(self, effect: fx.ActionProgressed) -> None:
+    def _notify_waiter(self, effect: fx.ActionProgressed) -> None:
         logger.info(
             "action.progressed",
             step=effect.step,
@@ -450,7 +450,7 @@ class ConsensusModuleAgent:
             detail=effect.detail,
             member=effect.member_id,
         )
-        steps = self._askers.get(effect.request_id)
+        steps = self._action_waiters.get(effect.request_id)
         if steps is not None:
             steps.put_nowait(effect)
 

@@ -128,7 +128,7 @@ class LogControl:
         if not chunks:
             return
         if self._publication is not None:
-            self._publication.send(chunks, self._ctx.take_unsaid_commit())
+            self._publication.send(chunks, self._ctx.take_pending_commit_position())
         recording = self._recording
         for chunk in chunks:
             recording.append(chunk)
@@ -299,7 +299,7 @@ class LogControl:
             if isinstance(error, ArchiveError) and error.code is not ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE:
                 oldest_position = await self._oldest_position(peer, effect.leader_recording_id)
             if oldest_position > position:
-                self._post(ev.BehindOldestSegment(position, oldest_position))
+                self._post(ev.BelowOldestSegment(position, oldest_position))
                 return
             self._post(ev.ActivityFailed(f"log replication from member {effect.leader_member_id} failed: {error}"))
             return
@@ -342,7 +342,7 @@ class LogControl:
         append_position = self._ctx.log_buffer.append_position
         if image.setup.position > append_position:
             image.abort("begins too late")
-            self._post(ev.BehindOldestSegment(append_position, image.setup.position))
+            self._post(ev.BelowOldestSegment(append_position, image.setup.position))
             return
         self._recording.is_copy = True
         self._catchup.open(image, self._receiver(), join_position=None)

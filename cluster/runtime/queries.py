@@ -97,7 +97,7 @@ class _Load:
     length: int = 0
 
 
-class QueryDesk:
+class QueryHandler:
     """Takes queries, has their read positions confirmed, and answers them."""
 
     def __init__(
@@ -130,7 +130,7 @@ class QueryDesk:
         self.refused_count = 0
 
     def __repr__(self) -> str:
-        return f"<QueryDesk unconfirmed={len(self._unconfirmed)} confirmed={len(self._confirmed)}>"
+        return f"<QueryHandler unconfirmed={len(self._unconfirmed)} confirmed={len(self._confirmed)}>"
 
     @property
     def waiting_count(self) -> int:

@@ -73,7 +73,7 @@ _SESSION_ID: Final = (HEADER_LENGTH + 16) // 8
 _TIMESTAMP: Final = (HEADER_LENGTH + 24) // 8
 """Which 64-bit numbers of such a frame these are."""
 
-_LEAST_ALIKE: Final = 16
+_MIN_RUN_FRAMES: Final = 16
 """Of fewer messages of one length a run is not worth looking at as a whole."""
 
 
@@ -86,15 +86,15 @@ def _payload_slices(length: int, frame_length: int) -> list[slice]:
     ]
 
 
-def _alike_numbers(chunk: bytes, offset: int, end: int) -> array[int]:
+def _uniform_run_columns(chunk: bytes, offset: int, end: int) -> array[int]:
     """Give the session messages of one length at the front of `chunk[offset:end]`, as numbers; none where few are."""
     (frame_length,) = _LENGTH.unpack_from(chunk, offset)
     length = (frame_length + 31) & -32
     count = (end - offset) // length if length > 0 else 0
-    far = offset + (_LEAST_ALIKE - 1) * length
+    far = offset + (_MIN_RUN_FRAMES - 1) * length
     numbers, row = array("q"), length >> 3
     if (
-        count < _LEAST_ALIKE
+        count < _MIN_RUN_FRAMES
         or frame_length < _PAYLOAD_OFFSET
         or chunk[far : far + 8] != chunk[offset : offset + 8]
         or _KIND_AND_MESSAGE.unpack_from(chunk, offset) != (_UNFRAGMENTED_DATA, _SESSION_MESSAGE)
@@ -104,7 +104,7 @@ def _alike_numbers(chunk: bytes, offset: int, end: int) -> array[int]:
     for column in (_HEAD, _MESSAGE):
         values = numbers[column : count * row : row].tobytes()
         count = count_agreeing(values, values[:8] * count, 8)
-    del numbers[count * row if count >= _LEAST_ALIKE else 0 :]
+    del numbers[count * row if count >= _MIN_RUN_FRAMES else 0 :]
     return numbers
 
 
@@ -251,7 +251,7 @@ class BoundedLogAdapter:
             else:
                 self._deliver_messages(chunk, offset, min(end, offset + self._run_bytes))
             if self.position == base + offset:
-                self._deliver_odd(chunk, offset)
+                self._deliver_other_frame(chunk, offset)
             offset = self.position - base
             begin_ns, now_ns = now_ns, self._monotonic_ns()
             if now_ns - begin_ns > _RUN_NS:
@@ -267,16 +267,16 @@ class BoundedLogAdapter:
         """
         while offset < end:
             position = self.position
-            numbers = _alike_numbers(chunk, offset, end)
+            numbers = _uniform_run_columns(chunk, offset, end)
             if numbers:
-                self._deliver_alike(memoryview(chunk)[offset : offset + 8 * len(numbers)], numbers)
+                self._deliver_uniform_run(memoryview(chunk)[offset : offset + 8 * len(numbers)], numbers)
             else:
                 self._deliver_each(chunk, offset, end)
             if self.position == position:
                 return
             offset += self.position - position
 
-    def _deliver_alike(self, run: memoryview, numbers: array[int]) -> None:
+    def _deliver_uniform_run(self, run: memoryview, numbers: array[int]) -> None:
         """Deliver a run of session messages that differ in session, time and payload only: the hot loop.
 
         What they share was looked at once; sessions and times are read a column at a time, from `numbers`, which is the
@@ -318,7 +318,7 @@ class BoundedLogAdapter:
         agent, view, position = self._agent, memoryview(chunk), self.position
         egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
         unpack, begin, last = _SESSION_FRAME.unpack_from, offset, min(end, len(chunk) - _PAYLOAD_OFFSET + 1)
-        length_before = alike_count = 0
+        length_before = uniform_count = 0
         while offset < last:
             frame_length, kind, message, session_id, timestamp = unpack(chunk, offset)
             following = offset + ((frame_length + 31) & -32)
@@ -340,8 +340,8 @@ class BoundedLogAdapter:
                 self._on_service_message(session_id, timestamp, payload)
             offset = following
             if frame_length != length_before:
-                length_before, alike_count = frame_length, 0
-            elif (alike_count := alike_count + 1) == _LEAST_ALIKE:
+                length_before, uniform_count = frame_length, 0
+            elif (uniform_count := uniform_count + 1) == _MIN_RUN_FRAMES:
                 return
 
     def _deliver_requests(self, chunk: bytes, offset: int, end: int) -> None:
@@ -372,7 +372,7 @@ class BoundedLogAdapter:
                 on_request(session, timestamp, sequence, acknowledged, view[offset : offset + payload_length])
             offset += length
 
-    def _deliver_odd(self, chunk: bytes, offset: int) -> None:
+    def _deliver_other_frame(self, chunk: bytes, offset: int) -> None:
         """Deliver one frame that is not an ordinary session message."""
         frame_length, flags, frame_type = struct.unpack_from("<ixBH", chunk, offset)
         invariant(

@@ -40,7 +40,7 @@ from typing import Final
 
 from .checksum import crc32
 
-LEAST_FRAMES: Final = 32
+MIN_RUN_FRAMES: Final = 32
 """Of fewer frames a run is not worth looking at: the passes have a fixed cost of 5 us."""
 
 LONGEST_RUN_BYTES: Final = 256 << 10
@@ -65,7 +65,7 @@ _ONES: Final = int.from_bytes(b"\1\0\0\0" * MOST_FRAMES, "little")
 """As `_COUNT`, lanes of 32 bits, one for each row."""
 
 
-def count_right_frames(
+def count_valid_frames(
     view: memoryview, offset: int, frame_limit: int, *, length: int, term_offset: int, checksummed: bool
 ) -> int:
     """Count the frames that follow each other from `offset` of `view` on, are like the first one, and are right.
@@ -75,22 +75,22 @@ def count_right_frames(
     are counted where another kind of frame begins; none where a checksum is wrong, or where it is not worth looking.
     """
     count = frame_limit
-    if count < LEAST_FRAMES or not _IS_LITTLE_ENDIAN:
+    if count < MIN_RUN_FRAMES or not _IS_LITTLE_ENDIAN:
         return 0
     words, row = array("I"), length >> 2
     words.frombytes(view[offset : offset + count * length])
     first = bytes(view[offset : offset + _HEADER_LENGTH])
-    count = _count_alike(words, _LENGTH, row, count)
+    count = _count_uniform(words, _LENGTH, row, count)
     for column in () if checksummed else _AS_IN_FIRST:
-        count = _count_alike(words, column, row, count)
+        count = _count_uniform(words, column, row, count)
     offsets = words[_TERM_OFFSET : count * row : row].tobytes()
     count = count_agreeing(offsets, term_offsets(term_offset, length, count), 4)
-    if count < LEAST_FRAMES:
+    if count < MIN_RUN_FRAMES:
         return 0
     del words[count * row :]
-    if checksummed and not _are_right(words, row, first):
-        alike = min(_count_alike(words, column, row, count) for column in _AS_IN_FIRST)
-        return count_right_frames(
+    if checksummed and not _are_valid(words, row, first):
+        alike = min(_count_uniform(words, column, row, count) for column in _AS_IN_FIRST)
+        return count_valid_frames(
             view, offset, alike if alike < count else 0, length=length, term_offset=term_offset, checksummed=True
         )
     return count
@@ -117,13 +117,13 @@ def count_agreeing(column: bytes, expected: bytes, width: int) -> int:
     return ((difference & -difference).bit_length() - 1) // (8 * width)
 
 
-def _count_alike(words: array[int], column: int, row: int, count: int) -> int:
+def _count_uniform(words: array[int], column: int, row: int, count: int) -> int:
     """Count the rows from the first on that have the same in a column as the first, of `count` rows."""
     found = words[column : count * row : row]
     return count_agreeing(found.tobytes(), found[:1].tobytes() * count, 4)
 
 
-def _are_right(words: array[int], row: int, first: bytes) -> bool:
+def _are_valid(words: array[int], row: int, first: bytes) -> bool:
     """Tell whether all payloads of a run have their checksums; `row` is in words. Overwrites the run's headers."""
     checksums = words[_CHECKSUM::row]
     last = checksums.pop()
@@ -141,8 +141,8 @@ def _restart_of(kind: bytes, rest: bytes) -> bytes:
     Behind `kind` it is known, and in front of `rest` it has to be what leads there: that is traced back.
     """
     wanted = _rewind(_START ^ _advance(rest, 0), len(rest))
-    behind_checksum = _advance(bytes(4), _START)
-    return (_rewind(wanted, 4) ^ _advance(kind + bytes(4), behind_checksum)).to_bytes(4, "little")
+    after_checksum = _advance(bytes(4), _START)
+    return (_rewind(wanted, 4) ^ _advance(kind + bytes(4), after_checksum)).to_bytes(4, "little")
 
 
 def _advance(data: bytes, register: int) -> int:

@@ -99,7 +99,7 @@ def _forget_votes(planting: Planting) -> None:
         if candidate_term_id > ctx.candidate_term_id:
             planting.ran()
             ctx.candidate_term_id = candidate_term_id
-            ctx.has_franchise = True
+            ctx.is_voter = True
 
     planting.replace(ConsensusContext, "propose_candidate_term", propose)
 
@@ -113,7 +113,7 @@ def _vote_before_it_is_durable(planting: Planting) -> None:
         if candidate_term_id > ctx.candidate_term_id:
             planting.ran()
             ctx.candidate_term_id = candidate_term_id
-            ctx.has_franchise = True
+            ctx.is_voter = True
             late.append((ctx, fx.PersistCandidateTerm(candidate_term_id, ctx.append_position, ctx.timestamp)))
 
     def emit(ctx: ConsensusContext, effect: fx.Effect) -> None:
@@ -358,9 +358,9 @@ def _let_everybody_vote(planting: Planting) -> None:
 
     def post_init(ctx: ConsensusContext) -> None:
         real(ctx)
-        if not ctx.has_franchise:
+        if not ctx.is_voter:
             planting.ran()
-        ctx.has_franchise = True
+        ctx.is_voter = True
 
     planting.replace(members, "may_vote_for", lambda *_: True)
     planting.replace(election_ballot, "may_vote_for", lambda *_: True)

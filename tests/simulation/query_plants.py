@@ -7,7 +7,7 @@ from trimaran.cluster.core import leadership_probe
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.leadership_probe import LeaderReads
 from trimaran.cluster.messages.reads import LeadershipProbe
-from trimaran.cluster.runtime.queries import QueryDesk, _Query
+from trimaran.cluster.runtime.queries import QueryHandler, _Query
 
 from .plant import QUERY_HUNT_OPTIONS, Plant, Planting
 
@@ -47,15 +47,15 @@ def _acknowledge_anybody(planting: Planting) -> None:
 
 
 def _answer_before_delivery(planting: Planting) -> None:
-    real = QueryDesk._confirm
+    real = QueryHandler._confirm
 
-    def confirm(self: QueryDesk, query: _Query, confirmed: fx.ReadConfirmed) -> None:
+    def confirm(self: QueryHandler, query: _Query, confirmed: fx.ReadConfirmed) -> None:
         if confirmed.log_position > self._delivery.position:
             planting.ran()
             confirmed = fx.ReadConfirmed(confirmed.through, 0, confirmed.as_of_ns)
         real(self, query, confirmed)
 
-    planting.replace(QueryDesk, "_confirm", confirm)
+    planting.replace(QueryHandler, "_confirm", confirm)
 
 
 PLANTS = tuple(

@@ -104,7 +104,7 @@ def _call_the_unknown_rejected(planting: Planting) -> None:
             planting.ran()
             request.future.set_exception(RejectedError("timed out"))
 
-    planting.replace(RequestWindow, "_doubt", doubt)
+    planting.replace(RequestWindow, "_mark_indeterminate", doubt)
 
 
 def _number_what_comes_again_anew(planting: Planting) -> None:

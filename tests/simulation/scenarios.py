@@ -123,7 +123,7 @@ class Scene:
         self.cluster.add_client("reader", read)
         return "reader"
 
-    def expect_reads_right(self) -> None:
+    def expect_reads_valid(self) -> None:
         """Hold what was read against the log and against what was acknowledged when."""
         operations, model = explained(self.history), RegisterModel()
         problems = check_log_order(operations, model)
@@ -518,7 +518,7 @@ def a_deposed_leader(scene: Scene) -> None:
     _depose(scene, old, [second])
     net.unblock(first.machine.address, old.machine.address)
     scene.run(2)
-    scene.expect_reads_right()
+    scene.expect_reads_valid()
 
 
 def a_deposed_leader_that_asks(scene: Scene) -> None:
@@ -535,7 +535,7 @@ def a_deposed_leader_that_asks(scene: Scene) -> None:
     net.unblock(old.machine.address, voter.machine.address)
     net.unblock(voter.machine.address, old.machine.address)
     scene.run(2)
-    scene.expect_reads_right()
+    scene.expect_reads_valid()
 
 
 def _depose(scene: Scene, old: Member, heard: list[Member]) -> Member:

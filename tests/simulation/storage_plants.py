@@ -201,15 +201,15 @@ def _end_at_corruption(planting: Planting) -> None:
 
 def _read_without_looking(planting: Planting) -> None:
     """What is read back from the recording goes by its headers: the payload is taken as it is."""
-    real = range_reader._right_frames_length
+    real = range_reader._valid_frames_length
 
-    def right_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
+    def valid_frames_length(rules: FrameRules, data: bytes, position: int) -> int:
         length = real(replace(rules, checksummed=False), data, position)
         if length != real(rules, data, position):
             planting.ran()
         return length
 
-    planting.replace(range_reader, "_right_frames_length", right_frames_length)
+    planting.replace(range_reader, "_valid_frames_length", valid_frames_length)
 
 
 # --- 8, 12: cuts and ends

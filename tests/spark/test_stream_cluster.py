@@ -76,7 +76,7 @@ class Queries:
         assert self._process is not None
         return MemberLog(self._process.log_path)
 
-    async def wait_for_rows_behind(self, position: int) -> None:
+    async def wait_for_rows_after(self, position: int) -> None:
         """Wait until this run has written a batch with rows behind a position."""
 
         def last_position() -> int:
@@ -119,15 +119,15 @@ async def test_each_committed_message_is_in_the_sink_once_whoever_is_killed(data
             async with cluster.requester() as requester:
                 writer = asyncio.create_task(write(requester))
                 queries.start([0, 1, 2])
-                await queries.wait_for_rows_behind(0)
+                await queries.wait_for_rows_after(0)
                 queries.kill()
 
                 queries.start([0, 1, 2])
-                await queries.wait_for_rows_behind(log_end_position(cluster.directory_of(0)))
+                await queries.wait_for_rows_after(log_end_position(cluster.directory_of(0)))
                 await cluster.kill_and_serve(requester, leader.leader_member_id)
                 survivors = [i for i in range(3) if i != leader.leader_member_id]
                 new_term = read_marks(find_log(cluster.directory_of(survivors[0]))).terms[-1]
-                await queries.wait_for_rows_behind(new_term.term_base_log_position)
+                await queries.wait_for_rows_after(new_term.term_base_log_position)
                 queries.kill()
                 writer.cancel()
                 await asyncio.wait([writer])

@@ -97,7 +97,7 @@ class RecordingSession:
             buffer.clear()  # it was stopped: what was on its way is lost, and the publisher knows
             return False
         while True:
-            end, last = self._rules.skip_right_frames(data, offset, recording.append_position, len(data))
+            end, last = self._rules.skip_valid_frames(data, offset, recording.append_position, len(data))
             if last is None:
                 break
             chunk = data[offset:end]

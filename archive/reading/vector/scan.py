@@ -201,9 +201,9 @@ class FrameScanner:
         slots = self._find_candidates(got // SLOT, term_offset)
         headers: NDArray[np.int32] = self._rows.take(slots).view(np.int32).reshape(-1, 8)
         slots, headers = _follow(slots, headers)
-        count = right = self._count_right(slots, headers, term_count, got)
+        count = right = self._count_valid(slots, headers, term_count, got)
         if right and self._checksums is not None:
-            count = self._count_right_checksums(slots[:right], headers[:right])
+            count = self._count_valid_checksums(slots[:right], headers[:right])
         if count == right and count < len(slots) and self._is_padding(headers[count], int(slots[count]), file_end):
             count += 1
         if not count:
@@ -229,7 +229,7 @@ class FrameScanner:
         np.equal(differences, term_offset, out=is_candidate)
         return is_candidate.nonzero()[0]
 
-    def _count_right(
+    def _count_valid(
         self, slots: NDArray[np.int64], headers: NDArray[np.int32], term_count: int, available: int
     ) -> int:
         """Count the data frames at the beginning whose headers are right and which lie in the block whole.
@@ -241,11 +241,11 @@ class FrameScanner:
         if not len(slots) or rules.mtu_length_bytes < HEADER_LENGTH:
             return 0
         words = headers.view(np.int64)
-        is_right = words[:, _STREAM_AND_TERM] == self._identity(term_count)
-        is_right &= (headers[:, KIND] & _KIND_BUT_FLAGS) == _DATA
+        is_valid = words[:, _STREAM_AND_TERM] == self._identity(term_count)
+        is_valid &= (headers[:, KIND] & _KIND_BUT_FLAGS) == _DATA
         # As unsigned numbers lengths below 32 are the greatest.
-        is_right &= headers[:, LENGTH].view(np.uint32) - _HEADER_LENGTH <= rules.mtu_length_bytes - HEADER_LENGTH
-        count = len(slots) if is_right.all() else int(is_right.argmin())
+        is_valid &= headers[:, LENGTH].view(np.uint32) - _HEADER_LENGTH <= rules.mtu_length_bytes - HEADER_LENGTH
+        count = len(slots) if is_valid.all() else int(is_valid.argmin())
         if count and (int(slots[count - 1]) * SLOT + _aligned(int(headers[count - 1, LENGTH]))) > available:
             count -= 1
         return count
@@ -255,10 +255,10 @@ class FrameScanner:
         term_id = wrap_int32(self._rules.initial_term_id + term_count)
         return int.from_bytes(_IDENTITY.pack(self._rules.stream_id, term_id), "little", signed=True)
 
-    def _count_right_checksums(self, slots: NDArray[np.int64], headers: NDArray[np.int32]) -> int:
+    def _count_valid_checksums(self, slots: NDArray[np.int64], headers: NDArray[np.int32]) -> int:
         """Count the frames at the beginning whose checksums are right."""
         assert self._checksums is not None
-        if self._checksums.are_right(self._buffer, slots, headers):
+        if self._checksums.are_valid(self._buffer, slots, headers):
             return len(slots)
         self._rows.put(slots, headers.view(_ROWS).ravel())
         view = self._buffer.data

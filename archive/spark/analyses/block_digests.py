@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 
-from .log_columns import check_columns, end_position, has_right_checksum, is_data
+from .log_columns import check_columns, end_position, has_valid_checksum, is_data
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
 BLOCK_LIMIT: Final = 4096
@@ -90,7 +90,7 @@ def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int
         F.min("position").alias("start"),
         F.max(end_position()).alias("stop"),
         F.count_if(is_looked_at).alias("looked_at"),
-        F.count_if(F.when(is_looked_at, has_right_checksum())).alias("right"),
+        F.count_if(F.when(is_looked_at, has_valid_checksum())).alias("right"),
     )
 
 

@@ -33,7 +33,7 @@ from .block_digests import (
     compare_digests,
     digest_blocks,
 )
-from .log_columns import has_right_checksum
+from .log_columns import has_valid_checksum
 
 
 def divergence(
@@ -217,7 +217,7 @@ def _checksum(side: str, is_checksummed: bool) -> Column:
     """Whether a frame is what its checksum says; NULL where there is no data frame."""
     if not is_checksummed:
         return F.lit("none")
-    return F.when(has_right_checksum(f"{side}."), "right").when(F.col(f"{side}.type") == 1, "wrong")
+    return F.when(has_valid_checksum(f"{side}."), "right").when(F.col(f"{side}.type") == 1, "wrong")
 
 
 def _first_byte() -> Column:

@@ -123,7 +123,7 @@ def micros_between(earlier: Column, later: Column) -> Column:
     return F.unix_micros(later) - F.unix_micros(earlier)
 
 
-def has_right_checksum(prefix: str = "") -> Column:
+def has_valid_checksum(prefix: str = "") -> Column:
     """Whether the session id of a data frame is its CRC-32, as where recordings have checksums; NULL without a frame.
 
     The checksum covers the payload and the zeros up to the next frame. `prefix` is that of the columns type,

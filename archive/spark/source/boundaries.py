@@ -126,7 +126,7 @@ def _find_sure_frame(
     if window_end > min(rules.end_position, place - place % term_length + term_length):
         return None
     data = _read(location, descriptor, place, window_end)
-    frames = _find_right_headers(data, place, FrameRules.of(descriptor))
+    frames = _find_valid_headers(data, place, FrameRules.of(descriptor))
     ends = [position + length for position, length in frames]
     if not frames or frames[0][0] >= place + longest:
         return None
@@ -152,7 +152,7 @@ def _read(location: ArchiveLocation, descriptor: RecordingDescriptor, start: int
         files.close_file(handle)
 
 
-def _find_right_headers(data: bytes, position: int, rules: FrameRules) -> list[tuple[int, int]]:
+def _find_valid_headers(data: bytes, position: int, rules: FrameRules) -> list[tuple[int, int]]:
     """Find (position, aligned length) of whatever looks like a frame in `data`, which begins at `position`.
 
     Only headers are looked at: the last frame may go on behind the data.

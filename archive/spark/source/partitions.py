@@ -64,15 +64,15 @@ class ReadSettings:
 class FramePartition(InputPartition):
     """A range of one recording, and how to read it.
 
-    It goes from the cut at `start_place` to the cut at `stop_place` (see `boundaries`); both are themselves where they
-    are exact.
+    It goes from the cut at `nominal_start` to the cut at `nominal_stop` (see `boundaries`). Where they are exact, they
+    are the cuts.
     """
 
     settings: ReadSettings
     location: ArchiveLocation
     descriptor: RecordingDescriptor
-    start_place: int
-    stop_place: int
+    nominal_start: int
+    nominal_stop: int
     cuts: CutRules
     bound_position: int | None = None
     """Frames that end beyond it are left out."""
@@ -83,13 +83,13 @@ class FramePartition(InputPartition):
         Raises:
             OSError: the disk or the store refused.
         """
-        start = find_cut(self.location, self.descriptor, self.start_place, self.cuts)
-        return start, max(start, find_cut(self.location, self.descriptor, self.stop_place, self.cuts))
+        start = find_cut(self.location, self.descriptor, self.nominal_start, self.cuts)
+        return start, max(start, find_cut(self.location, self.descriptor, self.nominal_stop, self.cuts))
 
     @property
     def is_last(self) -> bool:
         """Whether the recording ends with it."""
-        return self.stop_place >= self.cuts.end_position
+        return self.nominal_stop >= self.cuts.end_position
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def find_bound(
 
 
 def cut_range(descriptor: RecordingDescriptor, start: int, stop: int, rules: CutRules) -> Iterator[tuple[int, int]]:
-    """Cut the range [start, stop) of a recording at the places of `rules`: (start_place, stop_place) of each piece."""
+    """Cut the range [start, stop) of a recording by `rules`: (nominal_start, nominal_stop) of each piece."""
     while start < stop:
         place = min(stop, rules.next_place(descriptor, start))
         yield start, place
@@ -262,7 +262,7 @@ class _Planner:
         positions, end = self._wanted_positions(bound), rules.end_position
         if not positions.meets(descriptor.start_position, end - 1):
             return
-        start = self._start_place(descriptor, rules, positions.low)
+        start = self._nominal_start(descriptor, rules, positions.low)
         stop = end if positions.high >= end else min(end, rules.next_place(descriptor, max(positions.high, start)))
         wanted = self._wanted_times()
         if wanted.is_all or descriptor.stream_id != LOG_STREAM_ID:
@@ -301,7 +301,7 @@ class _Planner:
         conditions = self.settings.conditions
         return WantedTimes(conditions.interval("leadership_term_id"), conditions.interval("timestamp"))
 
-    def _start_place(self, descriptor: RecordingDescriptor, rules: CutRules, low: int) -> int:
+    def _nominal_start(self, descriptor: RecordingDescriptor, rules: CutRules, low: int) -> int:
         """Find the last place whose cut is not behind the first wanted position."""
         first = descriptor.start_position
         if low <= first:

@@ -138,7 +138,7 @@ class LogPlanner:
             )
             for directory in settings.directories
         ]
-        self._asker = CommitAsker(settings.commit_from)
+        self._waiter = CommitAsker(settings.commit_from)
         self._target_position: int | None = None
         self._planned: Cut | None = None
 
@@ -154,7 +154,7 @@ class LogPlanner:
             ArchiveError: none of the directories can be used, or all logs begin later.
             ConfigurationError: the latest position is asked for, and none is known to be committed.
         """
-        known, wanted = self._look(self._asker.ask()), self._settings.starting_position
+        known, wanted = self._look(self._waiter.ask()), self._settings.starting_position
         if not known.logs:
             raise self._nobody(0, [str(each) for each in known.passed_over])
         oldest_position = min(log.descriptor.start_position for log in known.logs)
@@ -190,7 +190,7 @@ class LogPlanner:
 
     def freeze(self) -> None:
         """Show nothing that is committed later than now."""
-        self._target_position = self._look(self._asker.ask()).position
+        self._target_position = self._look(self._waiter.ask()).position
 
     # --- batches
 
@@ -227,7 +227,7 @@ class LogPlanner:
     # --- looking
 
     def _find_end(self, start: LogOffset, limit_bytes: int) -> LogOffset:
-        answered = self._asker.ask()
+        answered = self._waiter.ask()
         newest_position = max([self.newest_position, *(claim.position for claim in answered)])
         if newest_position <= start.position and self._clock() < self._next_look_s:
             return start

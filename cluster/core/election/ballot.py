@@ -86,7 +86,7 @@ class BallotPhase(ABC):
         is_news = member.log_position == NULL_POSITION
         member.on_canvass(message.log_leadership_term_id, message.log_position)
         member.time_of_last_canvass_ns = ctx.now_ns
-        member.has_franchise = message.leadership_term_id > NULL_TERM_ID
+        member.is_voter = message.leadership_term_id > NULL_TERM_ID
         self._note_log(message.log_leadership_term_id, message.log_position)
         if is_news and state in (ElectionState.CANVASS, ElectionState.NOMINATE):
             ctx.send(member.member_id, dialogue.canvass_position(ctx))  # it may have come after our last canvass
@@ -96,7 +96,7 @@ class BallotPhase(ABC):
                 self.restart(Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest))
             else:
                 dialogue.send_new_leadership_term(ctx, member, is_startup=self.is_leader_startup)
-        elif state is ElectionState.CANVASS or (state is ElectionState.CANDIDATE_BALLOT and not member.has_franchise):
+        elif state is ElectionState.CANVASS or (state is ElectionState.CANDIDATE_BALLOT and not member.is_voter):
             self.poll()
 
     def on_request_vote(self, message: RequestVote) -> None:
@@ -106,7 +106,7 @@ class BallotPhase(ABC):
             return
         candidate_id = MemberId(message.candidate_member_id)
         self._note_log(message.log_leadership_term_id, message.log_position)
-        if not ctx.has_franchise and ctx.is_cluster_formed:
+        if not ctx.is_voter and ctx.is_cluster_formed:
             self._abstain(message)
             return
         if (message.candidate_term_id, candidate_id) == ctx.vote_given:
@@ -116,7 +116,7 @@ class BallotPhase(ABC):
             self._refuse_vote(message, Reason(K.VOTED_IN_TERM, candidate_term_id=ctx.candidate_term_id))
             return
         if compare_own_log(ctx, message) > 0:
-            ctx.heed_candidate_term(message.candidate_term_id)
+            ctx.observe_candidate_term(message.candidate_term_id)
             self._refuse_vote(message, own_log_newer(ctx, message))
             reason = Reason(
                 K.HIGHER_TERM_CANDIDATE,
@@ -174,7 +174,7 @@ class BallotPhase(ABC):
         ctx = self._ctx
         self._forget_silent()
         members = list(ctx.members.values())
-        if not ctx.has_franchise and ctx.is_cluster_formed:
+        if not ctx.is_voter and ctx.is_cluster_formed:
             self._refuse_nomination(Reason(K.NO_FRANCHISE))
         elif is_unanimous_candidate(members, ctx.me, self._excused()):
             self._enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
@@ -193,7 +193,7 @@ class BallotPhase(ABC):
 
     def _poll_nominate(self) -> None:
         ctx = self._ctx
-        if not ctx.has_franchise and ctx.is_cluster_formed:
+        if not ctx.is_voter and ctx.is_cluster_formed:
             self.restart(Reason(K.NO_FRANCHISE))
         elif ctx.now_ns >= self._deadline_ns and not is_quorum_candidate(list(ctx.members.values()), ctx.me):
             self.restart(Reason(K.CANVASS_OUTDATED))
@@ -329,7 +329,7 @@ class BallotPhase(ABC):
         me: ClusterMember = ctx.me
         me.log_leadership_term_id = ctx.log_leadership_term_id
         me.log_position = ctx.append_position
-        me.has_franchise = True  # without it, it stands for an empty log only
+        me.is_voter = True  # without it, it stands for an empty log only
 
 
 def compare_own_log(ctx: ConsensusContext, message: RequestVote) -> int:

@@ -40,7 +40,7 @@ from ..members import is_active, quorum_position, quorum_threshold
 from ..reason import Reason
 from ..reason import ReasonKind as K
 from .ballot import BallotPhase
-from .follower_phase import FollowerColumn, Leader, Replication, SnapshotFetch
+from .follower_phase import FollowerPhase, Leader, Replication, SnapshotFetch
 
 NEVER_NS = 1 << 62
 """A monotonic time that does not come: no deadline."""
@@ -49,7 +49,7 @@ _BACKOFF_BASE_NS = 50_000_000
 _BACKOFF_LIMIT_NS = 5_000_000_000
 
 
-class Election(BallotPhase, FollowerColumn):
+class Election(BallotPhase, FollowerPhase):
     """One election of one member. It is created for it and dropped when it is CLOSED."""
 
     def __init__(self, ctx: ConsensusContext, *, is_node_startup: bool, reason: Reason) -> None:

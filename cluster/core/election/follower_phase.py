@@ -23,7 +23,7 @@ from .. import effects as fx
 from ..context import ConsensusContext
 from ..election_state import FOLLOWER_STATES, LEADER_STATES, ElectionState
 from ..events import (
-    BehindOldestSegment,
+    BelowOldestSegment,
     LogImageClosed,
     LogJoined,
     ReplicationDone,
@@ -72,7 +72,7 @@ class SnapshotFetch:
     """When to ask again, once it is not running."""
 
 
-class FollowerColumn(ABC):
+class FollowerPhase(ABC):
     """The follower states of an `Election`, which is the only class that derives from this one."""
 
     _ctx: ConsensusContext
@@ -96,7 +96,7 @@ class FollowerColumn(ABC):
         """Follow the leader of this message: its log and this one agree up to this one's end."""
         ctx = self._ctx
         self._end_fetch(message)
-        ctx.heed_candidate_term(message.leadership_term_id)
+        ctx.observe_candidate_term(message.leadership_term_id)
         ctx.is_cluster_formed = True
         ctx.leadership_term_id = message.leadership_term_id
         ctx.leader_member_id = MemberId(message.leader_member_id)
@@ -150,7 +150,7 @@ class FollowerColumn(ABC):
             ElectionState.FOLLOWER_LOG_REPLICATION, Reason(K.TERM_MISSING, term_id=term_id, position=stop_position)
         )
 
-    def on_behind_oldest_segment(self, event: BehindOldestSegment) -> Reason | None:
+    def on_below_oldest_segment(self, event: BelowOldestSegment) -> Reason | None:
         """The leader does not have what is missing here any more: ask it for a snapshot instead, and say so.
 
         Meanwhile this member canvasses: it may still vote, and another leader may have the log.
@@ -162,7 +162,7 @@ class FollowerColumn(ABC):
         self._fetch = SnapshotFetch(self._leader.member_id, ctx.leadership_term_id, failure_count=failure_count)
         leader_member_id = self._leader.member_id
         reason = Reason(
-            K.BEHIND_OLDEST_SEGMENT,
+            K.BELOW_OLDEST_SEGMENT,
             position=event.position,
             oldest_position=event.oldest_position,
             leader_member_id=leader_member_id,
@@ -221,7 +221,7 @@ class FollowerColumn(ABC):
     def on_stop_catchup(self, message: StopCatchup) -> None:
         """Follower: the live log has taken over from the catch-up replay."""
         is_ours = message.leadership_term_id == self._ctx.leadership_term_id
-        if self.state is ElectionState.FOLLOWER_CATCHUP and is_ours and self._has_caught_up_for_franchise():
+        if self.state is ElectionState.FOLLOWER_CATCHUP and is_ours and self._has_caught_up_as_voter():
             self._ctx.emit(fx.CloseCatchup())
             self._enter(ElectionState.FOLLOWER_LOG_INIT, Reason(K.CAUGHT_UP))
 
@@ -324,7 +324,7 @@ class FollowerColumn(ABC):
         self._ctx.emit(fx.JoinLog(self._leader.log_session_id))
 
     def _enter_follower_ready(self) -> None:
-        self._ctx.gain_franchise()
+        self._ctx.become_voter()
         self._report_append_position()
         self._enter(ElectionState.CLOSED, Reason(K.FOLLOWING))
 
@@ -356,17 +356,17 @@ class FollowerColumn(ABC):
         assert leader is not None
         target = max(leader.catchup_join_position or 0, ctx.notified_commit_position)
         is_near = ctx.append_position >= target - leader.near_bytes
-        if not leader.is_live_joined and is_near and self._has_caught_up_for_franchise():
+        if not leader.is_live_joined and is_near and self._has_caught_up_as_voter():
             ctx.emit(fx.JoinLog(leader.log_session_id))
 
-    def _has_caught_up_for_franchise(self) -> bool:
+    def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.
 
         Without the franchise, being near is not enough: this member may have acknowledged every byte of that once.
         """
         ctx, leader = self._ctx, self._leader
         assert leader is not None
-        return ctx.has_franchise or ctx.append_position >= (leader.catchup_join_position or 0)
+        return ctx.is_voter or ctx.append_position >= (leader.catchup_join_position or 0)
 
     def _report_append_position(self) -> None:
         """Tell the leader what is recorded here.

@@ -52,7 +52,7 @@ _STREAM_AND_TERM: Final = struct.Struct("<ii")
 _HEAD, _PLACE, _STREAM, _RESERVED, _PREFIX, _TIME = 0, 1, 2, 3, (4, 5, 6), 7
 """Which 64-bit numbers of a frame these are; its place is the term offset and the session id or checksum."""
 
-_LEAST_ALIKE: Final = 16
+_MIN_RUN_FRAMES: Final = 16
 """Fewer frames are stamped as fast one by one."""
 
 _MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
@@ -175,7 +175,7 @@ class LogPublisher:
         """
         length = (frame_length + 31) & -32
         count = min(frame_limit, LONGEST_RUN_BYTES // length)
-        if count >= _LEAST_ALIKE and self._stamp_alike(
+        if count >= _MIN_RUN_FRAMES and self._stamp_uniform(
             view[offset : offset + count * length], frame_length, term_id, term_offset, prefix, timestamp
         ):
             return count * length
@@ -197,7 +197,7 @@ class LogPublisher:
             at += length
         return at - begin
 
-    def _stamp_alike(
+    def _stamp_uniform(
         self, run: memoryview, frame_length: int, term_id: int, term_offset: int, prefix: bytes, timestamp: int
     ) -> bool:
         """Stamp a run of frames of one length, field by field; False, and nothing stamped, if one is not as the first.

@@ -25,7 +25,7 @@ from trimaran.service_api.wire.frame import (
     position_of,
     term_of,
 )
-from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, count_right_frames
+from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, count_valid_frames
 
 from .log_buffer import LogBuffer
 
@@ -35,7 +35,7 @@ _FRAME: Final = struct.Struct("<iIiIii")
 _COMMIT: Final = struct.Struct("<iH18xq")
 """frame_length; version and flags in one number; reserved_value, which is the position in a commit frame."""
 
-_ALIKE_FRAMES: Final = 16
+_UNIFORM_FRAMES: Final = 16
 """After so many frames of one length, those that follow are looked at as a run."""
 
 
@@ -67,7 +67,7 @@ class LogReceiver:
         term_length = self._term_length_bytes
         term_id, term_offset = self._place()
         view = memoryview(buffer)
-        alike_length = 0
+        uniform_length = 0
         while end - offset >= HEADER_LENGTH:
             frame_length, kind, frame_term_offset, _, stream_id, frame_term_id = _FRAME.unpack_from(buffer, offset)
             length = (frame_length + 31) & -32
@@ -92,14 +92,14 @@ class LogReceiver:
             if kind >> 16 == TYPE_DATA and self._checksums:
                 frame_limit = min(end - offset, term_length - term_offset) // length
                 taken = 0
-                if length == alike_length:
+                if length == uniform_length:
                     run_limit = min(frame_limit, LONGEST_RUN_BYTES // length)
-                    taken = length * count_right_frames(
+                    taken = length * count_valid_frames(
                         view, offset, run_limit, length=length, term_offset=term_offset, checksummed=True
                     )
                 if not taken:
-                    taken = self._verify(view, offset, length, min(frame_limit, _ALIKE_FRAMES), term_id, term_offset)
-                    alike_length = length if taken == _ALIKE_FRAMES * length else 0
+                    taken = self._verify(view, offset, length, min(frame_limit, _UNIFORM_FRAMES), term_id, term_offset)
+                    uniform_length = length if taken == _UNIFORM_FRAMES * length else 0
             elif kind >> 16 == TYPE_DATA or (kind >> 16 == TYPE_PADDING and term_offset + length == term_length):
                 taken = length
             else:

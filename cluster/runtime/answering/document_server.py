@@ -25,7 +25,7 @@ Answerer = Callable[[bytes], AsyncGenerator[bytes, None]]
 """Gives the answer to a request, a document at a time, as an asynchronous generator."""
 
 CONCURRENT_LIMIT: Final = 8
-"""Questions that may wait on one stream at once; more are refused, and whoever asks may ask again."""
+"""DocumentRequests that may wait on one stream at once; more are refused, and whoever asks may ask again."""
 
 REQUEST_LIMIT_BYTES: Final = 16384
 """The longest request frame."""
@@ -43,7 +43,7 @@ def answering_once(answer: Callable[[bytes], Awaitable[bytes]]) -> Answerer:
 logger = structlog.get_logger()
 
 
-class AnsweringDesk:
+class DocumentServer:
     """Who answers on which stream, and how many ask on each."""
 
     def __init__(self, answerers: Mapping[int, Answerer]) -> None:
@@ -53,17 +53,17 @@ class AnsweringDesk:
         """Where the answering runs; questions are refused before there is one."""
 
     def __repr__(self) -> str:
-        return f"<AnsweringDesk {self._counts}>"
+        return f"<DocumentServer {self._counts}>"
 
     def __contains__(self, stream_id: int) -> bool:
         return stream_id in self._answerers
 
     @property
-    def question_count(self) -> int:
+    def request_count(self) -> int:
         """How many ask now."""
         return sum(self._counts.values())
 
-    def open(self, stream_id: int, transport: asyncio.Transport) -> Question:
+    def open(self, stream_id: int, transport: asyncio.Transport) -> DocumentRequest:
         """Begin a question on a stream of the table.
 
         Raises:
@@ -72,21 +72,21 @@ class AnsweringDesk:
         if self._counts[stream_id] >= CONCURRENT_LIMIT:
             raise RemoteProtocolError(f"asked by too many at once: stream_id={stream_id} limit={CONCURRENT_LIMIT}")
         self._counts[stream_id] += 1
-        return Question(self, stream_id, transport)
+        return DocumentRequest(self, stream_id, transport)
 
 
-class Question:
+class DocumentRequest:
     """One connection that asks: waits for the request, then for the answer, then for that to be read."""
 
-    def __init__(self, desk: AnsweringDesk, stream_id: int, transport: asyncio.Transport) -> None:
-        self._desk = desk
+    def __init__(self, desk: DocumentServer, stream_id: int, transport: asyncio.Transport) -> None:
+        self._document_server = desk
         self._stream_id = stream_id
         self._transport = transport
         self._task: asyncio.Task[None] | None = None
         self.is_answered = False
 
     def __repr__(self) -> str:
-        return f"<Question stream_id={self._stream_id} is_asked={self.is_asked} is_answered={self.is_answered}>"
+        return f"<DocumentRequest stream_id={self._stream_id} is_asked={self.is_asked} is_answered={self.is_answered}>"
 
     @property
     def is_asked(self) -> bool:
@@ -106,21 +106,21 @@ class Question:
             )
         if frame.frame_length > REQUEST_LIMIT_BYTES:
             raise RemoteProtocolError(f"question of length={frame.frame_length} limit={REQUEST_LIMIT_BYTES}")
-        if self._desk.tasks is None:
+        if self._document_server.tasks is None:
             raise RemoteProtocolError("asked before this member can answer")
-        self._task = self._desk.tasks.create_task(
+        self._task = self._document_server.tasks.create_task(
             self._answer(frame.payload, on_answered, on_failed), name=f"answer-{self._stream_id}"
         )
 
     def close(self) -> None:
         """The connection is gone: answer no more."""
-        self._desk._counts[self._stream_id] -= 1
+        self._document_server._counts[self._stream_id] -= 1
         if self._task is not None:
             self._task.cancel()
 
     async def _answer(self, request: bytes, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
         try:
-            async with aclosing(self._desk._answerers[self._stream_id](request)) as documents:
+            async with aclosing(self._document_server._answerers[self._stream_id](request)) as documents:
                 async for document in documents:
                     if self._transport.is_closing():
                         return

@@ -16,7 +16,7 @@ from ...documents.status import printable_line
 from ..agent import ConsensusModuleAgent
 
 
-class OperationDesk:
+class OperationHandler:
     """Where this member is asked: by its own process, or on the consensus endpoint."""
 
     def __init__(self, agent: ConsensusModuleAgent, *, ingress_endpoints: Sequence[str]) -> None:
@@ -24,7 +24,7 @@ class OperationDesk:
         self._ingress_endpoints = ingress_endpoints
 
     def __repr__(self) -> str:
-        return f"<OperationDesk {self._agent!r}>"
+        return f"<OperationHandler {self._agent!r}>"
 
     async def run(self, action: ControlToggle) -> int:
         """Have the cluster do something; give its log position once this member has done it.

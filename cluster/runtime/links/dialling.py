@@ -86,7 +86,7 @@ def as_member_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
     return as_stream_transport(transport)
 
 
-def is_gone(transport: asyncio.BaseTransport, *, if_unread: bool) -> bool:
+def has_peer_closed(transport: asyncio.BaseTransport, *, if_unread: bool) -> bool:
     """Whether the other side has closed a connection that is not read, so that nobody says so.
 
     With `if_unread` also where some of what it sent before is unread. False where the system cannot tell: that takes

@@ -49,7 +49,7 @@ from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
 from ...core.log.log_publisher import PREFIX_LENGTH, LogPublisher
-from .dialling import Endpoint, as_stream_transport, is_gone
+from .dialling import Endpoint, as_stream_transport, has_peer_closed
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20
@@ -160,7 +160,7 @@ class Ingress:
             return self.owner.monotonic_ns()
         return max(connection.last_activity_ns, self._paused_until_ns)
 
-    def drop_gone(self) -> None:
+    def close_half_open_connections(self) -> None:
         """Drop connections that are not read and whose clients have left; to be called once in a while.
 
         Or a leader that is suspended for long would run out of sockets: clients give up one that is silent and dial
@@ -169,7 +169,7 @@ class Ingress:
         """
         looked = [number for number in self.connections if number > self._looked_id][:_LOOK_LIMIT]
         for number in looked:
-            self.connections[number].abort_if_gone()
+            self.connections[number].abort_if_peer_closed()
         self._looked_id = looked[-1] if len(looked) == _LOOK_LIMIT else 0
 
     @property
@@ -316,12 +316,12 @@ class IngressConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
             self.update_reading()
 
-    def abort_if_gone(self) -> None:
+    def abort_if_peer_closed(self) -> None:
         """Drop the connection if it is not read, the client has left, and nothing that it sent can be lost by it."""
         transport = self._transport
         if transport is None or transport.is_closing() or not (self._is_choked or self._is_ingress_paused):
             return
-        if is_gone(transport, if_unread=self._prefix is None):
+        if has_peer_closed(transport, if_unread=self._prefix is None):
             self.abort()
 
     def close(self) -> None:

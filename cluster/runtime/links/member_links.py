@@ -42,7 +42,7 @@ from ...messages.consensus import (
 from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
-from ..answering.document_server import Answerer, AnsweringDesk, Question
+from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
 from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
@@ -98,7 +98,7 @@ class MemberLinks:
         self._on_message = on_message
         self._on_link_changed = on_link_changed
         self._make_status = make_status
-        self._desk = AnsweringDesk(answerers)
+        self._document_server = DocumentServer(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
         self.differences: dict[MemberId, str] = {}
@@ -115,7 +115,7 @@ class MemberLinks:
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        self._desk.tasks = tasks
+        self._document_server.tasks = tasks
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Inbound(self), endpoint.host, endpoint.port)
         for member_id, peer in self._peers.items():
@@ -196,7 +196,7 @@ class _Inbound(asyncio.Protocol):
         self._is_heard: bool | None = None
         """None until the member has said what its settings are."""
         self._is_status = False
-        self._question: Question | None = None
+        self._request: DocumentRequest | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -213,17 +213,17 @@ class _Inbound(asyncio.Protocol):
         if self._is_status:
             self._is_status = False
             self._links._status_count -= 1
-        if self._question is not None:
-            self._question.close()
-            self._question = None
+        if self._request is not None:
+            self._request.close()
+            self._request = None
 
     def data_received(self, data: bytes) -> None:
-        if self._is_status or (self._question is not None and self._question.is_asked):
+        if self._is_status or (self._request is not None and self._request.is_asked):
             return  # it has its answer, or waits for it
         try:
             for frame in self._parser.feed(data):
-                if self._question is not None:
-                    self._question.on_frame(frame, self._on_answered, self._refuse)
+                if self._request is not None:
+                    self._request.on_frame(frame, self._on_answered, self._refuse)
                     assert self._deadline is not None
                     self._deadline.cancel()
                     return
@@ -232,9 +232,9 @@ class _Inbound(asyncio.Protocol):
                     if setup.stream_id == STATUS_STREAM_ID:
                         self._answer_status()
                         return
-                    if setup.stream_id in self._links._desk:
+                    if setup.stream_id in self._links._document_server:
                         assert self._transport is not None
-                        self._question = self._links._desk.open(setup.stream_id, self._transport)
+                        self._request = self._links._document_server.open(setup.stream_id, self._transport)
                         continue
                     self._peer_id = self._identify(setup)
                 elif self._is_heard is False:
@@ -286,9 +286,9 @@ class _Inbound(asyncio.Protocol):
 
     def _on_deadline(self) -> None:
         """Drop what has not said what it is, does not ask, or does not read its answer."""
-        if self._question is not None:
-            missing = "answer was not read" if self._question.is_answered else "no request"
-            self._refuse(f"{missing} within {_STRANGER_TIMEOUT_S:g} s: {self._question!r}")
+        if self._request is not None:
+            missing = "answer was not read" if self._request.is_answered else "no request"
+            self._refuse(f"{missing} within {_STRANGER_TIMEOUT_S:g} s: {self._request!r}")
         elif self._is_status:
             self._refuse(f"status was not read within {_STRANGER_TIMEOUT_S:g} s")
         else:

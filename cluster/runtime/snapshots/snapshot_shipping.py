@@ -65,7 +65,7 @@ _TERM_LIMIT: Final = 1 << 20
 logger = structlog.get_logger()
 
 
-class SnapshotOffice:
+class SnapshotProvider:
     """Tells other members of this one's newest snapshot, and keeps it for them while they copy it."""
 
     def __init__(self, ctx: ConsensusContext, archive: Archive, retention: Retention) -> None:

@@ -46,7 +46,7 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(slots=True, frozen=True)
-class Trouble:
+class ErrorObservation:
     """One observation: something that went wrong, and where."""
 
     level: str
@@ -92,7 +92,7 @@ class DistinctError:
     observation_count: int
     first_ms: int
     last_ms: int
-    trouble: Trouble
+    trouble: ErrorObservation
 
 
 class ErrorArea(Protocol):
@@ -140,7 +140,7 @@ class ErrorLog:
         self._load_once()
         return len(self._records)
 
-    def observe(self, trouble: Trouble) -> None:
+    def observe(self, trouble: ErrorObservation) -> None:
         """Count an error, and write it down if it is a new one."""
         self.observation_count += 1
         self._load_once()
@@ -156,7 +156,7 @@ class ErrorLog:
             self._failure = error
             self.dropped_count += 1
 
-    def _write(self, trouble: Trouble) -> None:
+    def _write(self, trouble: ErrorObservation) -> None:
         now_ms = self._epoch_ms()
         record = self._records.get(trouble.headline)
         if record is not None:
@@ -229,7 +229,7 @@ def decode_errors(records: Iterable[ErrorRecord]) -> list[DistinctError]:
     """Make errors of records, in the order of their last observation."""
     errors = [
         DistinctError(
-            raw.count, raw.first_ms, raw.last_ms, Trouble.parse(_printable(raw.text.decode(errors="replace")))
+            raw.count, raw.first_ms, raw.last_ms, ErrorObservation.parse(_printable(raw.text.decode(errors="replace")))
         )
         for raw in records
     ]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from .error_log import Trouble
+from .error_log import ErrorObservation
 
 _LEVELS: Final = {"warning": "warning", "error": "error", "exception": "error", "critical": "critical"}
 """Method of a logger to level; others are none of our business."""
@@ -29,15 +29,15 @@ _STRUCTLOG: Final = str(Path(structlog.__file__).parent)
 _NO_MESSAGE: Final = ("exc_info", "level", "timestamp", "member_id", "event")
 
 
-class LogTap:
-    """Hears every log line of a process; makes a `Trouble` of each that is a warning or worse."""
+class ErrorLogProcessor:
+    """Hears every log line of a process; makes a `ErrorObservation` of each that is a warning or worse."""
 
     def __init__(self) -> None:
-        self._observe: Callable[[Trouble], None] | None = None
-        self._waiting: deque[Trouble] = deque(maxlen=_WAITING_LIMIT)
+        self._observe: Callable[[ErrorObservation], None] | None = None
+        self._waiting: deque[ErrorObservation] = deque(maxlen=_WAITING_LIMIT)
 
     def __repr__(self) -> str:
-        return f"<LogTap attached={self._observe is not None} waiting={len(self._waiting)}>"
+        return f"<ErrorLogProcessor attached={self._observe is not None} waiting={len(self._waiting)}>"
 
     def __call__(
         self, logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
@@ -45,14 +45,14 @@ class LogTap:
         """Look at a line, and pass it on as it is."""
         level = _LEVELS.get(name)
         if level is not None:
-            trouble = trouble_of(level, event)
+            trouble = observation_of(level, event)
             if self._observe is None:
                 self._waiting.append(trouble)
             else:
                 self._observe(trouble)
         return event
 
-    def attach(self, observe: Callable[[Trouble], None]) -> None:
+    def attach(self, observe: Callable[[ErrorObservation], None]) -> None:
         """Hand everything to `observe`, beginning with what has waited."""
         self._observe = observe
         while self._waiting:
@@ -64,32 +64,34 @@ class LogTap:
 
 
 @contextlib.contextmanager
-def keep_failure(observe: Callable[[Trouble], None]) -> Iterator[None]:
+def keep_failure(observe: Callable[[ErrorObservation], None]) -> Iterator[None]:
     """Take down what ends the block, which nobody has logged."""
     try:
         yield
     except Exception as error:
-        observe(trouble_of_exception("critical", "node.failed", error))
+        observe(observation_of_exception("critical", "node.failed", error))
         raise
 
 
-def trouble_of(level: str, event: structlog.typing.EventDict) -> Trouble:
+def observation_of(level: str, event: structlog.typing.EventDict) -> ErrorObservation:
     """Make a trouble of a log line: what tells it from others is its exception and place, or the line of code."""
     error = _exception_of(event.get("exc_info"))
     message = " ".join(
         f"{key}={str(value)[:_MESSAGE_VALUE_LIMIT]}" for key, value in event.items() if key not in _NO_MESSAGE
     )
     if error is not None:
-        return trouble_of_exception(level, str(event.get("event")), error, message=message)
+        return observation_of_exception(level, str(event.get("event")), error, message=message)
     place = _place_of_caller()
-    return Trouble(level, str(event.get("event")), str(event.get("culprit", "")), place, message)
+    return ErrorObservation(level, str(event.get("event")), str(event.get("culprit", "")), place, message)
 
 
-def trouble_of_exception(level: str, event: str, error: BaseException, *, message: str = "") -> Trouble:
+def observation_of_exception(level: str, event: str, error: BaseException, *, message: str = "") -> ErrorObservation:
     """Make a trouble of an exception; its place is where it was raised."""
     trace = "".join(traceback.format_exception(error, limit=_TRACE_FRAME_LIMIT))
     said = f"{type(error).__name__}: {error}"
-    return Trouble(level, event, type(error).__name__, _place_of_raise(error.__traceback__), message or said, trace)
+    return ErrorObservation(
+        level, event, type(error).__name__, _place_of_raise(error.__traceback__), message or said, trace
+    )
 
 
 def _exception_of(exc_info: Any) -> BaseException | None:

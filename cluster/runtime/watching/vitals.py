@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...service.agent import ClusteredServiceAgent
     from ..agent import ConsensusModuleAgent
     from ..links.ingress import Ingress
-    from ..queries import QueryDesk
+    from ..queries import QueryHandler
     from ..snapshots.snapshot_shipping import FetchProgress
     from .error_log import ErrorLog
     from .stall_tracker import StallTracker
@@ -125,7 +125,7 @@ class Vitals:
     agent: ConsensusModuleAgent
     ingress: Ingress
     service: ClusteredServiceAgent
-    queries: QueryDesk
+    queries: QueryHandler
     stalls: StallTracker
     errors: ErrorLog
     disk: TimedFileSystem | None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
-from trimaran.service_api.wire.frame_run import LEAST_FRAMES, count_right_frames
+from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, count_valid_frames
 
 LEAD = 96
 """Bytes of something else in front of the run."""
@@ -40,8 +40,8 @@ def build(count: int, *, frame_length: int = 90, term_offset: int = 64, reserved
     return run
 
 
-def count_right(data: bytes | bytearray, *, limit: int, length: int = 96, checksummed: bool = True) -> int:
-    return count_right_frames(memoryview(data), LEAD, limit, length=length, term_offset=64, checksummed=checksummed)
+def count_valid(data: bytes | bytearray, *, limit: int, length: int = 96, checksummed: bool = True) -> int:
+    return count_valid_frames(memoryview(data), LEAD, limit, length=length, term_offset=64, checksummed=checksummed)
 
 
 @pytest.mark.parametrize("frame_length", [33, 64, 90, 96, 1000, 8191])
@@ -51,13 +51,13 @@ def test_all_frames_of_a_right_run_are_counted(frame_length: int, reserved: int,
     data = build(50, frame_length=frame_length, reserved=reserved)
     length = (frame_length + 31) & -32
 
-    assert count_right(bytes(data), limit=50, length=length, checksummed=checksummed) == 50
-    assert count_right(data, limit=40, length=length, checksummed=checksummed) == 40
+    assert count_valid(bytes(data), limit=50, length=length, checksummed=checksummed) == 50
+    assert count_valid(data, limit=40, length=length, checksummed=checksummed) == 40
 
 
 def test_few_frames_are_not_looked_at() -> None:
-    assert count_right(build(LEAST_FRAMES), limit=LEAST_FRAMES) == LEAST_FRAMES
-    assert count_right(build(LEAST_FRAMES), limit=LEAST_FRAMES - 1) == 0
+    assert count_valid(build(MIN_RUN_FRAMES), limit=MIN_RUN_FRAMES) == MIN_RUN_FRAMES
+    assert count_valid(build(MIN_RUN_FRAMES), limit=MIN_RUN_FRAMES - 1) == 0
 
 
 @settings(max_examples=1000, deadline=None)
@@ -67,7 +67,7 @@ def test_no_wrong_frame_is_counted(where: int, bit: int) -> None:
     data = build(64)
     data[LEAD + where] ^= 1 << bit
 
-    count = count_right(data, limit=64)
+    count = count_valid(data, limit=64)
 
     assert count <= where // 96
     assert count in (0, where // 96)
@@ -82,7 +82,7 @@ def test_several_wrong_frames_do_not_make_up_for_each_other(numbers: list[int], 
         begin = LEAD + number * 96 + 32
         data[begin : begin + 64] = bytes(a ^ b for a, b in zip(data[begin : begin + 64], difference, strict=True))
 
-    assert count_right(data, limit=64) == 0
+    assert count_valid(data, limit=64) == 0
 
 
 @pytest.mark.parametrize(("field", "value"), [(0, 91), (2, 0x80), (4, 32), (6, 101), (7, -6)])
@@ -93,8 +93,8 @@ def test_frames_up_to_one_of_another_kind_are_counted(field: int, value: int) ->
     fields[field] = value
     FRAME_HEADER.pack_into(data, offset, *fields)
 
-    assert count_right(data, limit=64) == 40
-    assert count_right(data, limit=64, checksummed=False) == 40
+    assert count_valid(data, limit=64) == 40
+    assert count_valid(data, limit=64, checksummed=False) == 40
 
 
 def test_a_run_of_an_older_term_in_its_place_is_right_and_not_of_this_one() -> None:
@@ -104,4 +104,4 @@ def test_a_run_of_an_older_term_in_its_place_is_right_and_not_of_this_one() -> N
         offset = LEAD + number * 96 + 20
         data[offset : offset + 4] = (-8).to_bytes(4, "little", signed=True)
 
-    assert count_right(data, limit=64) == 0
+    assert count_valid(data, limit=64) == 0

@@ -36,7 +36,7 @@ def walk_slowly(data: bytes, rules: FrameRules) -> int:
 def walk_fast(data: bytes, rules: FrameRules) -> int:
     offset = 0
     while True:
-        offset, last = rules.skip_right_frames(data, offset, START + offset, len(data))
+        offset, last = rules.skip_valid_frames(data, offset, START + offset, len(data))
         if last is None:
             return offset
 
@@ -65,14 +65,14 @@ def test_fast_walk_stops_where_the_readable_rules_do(where: int, bit: int, cut: 
     assert walk_fast(damaged, RULES) == walk_slowly(damaged, RULES)
 
 
-def build_alike(lengths: list[int]) -> bytearray:
+def build_uniform(lengths: list[int]) -> bytearray:
     """Runs of frames of one length each, so long that they are looked at as a whole."""
     stream = StreamBuilder(position=START, initial_term_id=5)
     return bytearray(b"".join(chunk for length in lengths for _ in range(150) for chunk in stream.message(length)))
 
 
 def test_runs_of_like_frames_are_skipped_to_the_end() -> None:
-    data = build_alike([64, 60, 64, 0, 1000])
+    data = build_uniform([64, 60, 64, 0, 1000])
 
     assert walk_fast(bytes(data), RULES) == walk_slowly(bytes(data), RULES) == len(data)
 
@@ -80,7 +80,7 @@ def test_runs_of_like_frames_are_skipped_to_the_end() -> None:
 @settings(max_examples=500, deadline=None)
 @given(where=st.integers(0, 1 << 20), bit=st.integers(0, 7), cut=st.integers(0, 400))
 def test_fast_walk_of_like_frames_stops_where_the_readable_rules_do(where: int, bit: int, cut: int) -> None:
-    data = build_alike([64, 20])
+    data = build_uniform([64, 20])
     data[where % len(data)] ^= 1 << bit
     damaged = bytes(data[: len(data) - cut])
 

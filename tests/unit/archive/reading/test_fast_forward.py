@@ -14,7 +14,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.reading.fast_forward import skip_right_frames
+from trimaran.archive.reading.fast_forward import skip_valid_frames
 from trimaran.archive.reading.verify import RecordingVerdict, verify_recording
 
 
@@ -63,7 +63,7 @@ def test_all_but_the_last_right_frame_are_skipped(archives: list[Path]) -> None:
     frames = list(FrameReader(directory, descriptor))
     told: list[int] = []
 
-    skipped = skip_right_frames(
+    skipped = skip_valid_frames(
         OsFileSystem(), directory, descriptor, start_position=0, checksummed=False, on_progress=told.append
     )
 
@@ -76,4 +76,4 @@ def test_a_disk_in_memory_is_read_frame_by_frame(archives: list[Path]) -> None:
     descriptor = read_catalog(OsFileSystem(), archives[0]).entries[0].descriptor
     assert descriptor is not None
 
-    assert skip_right_frames(MemoryFileSystem(), archives[0], descriptor, start_position=0, checksummed=True) == (0, 0)
+    assert skip_valid_frames(MemoryFileSystem(), archives[0], descriptor, start_position=0, checksummed=True) == (0, 0)

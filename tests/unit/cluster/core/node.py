@@ -337,7 +337,7 @@ class Node:
     def flush(self) -> None:
         """Send what was appended to the followers, and have it synced soon."""
         chunks = self.ctx.log_buffer.take_pending()
-        commit_position = self.ctx.take_unsaid_commit() if chunks and self.live_out else None
+        commit_position = self.ctx.take_pending_commit_position() if chunks and self.live_out else None
         if commit_position is not None:
             for stream in [*self.live_out.values()]:
                 stream.send(encode_commit_frame(self.ctx.leadership_term_id, commit_position))
@@ -493,7 +493,7 @@ class Node:
             self.post(ev.ActivityFailed("log replication failed: archive is gone"))
             return
         if len(log) < source.oldest_position:
-            self.post(ev.BehindOldestSegment(len(log), source.oldest_position))
+            self.post(ev.BelowOldestSegment(len(log), source.oldest_position))
             return
         log += whole_frames(source.disk.log, len(log), min(effect.stop_position, len(log) + 700))
         if len(log) < effect.stop_position:
@@ -555,7 +555,7 @@ class Node:
         if effect.position < self.oldest_position:
             self.cluster.after(
                 self.cluster.delay(),
-                lambda: follower.post(ev.BehindOldestSegment(effect.position, self.oldest_position)),
+                lambda: follower.post(ev.BelowOldestSegment(effect.position, self.oldest_position)),
             )
             return
         stream = Stream(self.cluster, self, follower, effect.log_session_id)

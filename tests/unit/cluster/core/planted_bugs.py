@@ -251,7 +251,7 @@ def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
     """A member whose directory was removed votes as any other, and is counted as any other."""
     patch.setattr(members, "may_vote_for", lambda *_: True)
     patch.setattr(election_ballot, "may_vote_for", lambda *_: True)
-    patch.setattr(ConsensusContext, "__post_init__", lambda ctx: setattr(ctx, "has_franchise", True))
+    patch.setattr(ConsensusContext, "__post_init__", lambda ctx: setattr(ctx, "is_voter", True))
 
 
 PLANTS: tuple[Plant, ...] = (
@@ -272,7 +272,7 @@ PLANTS: tuple[Plant, ...] = (
         "wiped-member-votes",
         "a member that lost its directory elects nobody before it has caught up with a leader",
         _let_everybody_vote,
-        "test_franchise:test_member_that_lost_its_directory_elects_nobody_without_what_it_once_acknowledged",
+        "test_voter:test_member_that_lost_its_directory_elects_nobody_without_what_it_once_acknowledged",
     ),
     Plant("vote-after-send", "a vote is durable before it is sent", _persist_candidate_term_late),
     Plant("vote-in-memory", "a vote survives a restart", _forget_votes),

@@ -27,16 +27,16 @@ from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_H
 TERM_LENGTH = 64 << 10
 
 
-SHORTEST_RUN = log_publisher._LEAST_ALIKE
+SHORTEST_RUN = log_publisher._MIN_RUN_FRAMES
 
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
     """Look at every frame: no run is long enough."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_publisher, "_LEAST_ALIKE", 1 << 30)
-        patch.setattr(log_receiver, "count_right_frames", lambda *args, **kwargs: 0)
-        patch.setattr(bounded_log_adapter, "_LEAST_ALIKE", 1 << 30)
+        patch.setattr(log_publisher, "_MIN_RUN_FRAMES", 1 << 30)
+        patch.setattr(log_receiver, "count_valid_frames", lambda *args, **kwargs: 0)
+        patch.setattr(bounded_log_adapter, "_MIN_RUN_FRAMES", 1 << 30)
         yield
 
 

@@ -281,4 +281,4 @@ def test_newcomer_joins_the_live_log_where_the_leaders_ended_when_it_came_or_lat
     solo.feed(ev.LogJoined(77), stop)
 
     assert solo.module.follower is not None
-    assert solo.ctx.has_franchise
+    assert solo.ctx.is_voter

@@ -120,7 +120,7 @@ def test_followers_of_the_live_log_are_told_of_the_commit_with_the_log_that_foll
     effects = solo.feed(solo.append_position(1, 736))
 
     assert effects == [fx.CommitAdvanced(736)]
-    assert (solo.ctx.take_unsaid_commit(), solo.ctx.take_unsaid_commit()) == (736, None)
+    assert (solo.ctx.take_pending_commit_position(), solo.ctx.take_pending_commit_position()) == (736, None)
     assert messages(solo.wait(10 * MS), CommitPosition) == []
 
 
@@ -131,7 +131,7 @@ def test_commit_waits_a_few_milliseconds_for_log_to_go_with() -> None:
 
     assert messages(solo.wait(4 * MS - 1), CommitPosition) == []
     assert [message.log_position for message in messages(solo.wait(1), CommitPosition)] == [736, 736]
-    assert solo.ctx.take_unsaid_commit() is None
+    assert solo.ctx.take_pending_commit_position() is None
 
 
 @pytest.mark.parametrize("case", ["never joined", "in catch-up", "gone"])
@@ -151,13 +151,13 @@ def test_follower_that_does_not_get_the_live_log_is_told_in_a_message(case: str)
 def test_next_term_says_nothing_of_what_the_last_one_left_unsaid() -> None:
     solo = live_leader()
     solo.feed(solo.append_position(1, 736))
-    assert solo.ctx.commit_unsaid_since_ns is not None
+    assert solo.ctx.commit_publish_pending_since_ns is not None
 
     solo.module._begin_election(Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=1, member_count=3))
     solo.feed(ev.LogStopped(736))
     solo.lead()
 
-    assert solo.ctx.take_unsaid_commit() is None
+    assert solo.ctx.take_pending_commit_position() is None
 
 
 def test_commit_never_passes_what_the_leader_has_recorded_itself() -> None:

@@ -13,12 +13,14 @@ from trimaran.cluster.runtime.files.mark_file import (
     MARK_FILE_NAME,
     ClusterMarkFile,
 )
-from trimaran.cluster.runtime.watching.error_log import DistinctError, ErrorLog, Trouble, read_errors
+from trimaran.cluster.runtime.watching.error_log import DistinctError, ErrorLog, ErrorObservation, read_errors
 from trimaran.service_api import ClusterError
 
 
-def trouble(number: int = 0, *, message: str = "it broke", trace: str = "") -> Trouble:
-    return Trouble("error", "service.failed", "ValueError", f"quota.py:{number} Quota.on_timer_event", message, trace)
+def trouble(number: int = 0, *, message: str = "it broke", trace: str = "") -> ErrorObservation:
+    return ErrorObservation(
+        "error", "service.failed", "ValueError", f"quota.py:{number} Quota.on_timer_event", message, trace
+    )
 
 
 class Times:
@@ -181,7 +183,7 @@ def test_a_disk_that_refuses_is_not_asked_again_and_harms_nobody() -> None:
 def test_a_place_of_any_length_stays_one_error(tmp_path: Path) -> None:
     mark = open_mark(tmp_path)
     log = ErrorLog(mark, Times())
-    long = Trouble("warning", "a.b", "", "p" * 10_000, "m\n" * 10_000)
+    long = ErrorObservation("warning", "a.b", "", "p" * 10_000, "m\n" * 10_000)
 
     log.observe(long)
     log.observe(long)

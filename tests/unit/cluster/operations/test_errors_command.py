@@ -11,13 +11,15 @@ from typer.testing import CliRunner, Result
 
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
-from trimaran.cluster.runtime.watching.error_log import ErrorLog, Trouble
+from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation
 from trimaran.service_api import ClusterError, ConfigurationError
 
-FAILED = Trouble(
+FAILED = ErrorObservation(
     "error", "service.failed", "ValueError", "quota.py:31 Quota.on_timer_event", "log_position=96", "Traceback\n  x"
 )
-STALLED = Trouble("warning", "loop.stalled", "gc2", "runtime/stall_tracker.py:140 _on_stall", "duration_ms=250")
+STALLED = ErrorObservation(
+    "warning", "loop.stalled", "gc2", "runtime/stall_tracker.py:140 _on_stall", "duration_ms=250"
+)
 
 
 def run(*arguments: str) -> Result:

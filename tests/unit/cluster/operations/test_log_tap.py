@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from trimaran.cluster.runtime.watching.error_log import Trouble
-from trimaran.cluster.runtime.watching.log_tap import LogTap, trouble_of_exception
+from trimaran.cluster.runtime.watching.error_log import ErrorObservation
+from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, observation_of_exception
 
 
 @pytest.fixture
-def tap() -> LogTap:
-    tap = LogTap()
+def tap() -> ErrorLogProcessor:
+    tap = ErrorLogProcessor()
     structlog.configure(
         processors=[tap, structlog.processors.JSONRenderer()], logger_factory=structlog.ReturnLoggerFactory()
     )
     return tap
 
 
-def attached(tap: LogTap) -> list[Trouble]:
-    seen: list[Trouble] = []
+def attached(tap: ErrorLogProcessor) -> list[ErrorObservation]:
+    seen: list[ErrorObservation] = []
     tap.attach(seen.append)
     return seen
 
 
-def test_only_warnings_and_worse_are_taken_and_all_lines_go_on(tap: LogTap) -> None:
+def test_only_warnings_and_worse_are_taken_and_all_lines_go_on(tap: ErrorLogProcessor) -> None:
     seen = attached(tap)
     logger = structlog.get_logger()
 
@@ -34,7 +34,7 @@ def test_only_warnings_and_worse_are_taken_and_all_lines_go_on(tap: LogTap) -> N
     assert lines == ['{"fact": 1, "event": "a.b"}'] * 5
 
 
-def test_a_line_of_code_is_one_error_whatever_it_says(tap: LogTap) -> None:
+def test_a_line_of_code_is_one_error_whatever_it_says(tap: ErrorLogProcessor) -> None:
     seen = attached(tap)
 
     for number in (1, 2):
@@ -52,7 +52,7 @@ def fail(text: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["exception", "true", "tuple"])
-def test_an_exception_is_told_by_its_type_and_where_it_was_raised(tap: LogTap, how: str) -> None:
+def test_an_exception_is_told_by_its_type_and_where_it_was_raised(tap: ErrorLogProcessor, how: str) -> None:
     seen = attached(tap)
 
     for text in ("one", "two"):
@@ -68,7 +68,7 @@ def test_an_exception_is_told_by_its_type_and_where_it_was_raised(tap: LogTap, h
     assert seen[0].trace.endswith("ValueError: one\n")
 
 
-def test_a_stall_is_told_by_its_culprit(tap: LogTap) -> None:
+def test_a_stall_is_told_by_its_culprit(tap: ErrorLogProcessor) -> None:
     seen = attached(tap)
 
     for culprit in ("gc2", "on_timer_event"):
@@ -77,7 +77,7 @@ def test_a_stall_is_told_by_its_culprit(tap: LogTap) -> None:
     assert [trouble.kind for trouble in seen] == ["gc2", "on_timer_event"]
 
 
-def test_what_comes_before_there_is_a_file_waits_for_it(tap: LogTap) -> None:
+def test_what_comes_before_there_is_a_file_waits_for_it(tap: ErrorLogProcessor) -> None:
     for number in range(40):
         structlog.get_logger().warning("early", number=number)
 
@@ -89,6 +89,6 @@ def test_what_comes_before_there_is_a_file_waits_for_it(tap: LogTap) -> None:
 
 
 def test_an_exception_without_a_trace_has_no_place() -> None:
-    trouble = trouble_of_exception("critical", "node.failed", OSError(5, "broken"))
+    trouble = observation_of_exception("critical", "node.failed", OSError(5, "broken"))
 
     assert (trouble.place, trouble.message) == ("?", "OSError: [Errno 5] broken")

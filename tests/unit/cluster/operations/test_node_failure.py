@@ -8,14 +8,14 @@ import pytest
 import structlog
 
 from trimaran.cluster.node import _log_unhandled
-from trimaran.cluster.runtime.watching.error_log import Trouble
-from trimaran.cluster.runtime.watching.log_tap import LogTap, keep_failure
+from trimaran.cluster.runtime.watching.error_log import ErrorObservation
+from trimaran.cluster.runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from trimaran.service_api import ClusterError
 
 
 async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
-    seen: list[Trouble] = []
-    tap = LogTap()
+    seen: list[ErrorObservation] = []
+    tap = ErrorLogProcessor()
     tap.attach(seen.append)
     structlog.configure(processors=[tap, structlog.processors.KeyValueRenderer()])
     loop = asyncio.get_running_loop()
@@ -35,7 +35,7 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
 
 
 def test_what_ends_a_member_is_kept_and_goes_on() -> None:
-    seen: list[Trouble] = []
+    seen: list[ErrorObservation] = []
 
     with pytest.raises(ClusterError, match="disk is gone"), keep_failure(seen.append):
         raise ClusterError("disk is gone")
@@ -47,7 +47,7 @@ def test_what_ends_a_member_is_kept_and_goes_on() -> None:
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, asyncio.CancelledError])
 def test_being_told_to_stop_is_no_failure(ending: type[BaseException]) -> None:
-    seen: list[Trouble] = []
+    seen: list[ErrorObservation] = []
 
     with pytest.raises(ending), keep_failure(seen.append):
         raise ending

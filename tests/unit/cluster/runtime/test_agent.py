@@ -19,7 +19,7 @@ from trimaran.cluster.runtime.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.log_control import LogControl
-from trimaran.cluster.runtime.queries import QueryDesk
+from trimaran.cluster.runtime.queries import QueryHandler
 from trimaran.cluster.runtime.shared_machine.processor_pressure import LOOK_INTERVAL_NS, ProcessorPressure
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
 from trimaran.cluster.service.agent import ClusteredServiceAgent
@@ -66,7 +66,7 @@ class Rig:
             ingress=cast(Ingress, parts),
             log=cast(LogControl, parts),
             adapter=cast(BoundedLogAdapter, parts),
-            queries=cast(QueryDesk, parts),
+            queries=cast(QueryHandler, parts),
             service=cast(ClusteredServiceAgent, parts),
             take_snapshot=lambda effect: parts.journal.append(effect),
             purge_archive=lambda effect: parts.journal.append(effect),

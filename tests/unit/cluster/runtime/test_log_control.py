@@ -176,7 +176,7 @@ async def test_copy_of_what_the_leader_has_purged_is_told_with_where_its_log_beg
         me.control.start_replication(fx.StartLogReplication(ONE, RecordingId(0), 64 * 200))
         await until(lambda: me.posted)
 
-        assert me.posted == [ev.BehindOldestSegment(640, 64 * 100)]
+        assert me.posted == [ev.BelowOldestSegment(640, 64 * 100)]
 
 
 async def test_copy_that_cannot_be_made_is_told() -> None:
@@ -313,7 +313,7 @@ async def test_catchup_that_begins_after_the_end_of_this_log_is_told() -> None:
 
         _, transport = me.connect(me.control._catchup, position=6400)
 
-        assert me.posted == [ev.BehindOldestSegment(len(log), 6400)]
+        assert me.posted == [ev.BelowOldestSegment(len(log), 6400)]
         assert transport.is_aborted
 
 

@@ -12,7 +12,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.reason import Reason, ReasonKind
-from trimaran.cluster.runtime.queries import QueryDesk
+from trimaran.cluster.runtime.queries import QueryHandler
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
@@ -82,7 +82,7 @@ class Rig:
         self.asked_services: list[int] = []
         self.now_ns = 1_000 * MS
         self.connections = {CONNECTION: self.outlet}
-        self.desk = QueryDesk(
+        self.desk = QueryHandler(
             cast(ConsensusModule, self.module),
             self,
             self,

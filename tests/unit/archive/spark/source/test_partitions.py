@@ -135,7 +135,7 @@ def test_what_is_asked_for_of_a_long_log_says_how_long_partitions_are(tmp_path: 
     middle = 1 << 39
 
     def places(**options: str) -> list[tuple[int, int]]:
-        return [(p.start_place, p.stop_place) for p in plan(tmp_path, **options).partitions]
+        return [(p.nominal_start, p.nominal_stop) for p in plan(tmp_path, **options).partitions]
 
     assert places()[1:3] == [(FIRST_PARTITION_BYTES, 128 * mib), (128 * mib, 256 * mib)]
     first = (middle, middle + FIRST_PARTITION_BYTES)

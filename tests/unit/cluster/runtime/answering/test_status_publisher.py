@@ -16,7 +16,7 @@ from trimaran.cluster.documents.status import (
 )
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
-from trimaran.cluster.runtime.watching.error_log import ErrorLog, Trouble
+from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
 from trimaran.service_api.types import MemberId
 
@@ -98,7 +98,7 @@ def test_stalls_and_errors_are_counted_since_the_process_began() -> None:
     publisher = publisher_of(Solo(is_started=False))
     publisher._stalls.on_span("gc2", 0, 250 * MS)
     publisher._stalls.on_span("loop", 300 * MS, 350 * MS)
-    publisher._errors.observe(Trouble("warning", "a.b", "", "here", ""))
+    publisher._errors.observe(ErrorObservation("warning", "a.b", "", "here", ""))
 
     status = asked(publisher)
 

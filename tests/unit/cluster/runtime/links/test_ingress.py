@@ -353,7 +353,7 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
             await until(partial(is_set_up, number))
             if number <= 3:
                 ingress.connections[number].bind(ClusterSessionId(SESSION), TERM)
-        ingress.drop_gone()
+        ingress.close_half_open_connections()
         ingress.pause()
         alive, unread, idle, unbound = writers
         unread.write(session_message(b"said before it left"))
@@ -363,7 +363,7 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
             await writer.wait_closed()
 
         def is_dropped() -> bool:
-            ingress.drop_gone()
+            ingress.close_half_open_connections()
             return {3, 4}.isdisjoint(ingress.connections)
 
         await until(is_dropped)
@@ -384,12 +384,12 @@ def test_many_connections_are_looked_at_in_turn(ingress: Ingress, monkeypatch: p
     """A leader of ten thousand clients must not stand still for it."""
     monkeypatch.setattr(ingress_module, "_LOOK_LIMIT", 2)
     looked: list[int] = []
-    monkeypatch.setattr(IngressConnection, "abort_if_gone", lambda self: looked.append(self.connection_id))
+    monkeypatch.setattr(IngressConnection, "abort_if_peer_closed", lambda self: looked.append(self.connection_id))
     for _ in range(5):
         Client(ingress)
 
     for _ in range(4):
-        ingress.drop_gone()
+        ingress.close_half_open_connections()
 
     assert looked == [1, 2, 3, 4, 5, 1, 2]
 

@@ -419,7 +419,7 @@ async def test_member_still_gets_through_while_many_ask() -> None:
         (ASK, "status was not read within 0.01 s"),
         (
             setup(-1, stream_id=QUESTION_STREAM_ID),
-            "no request within 0.01 s: <Question stream_id=1000 is_asked=False is_answered=False>",
+            "no request within 0.01 s: <DocumentRequest stream_id=1000 is_asked=False is_answered=False>",
         ),
     ],
     ids=["silent", "half a setup frame", "does not read", "does not ask"],
@@ -519,7 +519,7 @@ def question(request: bytes = b"{}", *, stream_id: int = QUESTION_STREAM_ID) -> 
 async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_closed() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._desk.tasks = tasks
+        mine.links._document_server.tasks = tasks
         inbound, transport = mine.accepted(question(b"what"))
         await until(lambda: mine.requests == [b"what"])
         inbound.data_received(b"more")
@@ -536,13 +536,13 @@ async def test_question_is_answered_a_document_at_a_time_then_the_connection_is_
     ]
     assert not transport.is_aborted
     inbound.connection_lost(None)
-    assert mine.links._desk.question_count == 0
+    assert mine.links._document_server.request_count == 0
 
 
 async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._desk.tasks = tasks
+        mine.links._document_server.tasks = tasks
         asked = question(b"abc", stream_id=OTHER_STREAM_ID)
         inbound, transport = mine.accepted(asked[:50])
         inbound.data_received(asked[50:])
@@ -556,7 +556,7 @@ async def test_question_may_come_in_pieces_and_each_stream_has_who_answers_it() 
 async def test_questions_are_limited_on_each_stream() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._desk.tasks = tasks
+        mine.links._document_server.tasks = tasks
         accepted = [mine.accepted(question()) for _ in range(CONCURRENT_LIMIT + 1)]
         _, other = mine.accepted(question(stream_id=OTHER_STREAM_ID))
         await until(lambda: other.is_closing())
@@ -570,7 +570,7 @@ async def test_questions_are_limited_on_each_stream() -> None:
 async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        mine.links._desk.tasks = tasks
+        mine.links._document_server.tasks = tasks
         inbound, transport = mine.accepted(question())
         await until(lambda: mine.requests)
 
@@ -579,7 +579,7 @@ async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
         mine.answers.put_nowait(b"late")
         await asyncio.sleep(0)
 
-        assert mine.links._desk.question_count == 0
+        assert mine.links._document_server.request_count == 0
         assert not tasks._tasks
     assert transport.take_written() == b""
 

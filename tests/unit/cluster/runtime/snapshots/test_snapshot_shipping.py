@@ -22,7 +22,7 @@ from trimaran.cluster.messages.shipping import SHIPPING_ANSWERS, LeadershipTerms
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.retention import Retention
-from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotOffice
+from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api.types import SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import encode_frame
@@ -63,7 +63,7 @@ def log_with_snapshot(*, term_count: int = 3) -> RecordingLog:
 
 
 @asynccontextmanager
-async def office(recording_log: RecordingLog) -> AsyncIterator[tuple[SnapshotOffice, Retention]]:
+async def office(recording_log: RecordingLog) -> AsyncIterator[tuple[SnapshotProvider, Retention]]:
     archive = await launch(MemoryFileSystem())
     recording = await archive.start_recording(
         stream_id=100, session_id=1, channel="c", source_identity="s", preallocate=False
@@ -71,12 +71,12 @@ async def office(recording_log: RecordingLog) -> AsyncIterator[tuple[SnapshotOff
     retention = Retention(
         archive, 0, member_positions=dict, monotonic_ns=lambda: 0, on_failed=lambda error: pytest.fail(str(error))
     )
-    yield SnapshotOffice(context(recording_log), archive, retention), retention
+    yield SnapshotProvider(context(recording_log), archive, retention), retention
     await recording.stop()
     await archive.aclose()
 
 
-async def ask(asked: SnapshotOffice, request: bytes) -> list[Message]:
+async def ask(asked: SnapshotProvider, request: bytes) -> list[Message]:
     return [decode_message(document, registry=SHIPPING_ANSWERS) async for document in asked.answer(request)]
 
 

@@ -228,9 +228,9 @@ def test_a_changed_answer_is_found_where_nothing_overlaps(seed: int) -> None:
     """There is one order only, so the search and the witness must agree."""
     random = Random(seed)
     operations = with_another_answer(random, random_history(random, 120, 1))
-    is_right = check_log_order(operations, MODEL) == []
+    is_valid = check_log_order(operations, MODEL) == []
 
-    assert verdict_of(*operations) is (Verdict.LINEARIZABLE if is_right else Verdict.NOT_LINEARIZABLE)
+    assert verdict_of(*operations) is (Verdict.LINEARIZABLE if is_valid else Verdict.NOT_LINEARIZABLE)
 
 
 def test_nearly_every_changed_answer_is_found_where_operations_overlap() -> None:

@@ -18,7 +18,7 @@ from trimaran.service_api.types import MemberId, RecordingId
 
 
 def reasons(effects: list[fx.Effect]) -> list[str]:
-    wanted = ReasonKind.BEHIND_OLDEST_SEGMENT
+    wanted = ReasonKind.BELOW_OLDEST_SEGMENT
     return [str(changed.reason) for changed in of(effects, fx.StateChanged) if changed.reason.kind is wanted]
 
 
@@ -26,7 +26,7 @@ def behind() -> tuple[Solo, list[fx.Effect]]:
     """A member whose log ends at 800, which has asked leader 1 of term 6 for what it does not have any more."""
     solo = Solo(terms=[(3, 0, 800)])
     solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)))
-    return solo, solo.feed(ev.BehindOldestSegment(800, 960), ev.LogStopped(800))
+    return solo, solo.feed(ev.BelowOldestSegment(800, 960), ev.LogStopped(800))
 
 
 @pytest.mark.parametrize("way", ["replication", "catchup"])
@@ -35,12 +35,12 @@ def test_member_behind_the_oldest_segment_says_so_and_asks_for_a_snapshot(way: s
     after, base = ((5, 992, 1504), 1504) if way == "replication" else (None, 800)
     solo.feed(solo.new_term(1, 6, base, after=after, log_position=4096), ev.ReplayDone(0, 0))
 
-    effects = solo.feed(ev.BehindOldestSegment(800, 960))
+    effects = solo.feed(ev.BelowOldestSegment(800, 960))
 
     assert reasons(effects) == ["log ends at 800, before the oldest position 960 of leader 1: getting its snapshot"]
     assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(MemberId(1))]
     assert solo.module.last_election is not None
-    assert solo.module.last_election.reason.kind is ReasonKind.BEHIND_OLDEST_SEGMENT
+    assert solo.module.last_election.reason.kind is ReasonKind.BELOW_OLDEST_SEGMENT
 
 
 def test_member_that_gets_a_snapshot_votes_meanwhile_and_leaves_its_leader_alone() -> None:
@@ -78,7 +78,7 @@ def test_snapshot_that_could_not_be_had_is_asked_for_again_after_a_pause_that_gr
         assert path(solo.feed(announcement)) == []
         solo.now_ns += 2 * MS
         assert path(solo.feed(announcement)) == ["FOLLOWER_LOG_REPLICATION"]
-        effects = solo.feed(ev.BehindOldestSegment(800, 960), ev.LogStopped(800))
+        effects = solo.feed(ev.BelowOldestSegment(800, 960), ev.LogStopped(800))
         assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(MemberId(1))]
 
 
@@ -89,13 +89,13 @@ def test_another_leader_ends_the_fetch_from_the_old_one() -> None:
 
     assert of(effects, fx.StopSnapshotFetch) == [fx.StopSnapshotFetch()]
     assert solo.feed(ev.SnapshotFetched(1_120)) == [fx.StopSnapshotFetch()]
-    effects = solo.feed(ev.BehindOldestSegment(800, 960))
+    effects = solo.feed(ev.BelowOldestSegment(800, 960))
     assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(MemberId(2))]
 
 
 def test_another_leader_may_have_what_this_one_has_not() -> None:
     solo = Solo(terms=[(3, 0, 800)])
-    solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)), ev.BehindOldestSegment(800, 960), ev.LogStopped(800))
+    solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)), ev.BelowOldestSegment(800, 960), ev.LogStopped(800))
 
     effects = solo.feed(solo.new_term(2, 7, 1504, after=(5, 992, 1504)))
 
