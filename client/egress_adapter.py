@@ -152,12 +152,12 @@ class EgressAdapter:
                 whole = (end - offset) // aligned * aligned
                 if not whole:
                     continue
-                # What follows is alike as a rule: frames that say the same of everything but time and payload.
-                head, alike = length | kind << 32, data[start + HEADER_LENGTH : start + _TIMESTAMP_OFFSET].tobytes()
+                # What follows is uniform as a rule: frames that say the same of everything but time and payload.
+                head, body = length | kind << 32, data[start + HEADER_LENGTH : start + _TIMESTAMP_OFFSET].tobytes()
                 for run_head, run_stream, message, timestamp in _uniform_frames(aligned).iter_unpack(
                     data[offset : offset + whole]
                 ):
-                    if run_head != head or message != alike or run_stream != EGRESS_STREAM_ID:
+                    if run_head != head or message != body or run_stream != EGRESS_STREAM_ID:
                         break
                     start, offset = offset, offset + aligned
                     on_message(timestamp, term, data[start + PAYLOAD_OFFSET : start + length])

@@ -75,7 +75,7 @@ def costs(rows: Mapping[str, Mapping[str, float]]) -> str:
 def comparison(peers: Mapping[str, Any], depth: str) -> str:
     """Say how fast the fastest of the others is beside us, and what to look out for."""
     found = {name: peer for name, peer in peers.items() if depth in peer.get("depths", {})}
-    alike = {
+    comparable = {
         name: peer["depths"][depth]["messages_per_s"]
         for name, peer in found.items()
         if _DURABLE.search(peer["durability"]) and not name.startswith("Trimaran")
@@ -84,9 +84,9 @@ def comparison(peers: Mapping[str, Any], depth: str) -> str:
         f"{int(depth):,} in flight, with what an acknowledged message is below each name: like is to be compared with "
         "like. In brackets: how many times faster Trimaran at level 1 is."
     )
-    if alike:
-        best = max(alike, key=lambda name: alike[name])
-        said += f" Of the others on a majority's disks the fastest is {best} with {alike[best]:,} a second."
+    if comparable:
+        best = max(comparable, key=lambda name: comparable[name])
+        said += f" Of the others on a majority's disks the fastest is {best} with {comparable[best]:,} a second."
     return said
 
 

@@ -89,9 +89,9 @@ def count_valid_frames(
         return 0
     del words[count * row :]
     if checksummed and not _are_valid(words, row, first):
-        alike = min(_count_uniform(words, column, row, count) for column in _AS_IN_FIRST)
+        uniform = min(_count_uniform(words, column, row, count) for column in _AS_IN_FIRST)
         return count_valid_frames(
-            view, offset, alike if alike < count else 0, length=length, term_offset=term_offset, checksummed=True
+            view, offset, uniform if uniform < count else 0, length=length, term_offset=term_offset, checksummed=True
         )
     return count
 

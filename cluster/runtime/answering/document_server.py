@@ -78,8 +78,8 @@ class DocumentServer:
 class DocumentRequest:
     """One connection that asks: waits for the request, then for the answer, then for that to be read."""
 
-    def __init__(self, desk: DocumentServer, stream_id: int, transport: asyncio.Transport) -> None:
-        self._document_server = desk
+    def __init__(self, server: DocumentServer, stream_id: int, transport: asyncio.Transport) -> None:
+        self._document_server = server
         self._stream_id = stream_id
         self._transport = transport
         self._task: asyncio.Task[None] | None = None
