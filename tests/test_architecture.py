@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md stays true: the diagram is the table's, and what it links to exists."""
+"""ARCHITECTURE.md stays true and readable: diagram and layout are generated, links lead somewhere, lines are short."""
 
 from __future__ import annotations
 
@@ -7,9 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.layout import first_sentence, packages, replace_table
 from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS, ElectionState, mermaid
 
 ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*.md"))),
+]
+WRITTEN_BY_PROGRAMS = {"docs/performance.md", "docs/planted-bugs.md"}
+WORD_LIMIT = 2_500
+LINE_LIMIT = 120
+
+
+def prose_of(document: str) -> str:
+    """A document without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_election_diagram_is_drawn_from_the_table() -> None:
@@ -34,11 +49,40 @@ def test_every_state_can_be_reached_and_left() -> None:
     assert [state for state in ElectionState if not LEGAL_TRANSITIONS[state]] == [ElectionState.CLOSED]
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"])
+def test_the_layout_table_is_made_of_the_packages_docstrings() -> None:
+    """Write it anew with `python -m tests.layout`."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+
+    assert replace_table(text) == text
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    assert [package for package in packages() if not first_sentence(package)] == []
+
+
+def test_the_map_is_short_enough_to_read() -> None:
+    words = (ROOT / "ARCHITECTURE.md").read_text().split()
+
+    assert len(words) < WORD_LIMIT
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_to_files_lead_somewhere(document: str) -> None:
     """Only links inside the repository are checked."""
-    targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text())
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose_of(document))
 
-    missing = [target for target in targets if not (ROOT / target).exists()]
+    missing = [target for target in targets if not ((ROOT / document).parent / target).exists()]
 
     assert missing == []
+
+
+@pytest.mark.parametrize("document", sorted({*DOCUMENTS} - WRITTEN_BY_PROGRAMS))
+def test_lines_of_prose_fit_a_terminal(document: str) -> None:
+    """Tables and code are as wide as they need to be; a link or a piece of code is not broken."""
+    wide = [
+        line
+        for line in prose_of(document).splitlines()
+        if len(line) > LINE_LIMIT and not line.startswith(("|", "    ", "#")) and " " in line.strip()
+    ]
+
+    assert wide == []
