@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from trimaran.service_api.endpoint import Endpoint
+
 from .member_log import MemberLog
 from .processes import ClusterProcesses, ProcessError
 
@@ -100,8 +102,8 @@ class Meter:
             return {}
         counts = {}
         for member_id, member in cluster.members.items():
-            host, port = _metrics_endpoint(MemberLog(cluster.log_path_of(member_id)))
-            counts[member.name] = _count_syncs(await _fetch(host, port))
+            endpoint = _metrics_endpoint(MemberLog(cluster.log_path_of(member_id)))
+            counts[member.name] = _count_syncs(await _fetch(endpoint))
         return counts
 
 
@@ -113,16 +115,15 @@ def usage_report(used: dict[str, Usage], message_count: int) -> dict[str, Any]: 
     }
 
 
-def _metrics_endpoint(log: MemberLog) -> tuple[str, int]:
+def _metrics_endpoint(log: MemberLog) -> Endpoint:
     """Where a member's metrics are, by the newest line in which it said so."""
     found = log.events("metrics.listening")
     if not found:
         raise ProcessError(f"no metrics.listening in {log!r}")
-    host, _, port = str(found[-1]["endpoint"]).rpartition(":")
-    return host, int(port)
+    return Endpoint.parse(str(found[-1]["endpoint"]))
 
 
-async def _fetch(host: str, port: int) -> str:
+async def _fetch(endpoint: Endpoint) -> str:
     """Get the page of metrics.
 
     Raises:
@@ -130,14 +131,14 @@ async def _fetch(host: str, port: int) -> str:
     """
     try:
         async with asyncio.timeout(_ASK_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             try:
-                writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                writer.write(f"GET /metrics HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\n\r\n".encode())
                 return (await reader.read()).decode()
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
-        raise ProcessError(f"no metrics from {host}:{port}: {error!r}") from error
+        raise ProcessError(f"no metrics from {endpoint}: {error!r}") from error
 
 
 def _count_syncs(page: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
@@ -109,7 +110,7 @@ class ClientConfig:
         if not self.endpoints:
             raise ConfigurationError("endpoints=[] expected at least one 'host:port'")
         for endpoint in self.endpoints:
-            parse_endpoint(endpoint)
+            Endpoint.parse(endpoint)
         for name in (
             "connect_timeout_s",
             "dial_timeout_s",
@@ -171,21 +172,6 @@ def client_config(config: ClientConfig | None, endpoints: str | Sequence[str], *
     return config
 
 
-def parse_endpoint(endpoint: str) -> tuple[str, int]:
-    """Split "host:port" (or "[::1]:port") into its host and port.
-
-    Raises:
-        ConfigurationError: it is not of that form.
-    """
-    host, separator, port_text = endpoint.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    port = int(port_text) if port_text.isascii() and port_text.isdigit() else 0
-    if not separator or not host or not 0 < port < 65536:
-        raise ConfigurationError(f"endpoint={endpoint!r} expected 'host:port' with port 1..65535")
-    return host, port
-
-
 def parse_ingress_endpoints(text: str) -> dict[MemberId, str]:
     """Read "0=host:port,1=host:port": member id to ingress endpoint, as members send it.
 
@@ -197,7 +183,7 @@ def parse_ingress_endpoints(text: str) -> dict[MemberId, str]:
         member_text, separator, endpoint = entry.strip().partition("=")
         if not separator or not (member_text.isascii() and member_text.isdigit()):
             raise ConfigurationError(f"ingress endpoints: entry={entry!r} expected 'member_id=host:port'")
-        parse_endpoint(endpoint)
+        Endpoint.parse(endpoint)
         endpoints[MemberId(int(member_text))] = endpoint
     return endpoints
 

@@ -17,10 +17,11 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 
 from .admin import OnDone
-from .config import ClientConfig, parse_endpoint
+from .config import ClientConfig
 from .effects import Dial, Disconnect
 from .egress import EgressListener, EgressQueue
 from .protocol import ClientProtocol, ClientState
@@ -400,15 +401,15 @@ class ClientConductor:
 
     async def _dial(self, dial: Dial) -> None:
         config = self.protocol.config
-        host, port = parse_endpoint(dial.endpoint)
+        endpoint = Endpoint.parse(dial.endpoint)
         try:
             async with asyncio.timeout(min(config.dial_timeout_s, config.connect_timeout_s)):
                 await self.loop.create_connection(
                     lambda: MemberConnection(
                         self, dial.connection_id, receive_buffer_bytes=config.receive_buffer_bytes
                     ),
-                    host,
-                    port,
+                    endpoint.host,
+                    endpoint.port,
                 )
         except (OSError, UnicodeError) as error:
             self._dials.pop(dial.connection_id, None)

@@ -20,6 +20,7 @@ import structlog
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api import ClusteredService, ClusterError, ConfigurationError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     LOG_STREAM_ID,
@@ -56,7 +57,6 @@ from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
-from .runtime.links.dialling import Endpoint
 from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl, MemberLogEndpoints
@@ -455,7 +455,6 @@ class Node:
 
     async def _listen(self, log: LogControl, links: MemberLinks, server: ArchiveServer, tasks: ActivityScope) -> None:
         me = self._config.me
-        archive_endpoint = Endpoint.parse(me.archive)
         if self._config.metrics_endpoint:
             with _naming("metrics", self._config.metrics_endpoint):
                 await self._start_metrics(Endpoint.parse(self._config.metrics_endpoint))
@@ -464,7 +463,7 @@ class Node:
         with _naming("log or catchup", f"{me.log}, {me.catchup}"):
             await log.start(Endpoint.parse(me.log), Endpoint.parse(me.catchup))
         with _naming("archive", me.archive):
-            await server.start(archive_endpoint.host, archive_endpoint.port)
+            await server.start(Endpoint.parse(me.archive))
         with _naming("consensus", me.consensus):
             await links.start(Endpoint.parse(me.consensus), tasks)
 

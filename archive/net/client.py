@@ -1,6 +1,6 @@
 """The asyncio client of an archive: record a stream, replay it, edit it, copy it, all over TCP and without a cluster.
 
-    async with ArchiveClient.connect(host, port) as archive:
+    async with ArchiveClient.connect("127.0.0.1:8010") as archive:
         async with archive.record("orders", stream_id=7) as publication:
             position = await publication.offer(b"hello")
             await publication.recorded(position)  # durable
@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.message import Message
 
@@ -38,8 +39,8 @@ EDIT_TIMEOUT_S: Final = 60.0
 class ArchiveClient:
     """A control session with an archive; made by `connect`."""
 
-    def __init__(self, host: str, port: int, *, credentials: Credentials, timeout_s: float) -> None:
-        self._host, self._port = host, port
+    def __init__(self, endpoint: Endpoint, *, credentials: Credentials, timeout_s: float) -> None:
+        self._endpoint = endpoint
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._control: ArchiveConnection | None = None
@@ -47,30 +48,30 @@ class ArchiveClient:
         self._signals = SignalInbox()
 
     def __repr__(self) -> str:
-        return f"<ArchiveClient {self._host}:{self._port} connections={len(self._connections)}>"
+        return f"<ArchiveClient {self._endpoint} connections={len(self._connections)}>"
 
     @classmethod
     @asynccontextmanager
     async def connect(
         cls,
-        host: str,
-        port: int,
+        endpoint: str,
         *,
         credentials: bytes = b"",
         on_challenge: OnChallenge | None = None,
         client_info: str = "",
         timeout_s: float = 5.0,
     ) -> AsyncIterator[Self]:
-        """Connect, open a control session, and close everything at the end.
+        """Connect to the archive at `host:port`, open a control session, and close everything at the end.
 
         `timeout_s` bounds the dialling and every answer. `on_challenge` gives the credentials that answer a challenge.
 
         Raises:
+            ConfigurationError: the endpoint is not `host:port`.
             ArchiveError: REPLICATION_CONNECTION_FAILURE, or what the archive answered.
             ClusterTimeoutError: it does not answer.
         """
         proof = Credentials(encoded=credentials, on_challenge=on_challenge, client_info=client_info)
-        client = cls(host, port, credentials=proof, timeout_s=timeout_s)
+        client = cls(Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s)
         client._control = await client._dial()
         client._control.on_message = client._signals.take
         client._control.on_lost = client._signals.fail
@@ -402,8 +403,7 @@ class ArchiveClient:
 
     async def _dial(self, *, wants_events: bool = False) -> ArchiveConnection:
         connection = await ArchiveConnection.dial(
-            self._host,
-            self._port,
+            self._endpoint,
             credentials=self._credentials,
             timeout_s=self._timeout_s,
             wants_events=wants_events,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame
@@ -76,7 +77,7 @@ class Credentials:
 class ArchiveConnection(asyncio.BufferedProtocol):
     """A control session with an archive; made by `dial`, ended by `close` or `abort`."""
 
-    def __init__(self, endpoint: str, *, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
         self.endpoint: Final = endpoint
         self.buffer: Final = bytearray()
         self.is_stream = False
@@ -106,8 +107,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
     @classmethod
     async def dial(
         cls,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         *,
         credentials: Credentials,
         timeout_s: float,
@@ -119,11 +119,10 @@ class ArchiveConnection(asyncio.BufferedProtocol):
             ArchiveError: REPLICATION_CONNECTION_FAILURE, AUTHENTICATION_REJECTED, or what the archive answered.
             ClusterTimeoutError: the archive does not answer.
         """
-        endpoint = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout_s):
                 _, protocol = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(endpoint, timeout_s=timeout_s), host, port
+                    lambda: cls(endpoint, timeout_s=timeout_s), endpoint.host, endpoint.port
                 )
         except (OSError, TimeoutError) as error:
             raise ArchiveError(
@@ -381,11 +380,11 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         self.on_lost(error)
 
 
-def _connection_lost(endpoint: str, reason: str) -> ArchiveError:
+def _connection_lost(endpoint: Endpoint, reason: str) -> ArchiveError:
     return ArchiveError(
         f"archive connection lost: endpoint={endpoint} {reason}", code=ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE
     )
 
 
-def _closed(endpoint: str) -> ArchiveError:
+def _closed(endpoint: Endpoint) -> ArchiveError:
     return ArchiveError(f"archive connection was closed here: endpoint={endpoint}", code=ArchiveErrorCode.CLOSED)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import RecordingId
 
@@ -39,8 +40,7 @@ def append_and_flush(recording: Recording, chunk: bytes) -> None:
 
 async def replicate(
     *,
-    host: str,
-    port: int,
+    source: Endpoint,
     src_recording_id: int,
     recording: Recording,
     stop_position: int,
@@ -50,8 +50,7 @@ async def replicate(
     connect_timeout_s: float = 5.0,
     progress_timeout_s: float = 10.0,
 ) -> int:
-    """Pull [recording.append_position, stop_position) from the archive at `host:port`; return the durable
-    end.
+    """Pull [recording.append_position, stop_position) from the archive at `source`; return the durable end.
 
     An owner who keeps what is appended brings its own `append`; `on_progress` is told the append position after each
     chunk. Where the remote recording is still growing towards `stop_position`, this waits for it, at most
@@ -72,7 +71,7 @@ async def replicate(
         )
     if position < stop_position:
         connection = await ArchiveConnection.dial(
-            host, port, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
+            source, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
         )
         try:
             check_fit(await describe(connection, src_recording_id), recording.descriptor)

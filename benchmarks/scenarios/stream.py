@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..client_process import ClientParameters
@@ -108,7 +109,7 @@ async def _measure(
     from trimaran.archive.spark.streaming.stream_status import ask_member  # the other scenarios need no Spark
 
     progress.describe("starting the query")
-    endpoints = [("127.0.0.1", port + 1) for port in cluster.base_ports]
+    endpoints = [Endpoint("127.0.0.1", port + 1) for port in cluster.base_ports]
     query = _start_query(cluster, endpoints, group, directory)
     deadline_s = time.monotonic() + parameters.time_limit_s
     await _wait_for_sink(query, cluster, 0, deadline_s)
@@ -170,7 +171,7 @@ def summarize(batches: Sequence[dict[str, Any]], sink: Path, *, started_ns: int,
 
 
 def _start_query(
-    cluster: ClusterProcesses, endpoints: Sequence[tuple[str, int]], group: ProcessGroup, directory: Path
+    cluster: ClusterProcesses, endpoints: Sequence[Endpoint], group: ProcessGroup, directory: Path
 ) -> ManagedProcess:
     sink = directory / "sink"
     sink.mkdir()
@@ -179,7 +180,7 @@ def _start_query(
         sink=str(sink),
         checkpoint=str(directory / "checkpoint"),
         columns=list(COLUMNS),
-        options={"commitFrom": ",".join(f"{host}:{port}" for host, port in endpoints)},
+        options={"commitFrom": ",".join(map(str, endpoints))},
     )
     arguments = (sys.executable, "-m", "trimaran.benchmarks.stream_query", query.to_json())
     return group.spawn("query", arguments, log_path=directory / "query.log", environment=dict(os.environ))

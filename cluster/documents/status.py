@@ -19,11 +19,10 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame, encode_frame
 from trimaran.service_api.wire.stream import FrameParser
-
-from ..settings.member_endpoints import split_endpoint
 
 STATUS_SCHEMA_VERSION: Final = 1
 STATUS_LENGTH_LIMIT_BYTES: Final = 16384
@@ -208,13 +207,13 @@ async def query_documents(
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no document to be had, or the answer stopped in the middle of one.
     """
-    host, port = split_endpoint(endpoint)
+    address = Endpoint.parse(endpoint)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     reader = _AnswerReader(stream_id, request, length_limit_bytes)
     try:
         async with asyncio.timeout_at(deadline_s):
-            await loop.create_connection(lambda: reader, host, port)
+            await loop.create_connection(lambda: reader, address.host, address.port)
         while True:
             async with asyncio.timeout_at(deadline_s):
                 document = await reader.documents.get()

@@ -19,6 +19,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
 from trimaran.service_api import ClusterError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import SetupFrame
 
@@ -29,7 +30,7 @@ from ..core.log.log_receiver import LogReceiver
 from .activities import ActivityScope
 from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
-from .links.dialling import Endpoint, as_stream_transport
+from .links.dialling import as_stream_transport
 from .links.log_links import LogImage, LogPublication, LogSubscription
 from .shared_machine.spare_sync import SpareSync
 
@@ -287,8 +288,7 @@ class LogControl:
         peer = self._peers[effect.leader_member_id].archive
         try:
             position = await replicate(
-                host=peer.host,
-                port=peer.port,
+                source=peer,
                 src_recording_id=effect.leader_recording_id,
                 recording=self._recording,
                 stop_position=effect.stop_position,
@@ -316,7 +316,7 @@ class LogControl:
     async def _oldest_position(self, peer: Endpoint, recording_id: int) -> int:
         """Ask another member's archive where its log begins; 0 if it does not answer."""
         try:
-            async with ArchiveClient.connect(peer.host, peer.port) as client:
+            async with ArchiveClient.connect(str(peer)) as client:
                 return (await client.list_recording(recording_id)).start_position
         except (ClusterError, OSError):
             return 0

@@ -12,12 +12,12 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_members as parse_members
-from .member_endpoints import split_endpoint
 from .setting_kinds import (
     AmountBytes,
     AppVersion,
@@ -172,7 +172,7 @@ class NodeConfig(BaseSettings):
             return 0
         if self.spare_sync_delay_us >= 0:
             return self.spare_sync_delay_us
-        hosts = {split_endpoint(endpoint)[0] for member in self.members for endpoint in member.endpoints}
+        hosts = {Endpoint.parse(endpoint).host for member in self.members for endpoint in member.endpoints}
         return _SHARED_DISK_DELAY_US if len(hosts) == 1 else 0
 
     def member(self, member_id: int) -> MemberEndpoints:

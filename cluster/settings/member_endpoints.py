@@ -16,28 +16,13 @@ from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from trimaran.service_api.endpoint import PORT_MAX, Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
 PORTS_PER_MEMBER: Final = 5
 """Ingress is the base port; consensus, log, catchup and archive are the next four."""
 
-PORT_MAX: Final = 65535
-
-
-def split_endpoint(endpoint: str) -> tuple[str, int]:
-    """Take `host:port` apart; an IPv6 host stands in brackets.
-
-    Raises:
-        ConfigurationError: the user's: no host, no port, or a port outside 1 to 65535.
-    """
-    host, separator, port = endpoint.strip().rpartition(":")
-    if not separator or not host.strip("[]"):
-        raise ConfigurationError(f"bad endpoint: endpoint={endpoint!r} expected host:port")
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= PORT_MAX):
-        raise ConfigurationError(f"bad port: endpoint={endpoint!r} port={port!r} expected 1 to {PORT_MAX}")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ConfigurationError(f"bad host: endpoint={endpoint!r} expected an IPv6 address in brackets")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+_BASE_PORT_MAX: Final = PORT_MAX - (PORTS_PER_MEMBER - 1)
 
 
 class MemberEndpoints(BaseModel):
@@ -59,11 +44,12 @@ class MemberEndpoints(BaseModel):
         Raises:
             ConfigurationError: the endpoint is bad, or its port too high for four more.
         """
-        host, port = split_endpoint(endpoint)
-        if port + PORTS_PER_MEMBER - 1 > PORT_MAX:
-            raise ConfigurationError(f"bad base port: endpoint={endpoint!r} expected at most {PORT_MAX - 4}")
-        prefix = f"[{host}]" if ":" in host else host
-        ingress, consensus, log, catchup, archive = (f"{prefix}:{port + i}" for i in range(PORTS_PER_MEMBER))
+        base = Endpoint.parse(endpoint)
+        if base.port > _BASE_PORT_MAX:
+            raise ConfigurationError(f"bad base port: endpoint={endpoint!r} expected at most {_BASE_PORT_MAX}")
+        ingress, consensus, log, catchup, archive = (
+            str(Endpoint(base.host, base.port + i)) for i in range(PORTS_PER_MEMBER)
+        )
         return cls(
             member_id=member_id,
             ingress=ingress,
@@ -83,7 +69,7 @@ class MemberEndpoints(BaseModel):
         if self.member_id < 0:
             raise ConfigurationError(f"bad member id: member_id={self.member_id} expected 0 or more")
         for endpoint in self.endpoints:
-            split_endpoint(endpoint)
+            Endpoint.parse(endpoint)
         if len(set(self.endpoints)) != PORTS_PER_MEMBER:
             raise ConfigurationError(f"endpoint given twice: member_id={self.member_id} endpoints={self.endpoints}")
         return self
@@ -117,7 +103,7 @@ def format_members(members: Sequence[MemberEndpoints]) -> str:
 
 
 def _is_derived(member: MemberEndpoints) -> bool:
-    if split_endpoint(member.ingress)[1] + PORTS_PER_MEMBER - 1 > PORT_MAX:
+    if Endpoint.parse(member.ingress).port > _BASE_PORT_MAX:
         return False
     return member == MemberEndpoints.from_base(member.member_id, member.ingress)
 

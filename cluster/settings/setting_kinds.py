@@ -6,7 +6,7 @@ A kind is the metadata of an `Annotated` type, so a model's field says all at on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -14,7 +14,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import NoDecode
 
-from .member_endpoints import PORT_MAX, MemberEndpoints, format_members, parse_members
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.quantities import format_size_bytes, parse_duration_ms, parse_size_bytes
+
+from .member_endpoints import MemberEndpoints, format_members, parse_members
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,32 +33,6 @@ class SettingKind:
     """Whether the TOML file, too, gives it as text: paths, members, sizes and durations with units."""
     file_type: type = int
     """The other TOML type it may have."""
-
-
-def _parse_with_units(text: str, units: Mapping[str, int]) -> int:
-    number = text.strip()
-    for suffix, factor in units.items():
-        if number.lower().endswith(suffix.lower()):
-            return int(number[: -len(suffix)].strip()) * factor
-    return int(number)
-
-
-def parse_size_bytes(text: str) -> int:
-    """Read a size such as `67108864`, `64KiB`, `64MiB` or `1GiB`, in bytes.
-
-    Raises:
-        ValueError: the text is none of these.
-    """
-    return _parse_with_units(text, {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1})
-
-
-def parse_duration_ms(text: str) -> int:
-    """Read a duration such as `500`, `500ms`, `2s` or `1m`, in milliseconds.
-
-    Raises:
-        ValueError: the text is none of these.
-    """
-    return _parse_with_units(text, {"ms": 1, "s": 1_000, "m": 60_000})
 
 
 def parse_app_version(text: str) -> int:
@@ -72,14 +50,6 @@ def parse_app_version(text: str) -> int:
 def format_app_version(packed: int) -> str:
     """Write a packed version as `major.minor.patch`."""
     return f"{packed >> 16 & 0xFF}.{packed >> 8 & 0xFF}.{packed & 0xFF}"
-
-
-def format_size_bytes(length: int) -> str:
-    """Write a size in the largest unit that divides it."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if length >= factor and length % factor == 0:
-            return f"{length // factor}{unit}"
-    return str(length)
 
 
 def _parse_switch(text: str) -> bool:
@@ -102,19 +72,14 @@ def _show_switch(value: bool) -> str:
     return "true" if value else "false"
 
 
-def parse_optional_endpoint(text: str) -> str:
-    """Check `host:port`, or nothing; port 0 stands for any that is free.
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    endpoint = text.strip()
-    if not endpoint:
+def _parse_optional_endpoint(text: str) -> str:
+    """Check `host:port`, or nothing; port 0 stands for any that is free."""
+    if not text:
         return ""
-    host, separator, port = endpoint.rpartition(":")
-    if not (host and separator and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX):
-        raise ValueError(f"endpoint={text!r} expected host:port")
-    return endpoint
+    try:
+        return str(Endpoint.parse(text, may_be_ephemeral=True))
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
 
 
 _SIZE: Final = SettingKind(
@@ -141,9 +106,9 @@ Text = Annotated[str, SettingKind("text", str, text_in_file=True, file_type=str)
 Location = Annotated[Path, SettingKind("a path", Path, text_in_file=True, file_type=str)]
 OptionalEndpoint = Annotated[
     str,
-    AfterValidator(parse_optional_endpoint),
+    AfterValidator(_parse_optional_endpoint),
     SettingKind(
-        'host:port such as "127.0.0.1:9464", or empty', parse_optional_endpoint, text_in_file=True, file_type=str
+        'host:port such as "127.0.0.1:9464", or empty', _parse_optional_endpoint, text_in_file=True, file_type=str
     ),
 ]
 AppVersion = Annotated[int, Field(ge=0, le=0xFFFFFF), _VERSION]

@@ -18,6 +18,7 @@ from typing import Final
 
 from trimaran.archive.format.layout import parse_segment_file_name
 from trimaran.service_api import ClusteredService, Role
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
@@ -154,8 +155,7 @@ class Referee:
         self._cluster = cluster
         self._trace = trace
         for member in cluster.members.values():
-            port = int(member.config.me.consensus.rpartition(":")[2])
-            self._addresses[member.machine.address] = member, port
+            self._addresses[member.machine.address] = member, Endpoint.parse(member.config.me.consensus).port
             member.machine.on_remove = partial(self._on_remove, member)
         cluster.on_node = self._on_node
         cluster.network.on_segment = self._on_segment

@@ -31,6 +31,7 @@ from trimaran.cluster.simulation.world.machine import Machine
 from trimaran.cluster.simulation.world.network import Network
 from trimaran.cluster.simulation.world.scheduler import Scheduler
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 
 SOURCE: Final = "source"
@@ -213,7 +214,7 @@ class ArchiveWorld:
         )
         archive.on_corruption = lambda error: self.record.failures.append(f"{name}: {error!r}")
         server = ArchiveServer(archive, authorisation=AllowAll())
-        await server.start(name, PORT)
+        await server.start(Endpoint(name, PORT))
         await asyncio.get_running_loop().create_future()
 
     async def _again(self, attempt: Callable[[], Awaitable[bool]]) -> None:
@@ -235,7 +236,7 @@ class ArchiveWorld:
         record = self.record
         if record.end_position is not None:
             return True
-        async with ArchiveClient.connect(SOURCE, PORT) as archive:
+        async with ArchiveClient.connect(f"{SOURCE}:{PORT}") as archive:
             if record.recording_id is None:
                 found = await archive.list_recordings(stream_id=STREAM_ID)
                 record.recording_id = found[0].recording_id if found else None
@@ -278,7 +279,7 @@ class ArchiveWorld:
             recording_id = self.record.recording_id
             if recording_id is None:
                 return False
-            async with ArchiveClient.connect(SOURCE, PORT) as archive:
+            async with ArchiveClient.connect(f"{SOURCE}:{PORT}") as archive:
                 replay = archive.replay_merge(
                     recording_id, position=read[-1][0] if read else 0, on_live=note_live, reconnect_timeout_s=20
                 )
@@ -295,7 +296,7 @@ class ArchiveWorld:
         recording_id = self.record.recording_id
         if recording_id is None:
             return False
-        async with ArchiveClient.connect(TARGET, PORT) as archive:
+        async with ArchiveClient.connect(f"{TARGET}:{PORT}") as archive:
             found = await archive.list_recordings(stream_id=STREAM_ID)
             copy = await archive.replicate(
                 f"{SOURCE}:{PORT}",

@@ -16,11 +16,11 @@ from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
 from trimaran.cluster.messages.log import SessionCloseEvent, TimerEvent
 from trimaran.cluster.runtime.links import log_links, member_links
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.log_links import _LogLink
 from trimaran.cluster.service import bounded_log_adapter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import CorrelationId
 
 from .plant import Plant, Planting

@@ -20,6 +20,7 @@ from trimaran.archive.spark.streaming.stream import read_from_any, read_range
 from trimaran.archive.spark.streaming.stream_members import MemberDirectory, MemberLog
 from trimaran.archive.spark.streaming.stream_offset import LogOffset
 from trimaran.archive.spark.streaming.stream_planner import LogPlanner, StreamSettings
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import TimeUnit
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ class Follower:
         self.rows: list[tuple[int, bytes]] = []
         self.batch_count = 0
         self._orders: Iterator[tuple[Path, ...]] = cycle(permutations(cluster.directory_of(i) for i in range(3)))
-        self._endpoints = tuple(("127.0.0.1", port + 1) for port in cluster.processes.base_ports)
+        self._endpoints = tuple(Endpoint("127.0.0.1", port + 1) for port in cluster.processes.base_ports)
         self._planner = self._make_planner()
 
     def step(self) -> bool:

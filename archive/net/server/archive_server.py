@@ -19,6 +19,7 @@ import structlog
 
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.frame import StatusFrame
 from trimaran.service_api.wire.message import Message
@@ -124,26 +125,27 @@ class ArchiveServer:
         """What this archive is copying from others, by replication id."""
         self._connection_limit = connection_limit
         self._server: asyncio.Server | None = None
+        self._host = ""
         self._sessions: dict[asyncio.Task[Any], None] = {}
         """In order of connection: a set would be run through in the order of addresses in memory."""
 
     def __repr__(self) -> str:
         return f"<ArchiveServer connections={len(self._sessions)}/{self._connection_limit}>"
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen on `host:port`; port 0 takes a free one, see `port`.
+    async def start(self, endpoint: Endpoint) -> None:
+        """Listen; port 0 takes a free one, which `endpoint` names afterwards.
 
         Raises:
             OSError: the address is in use or not ours.
         """
-        self._server = await asyncio.start_server(self._accept, host, port, limit=READ_LENGTH_BYTES)
+        self._server = await asyncio.start_server(self._accept, endpoint.host, endpoint.port, limit=READ_LENGTH_BYTES)
+        self._host = endpoint.host
 
     @property
-    def port(self) -> int:
-        """The port listened on."""
+    def endpoint(self) -> Endpoint:
+        """What is listened on."""
         assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return Endpoint(self._host, self._server.sockets[0].getsockname()[1])
 
     async def aclose(self) -> None:
         """Stop listening, end every replication and session, and wait for them."""

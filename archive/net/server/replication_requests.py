@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode
@@ -14,9 +16,7 @@ from .replication_session import ReplicationSession, make_order
 if TYPE_CHECKING:
     from .control_session import ControlSession
 
-_ENDPOINT: Final = re.compile(
-    r"(?:aeron:[a-z]+\?(?:.*\|)?endpoint=)?(?P<host>\[[^\]]+\]|[^|:\[\]]+):(?P<port>\d{1,5})(?:\|.*)?"
-)
+_AERON_CHANNEL: Final = re.compile(r"aeron:[a-z]+\?(?:.*\|)?endpoint=(?P<endpoint>[^|]*)(?:\|.*)?")
 
 _ReplicateRequest = messages.ReplicateRequest | messages.TaggedReplicateRequest | messages.ReplicateRequest2
 
@@ -28,8 +28,7 @@ async def on_replicate(session: ControlSession, request: _ReplicateRequest) -> N
         raise ArchiveError(
             f"too many replications: limit={server.replication_limit}", code=ArchiveErrorCode.MAX_RECORDINGS
         )
-    host, port = parse_channel(request.src_control_channel)
-    order = make_order(_as_newest(request), host, port)
+    order = make_order(_as_newest(request), parse_channel(request.src_control_channel))
     if order.dst_recording_id is not None:
         _check_destination(session, order.dst_recording_id)
     replication = ReplicationSession(session, order, next(server.ids))
@@ -48,16 +47,17 @@ async def on_stop_replication(session: ControlSession, request: messages.StopRep
     session.respond(request.correlation_id, request.replication_id)
 
 
-def parse_channel(channel: str) -> tuple[str, int]:
-    """Read the host and port of an archive from `host:port`, or from the endpoint of a channel in Aeron's form.
+def parse_channel(channel: str) -> Endpoint:
+    """Read the endpoint of an archive from `host:port`, or from the `endpoint` of a channel in Aeron's form.
 
     Raises:
         ArchiveError: the text is neither.
     """
-    match = _ENDPOINT.fullmatch(channel)
-    if match is None or int(match["port"]) > 65535:
-        raise ArchiveError(f"channel={channel!r} expected host:port of the source archive")
-    return match["host"].strip("[]"), int(match["port"])
+    match = _AERON_CHANNEL.fullmatch(channel)
+    try:
+        return Endpoint.parse(channel if match is None else match["endpoint"])
+    except ConfigurationError as error:
+        raise ArchiveError(f"channel={channel!r} expected host:port of the source archive: {error}") from None
 
 
 def _check_destination(session: ControlSession, recording_id: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 
@@ -46,8 +47,7 @@ _log = structlog.get_logger(__name__)
 class ReplicationOrder:
     """What is to be copied, from where, and how far."""
 
-    host: str
-    port: int
+    source: Endpoint
     src_recording_id: int
     dst_recording_id: int | None
     """None makes a new recording."""
@@ -173,8 +173,7 @@ class ReplicationSession:
     async def _dial(self) -> ArchiveConnection:
         order = self.order
         return await ArchiveConnection.dial(
-            order.host,
-            order.port,
+            order.source,
             credentials=Credentials(encoded=order.credentials, client_info="trimaran replication"),
             timeout_s=CONNECT_TIMEOUT_S,
         )
@@ -283,7 +282,7 @@ def _layout_of(remote: messages.RecordingDescriptor) -> RecordingLayout:
     )
 
 
-def make_order(request: messages.ReplicateRequest2, host: str, port: int) -> ReplicationOrder:
+def make_order(request: messages.ReplicateRequest2, source: Endpoint) -> ReplicationOrder:
     """Read an order from a request; -1 is what is not set."""
     if request.stop_position != -1 and (request.stop_position < 0 or request.stop_position % 32):
         raise ArchiveError(
@@ -293,8 +292,7 @@ def make_order(request: messages.ReplicateRequest2, host: str, port: int) -> Rep
             position=request.stop_position,
         )
     return ReplicationOrder(
-        host=host,
-        port=port,
+        source=source,
         src_recording_id=request.src_recording_id,
         dst_recording_id=None if request.dst_recording_id < 0 else request.dst_recording_id,
         stop_position=None if request.stop_position == -1 else request.stop_position,

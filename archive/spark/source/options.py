@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.quantities import parse_size_bytes
 from trimaran.service_api.types import TimeUnit
 
 from ...reading.frame_batches import choose_columns
@@ -25,8 +26,6 @@ STREAM_OPTIONS: Final = frozenset({"startingPosition", "maxBytesPerTrigger", "co
 """Those of streams only: a stream's reader checks them, a batch read refuses them."""
 
 _RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)
-_SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
-_SIZE_SUFFIXES: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 class ReadMode(StrEnum):
@@ -143,15 +142,17 @@ def parse_position(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Read a number of bytes, such as 33554432 or 32m.
+    """Read a number of bytes, such as 33554432, 32m or 32MiB.
 
     Raises:
         ConfigurationError: it is none, or less than 64 KiB.
     """
-    match = _SIZE.fullmatch(text)
-    size = int(match[1]) << _SIZE_SUFFIXES[match[2].lower()] if match and len(match[1]) < 20 else 0
-    if not MIN_SPLIT_BYTES <= size < 1 << 63:
-        raise _wrong(name, text, f"a number of bytes from {MIN_SPLIT_BYTES}, such as 33554432 or 32m")
+    try:
+        size = parse_size_bytes(text)
+    except ValueError:
+        size = 0
+    if size < MIN_SPLIT_BYTES:
+        raise _wrong(name, text, f"a number of bytes from {MIN_SPLIT_BYTES}, such as 33554432, 32m or 32MiB")
     return size
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
 from ...log.locations import locate
@@ -24,7 +25,6 @@ from ..source.options import (
     parse_size,
 )
 from .stream_planner import DEFAULT_SPLIT_BYTES, EARLIEST, LATEST, UNBOUNDED, StreamSettings
-from .stream_status import parse_endpoints
 
 DEFAULT_MAX_BATCH_BYTES: Final = 256 << 20
 """How much of the log is in a batch at most, unless `maxBytesPerTrigger` says otherwise."""
@@ -76,7 +76,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         directories=directories,
         recording_id=read.recording_id,
         committed_position=_committed_position(read, is_given="committed" in given),
-        commit_from=parse_endpoints(given.get("commitfrom", "")),
+        commit_from=_parse_commit_from(given.get("commitfrom", "")),
         starting_position=_starting_position(given.get("startingposition", EARLIEST)),
         is_by_message=read.messages,
         checksums=read.checksums,
@@ -103,6 +103,13 @@ def _parse_path(text: str) -> tuple[Path, ...]:
     if len(set(directories)) < len(directories):
         raise ConfigurationError(f"path={text!r} names a directory twice")
     return tuple(directories)
+
+
+def _parse_commit_from(text: str) -> tuple[Endpoint, ...]:
+    try:
+        return tuple(Endpoint.parse(part.strip()) for part in text.split(",") if part.strip())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option commitFrom: {error}: the consensus endpoints of members") from None
 
 
 def _committed_position(read: ReadOptions, *, is_given: bool) -> int | None:

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
@@ -33,7 +34,7 @@ from ...log.commit_claims import CommitClaim
 from .stream_cut import NO_LIMIT, Cut, CutRules, DivergenceError, LogWalk
 from .stream_members import MemberDirectory, MemberLog, PassedOver, look_at
 from .stream_offset import LogOffset
-from .stream_status import CommitAsker, Endpoint
+from .stream_status import CommitAsker
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"

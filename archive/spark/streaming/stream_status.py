@@ -17,7 +17,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
@@ -35,32 +36,6 @@ RECEIVE_LIMIT: Final = 16
 """In so many pieces an answer may come, which is one as a rule: what trickles is no member."""
 
 _RECEIVE_BYTES: Final = 4096
-_PORT_MAX: Final = 65535
-
-Endpoint = tuple[str, int]
-
-
-def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
-    """Read `HOST:PORT,HOST:PORT,...`; an IPv6 host stands in brackets.
-
-    Raises:
-        ConfigurationError: one of them is no endpoint.
-    """
-    found = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        host, _, port = part.rpartition(":")
-        is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= _PORT_MAX
-        if (
-            not host.strip("[]")
-            or "=" in host
-            or not is_port
-            or (":" in host and not (host[0] == "[" and host[-1] == "]"))
-        ):
-            raise ConfigurationError(
-                f"commitFrom: endpoint={part!r} expected host:port of a member's consensus endpoint"
-            )
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)
 
 
 class CommitAsker:
@@ -105,7 +80,7 @@ def ask_member(endpoint: Endpoint, timeout_s: float) -> tuple[CommitClaim, bool]
     """
     parser = FrameParser(ANSWER_LENGTH_LIMIT_BYTES)
     try:
-        with socket.create_connection(endpoint, timeout=timeout_s) as connection:
+        with socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s) as connection:
             connection.sendall(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
             for _ in range(RECEIVE_LIMIT):
                 data = connection.recv(_RECEIVE_BYTES)

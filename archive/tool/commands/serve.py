@@ -21,6 +21,7 @@ import typer
 
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.endpoint import Endpoint
 
 from ...config import ArchiveConfig
 from ...errors import ArchiveError
@@ -96,9 +97,9 @@ async def _serve(
     )
     try:
         server = ArchiveServer(archive, **options)
-        await server.start(host, port)
+        await server.start(Endpoint(host, port))
         try:
-            typer.echo(f"serving on {host}:{server.port} directory={directory} pid={os.getpid()}")
+            typer.echo(f"serving on {server.endpoint} directory={directory} pid={os.getpid()}")
             sys.stdout.flush()
             await stopped.wait()
         finally:

@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trimaran.service_api import ConfigurationError
+from trimaran.service_api.quantities import parse_size_bytes
 
 from ...runtime.system_clock import SystemClock
-from ...settings.setting_kinds import parse_size_bytes
 from ..output import OutputFormat, OutputOption, new_table, print_document
 from ..setting_flags import load_members_from_flags, with_member_flags
 from ..status.report import ask_members, make_report

@@ -17,7 +17,7 @@ from trimaran.archive.files.reader import RecordedMessage
 from trimaran.archive.net.client import ArchiveClient
 
 from ...documents.inspection import ROW_LIMIT, MembersView
-from ...settings.member_endpoints import MemberEndpoints, split_endpoint
+from ...settings.member_endpoints import MemberEndpoints
 from ..inspect.asking import UnreachableError, ask_for_best
 from ..output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
 from ..watching import pause
@@ -87,8 +87,7 @@ class ClusterLog:
 
     def _connect(self, view: MembersView) -> AbstractAsyncContextManager[ArchiveClient]:
         endpoint = next(member.archive for member in self._members if member.member_id == view.answered_by)
-        host, port = split_endpoint(endpoint)
-        return ArchiveClient.connect(host, port, client_info="trimaran log", timeout_s=self._timeout_s)
+        return ArchiveClient.connect(endpoint, client_info="trimaran log", timeout_s=self._timeout_s)
 
     async def _read(self, view: MembersView, start: int, end: int) -> AsyncIterator[RecordedMessage]:
         """Give the messages of [start, end); both are where a message begins or ends."""

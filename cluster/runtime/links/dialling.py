@@ -8,16 +8,14 @@ import select
 import socket
 import termios
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, Self, cast
+from typing import Final, cast
 
-from trimaran.service_api import ConfigurationError
+from trimaran.service_api.endpoint import Endpoint
 
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CONNECT_TIMEOUT_S: Final = 2.0
-_LARGEST_PORT: Final = 65535
 _KEEP_ALIVE_IDLE_S: Final = 2
 _KEEP_ALIVE_INTERVAL_S: Final = 1
 _KEEP_ALIVE_COUNT: Final = 3
@@ -37,29 +35,6 @@ _UNACKNOWLEDGED_LIMIT_MS: Final = 4000
 Without it a link that lost packets for a while waits for TCP's next try, which is as far off as the outage was long:
 after a partition of 15 s it stayed silent for 11.6 s more.
 """
-
-
-@dataclass(slots=True, frozen=True)
-class Endpoint:
-    """A host and a port."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `host:port`.
-
-        Raises:
-            ConfigurationError: the text is not of that form.
-        """
-        host, separator, port = text.rpartition(":")
-        if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT or not host:
-            raise ConfigurationError(f"endpoint={text!r} expected host:port")
-        return cls(host.strip("[]"), int(port))
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 def as_stream_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:

@@ -20,6 +20,7 @@ import structlog
 
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
 from trimaran.service_api.wire.frame import (
     FRAME_HEADER,
@@ -49,7 +50,7 @@ from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
 from ...core.log.log_publisher import PREFIX_LENGTH, LogPublisher
-from .dialling import Endpoint, as_stream_transport, has_peer_closed
+from .dialling import as_stream_transport, has_peer_closed
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import TYPE_STATUS, SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.stream import FrameParser
@@ -22,7 +23,7 @@ from trimaran.service_api.wire.stream import FrameParser
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
 from ..activities import ActivityScope
-from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
+from .dialling import as_member_transport, as_stream_transport, dial_forever
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""

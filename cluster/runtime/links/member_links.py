@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
@@ -43,7 +44,7 @@ from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition,
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
 from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
-from .dialling import Endpoint, as_member_transport, as_stream_transport, dial_forever
+from .dialling import as_member_transport, as_stream_transport, dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""

@@ -28,6 +28,7 @@ from trimaran.archive.format.messages import RecordingDescriptor
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
@@ -51,7 +52,6 @@ from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, Leadersh
 from ...settings.member_endpoints import MemberEndpoints
 from ..activities import ActivityScope
 from ..files.recording_log_file import RecordingLogFile
-from ..links.dialling import Endpoint
 from .recovery import read_snapshots
 from .retention import Retention
 
@@ -364,8 +364,7 @@ class SnapshotFetcher:
 
         try:
             await replicate(
-                host=endpoint.host,
-                port=endpoint.port,
+                source=endpoint,
                 src_recording_id=recording_id,
                 recording=recording,
                 stop_position=end_position,
@@ -405,7 +404,7 @@ class SnapshotFetcher:
 
 async def _list_remote(endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptor]:
     """Ask another member's archive about its recordings."""
-    async with ArchiveClient.connect(endpoint.host, endpoint.port) as client:
+    async with ArchiveClient.connect(str(endpoint)) as client:
         return [await client.list_recording(recording_id) for recording_id in recording_ids]
 
 

@@ -13,7 +13,9 @@ from typing import Final
 
 import structlog
 
-from ..links.dialling import Endpoint, as_stream_transport
+from trimaran.service_api.endpoint import Endpoint
+
+from ..links.dialling import as_stream_transport
 
 REQUEST_LIMIT_BYTES: Final = 8192
 """The longest request, headers included; a longer one is refused."""

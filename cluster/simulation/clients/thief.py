@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -82,12 +83,12 @@ class Thief:
 
     async def _try(self, loot: Loot) -> None:
         """Connect to some member and use a session there, for a while."""
-        host, _, port = self._random.choice(self._endpoints).rpartition(":")
+        endpoint = Endpoint.parse(self._random.choice(self._endpoints))
         connection = _Connection(lambda message: self._on_message(loot, message))
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._pause_s):
-                transport, _ = await loop.create_connection(lambda: connection, host, int(port))
+                transport, _ = await loop.create_connection(lambda: connection, endpoint.host, endpoint.port)
         except OSError:
             return
         self.attempt_count += 1

@@ -12,6 +12,7 @@ from trimaran.archive import Archive
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.endpoint import Endpoint
 
 HOST = "127.0.0.1"
 
@@ -20,7 +21,7 @@ HOST = "127.0.0.1"
 async def serving(archive: Archive | None = None, **options: Any) -> AsyncIterator[ArchiveServer]:  # of the server
     """An archive that everybody may change, on a free port."""
     server = ArchiveServer(archive or await launch(), **{"authorisation": AllowAll(), **options})
-    await server.start(HOST, 0)
+    await server.start(Endpoint(HOST, 0))
     try:
         yield server
     finally:
@@ -30,7 +31,7 @@ async def serving(archive: Archive | None = None, **options: Any) -> AsyncIterat
 @asynccontextmanager
 async def client_of(server: ArchiveServer, **options: Any) -> AsyncIterator[ArchiveClient]:  # of the client
     """A client of a served archive."""
-    async with ArchiveClient.connect(HOST, server.port, **options) as archive:
+    async with ArchiveClient.connect(str(server.endpoint), **options) as archive:
         yield archive
 
 

@@ -16,6 +16,7 @@ from trimaran.archive.format import messages
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.endpoint import Endpoint
 
 
 @asynccontextmanager
@@ -25,7 +26,7 @@ async def two_archives(target: Archive | None = None) -> AsyncIterator[tuple[Arc
 
 
 def endpoint(server: ArchiveServer) -> str:
-    return f"{HOST}:{server.port}"
+    return str(server.endpoint)
 
 
 def has_come_to(server: ArchiveServer, position: int) -> bool:
@@ -156,7 +157,7 @@ async def test_copy_of_a_node_is_allowed_and_into_a_node_is_not() -> None:
     async with serving(archive) as writable, client_of(writable) as writer:
         end_position = await record(writer, 10)
         member = ArchiveServer(archive)
-        await member.start(HOST, 0)
+        await member.start(Endpoint(HOST, 0))
         async with serving() as target, client_of(target) as ours, client_of(member) as stranger:
             assert await (await ours.replicate(endpoint(member), 0)).wait() == end_position
             refused = [

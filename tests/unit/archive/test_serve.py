@@ -21,7 +21,7 @@ SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
 
 
 @contextmanager
-def running(directory: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A process that serves; ended by SIGTERM, and its exit status is 0."""
     with subprocess.Popen(
         [sys.executable, "-m", "trimaran.archive", "serve", str(directory), *SMALL, *options],
@@ -32,9 +32,9 @@ def running(directory: Path, *options: str) -> Iterator[tuple[int, subprocess.Po
     ) as process:
         try:
             assert process.stdout is not None
-            found = re.match(r"serving on 127\.0\.0\.1:(\d+) directory=", process.stdout.readline())
+            found = re.match(r"serving on (127\.0\.0\.1:\d+) directory=", process.stdout.readline())
             assert found is not None
-            yield int(found[1]), process
+            yield found[1], process
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
@@ -42,8 +42,8 @@ def running(directory: Path, *options: str) -> Iterator[tuple[int, subprocess.Po
 
 
 async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path: Path) -> None:
-    with running(tmp_path) as (port, process):
-        async with ArchiveClient.connect("127.0.0.1", port) as client:
+    with running(tmp_path) as (endpoint, process):
+        async with ArchiveClient.connect(endpoint) as client:
             with pytest.raises(ArchiveError, match=r"recording was stopped|connection lost"):  # noqa: PT012
                 async with client.record("c", stream_id=7) as publication:
                     await publication.offer(b"kept")
@@ -54,8 +54,8 @@ async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path:
                         await publication.recorded()
             position = publication.recorded_position
 
-    with running(tmp_path, "--read-only") as (port, _):
-        async with ArchiveClient.connect("127.0.0.1", port) as client:
+    with running(tmp_path, "--read-only") as (endpoint, _):
+        async with ArchiveClient.connect(endpoint) as client:
             stop_position = await client.stop_position(0)
             payloads = [message.payload async for message in client.replay(0)]
             with pytest.raises(ArchiveError) as caught:

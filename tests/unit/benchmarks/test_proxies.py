@@ -10,7 +10,8 @@ import pytest
 
 from trimaran.benchmarks.processes import find_base_ports
 from trimaran.benchmarks.proxies import ProxyMesh
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints, parse_members, split_endpoint
+from trimaran.cluster.settings.member_endpoints import MemberEndpoints, parse_members
+from trimaran.service_api.endpoint import Endpoint
 
 MUCH = 4 << 20
 TIMEOUT_S = 30
@@ -45,10 +46,12 @@ class Net:
             if is_answering:
                 writer.close()
 
-        self._servers.append(await asyncio.start_server(answer, *split_endpoint(endpoint), limit=1 << 16))
+        address = Endpoint.parse(endpoint)
+        self._servers.append(await asyncio.start_server(answer, address.host, address.port, limit=1 << 16))
 
     async def connect(self, endpoint: str) -> Streams:
-        reader, writer = await asyncio.open_connection(*split_endpoint(endpoint))
+        address = Endpoint.parse(endpoint)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
         self._writers.append(writer)
         return reader, writer
 

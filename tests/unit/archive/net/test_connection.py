@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from trimaran.archive.net.connection import RECEIVE_BYTES, STREAM_BUFFER_BYTES, ArchiveConnection
+from trimaran.service_api.endpoint import Endpoint
 
 
 class Transport(asyncio.Transport):
@@ -23,7 +24,7 @@ class Transport(asyncio.Transport):
 
 async def test_stream_is_bounded_while_its_reader_is_about_to_run() -> None:
     """A loop may receive many times before it lets the reader run that the first arrival has woken."""
-    transport, connection = Transport(), ArchiveConnection("127.0.0.1:1", timeout_s=1)
+    transport, connection = Transport(), ArchiveConnection(Endpoint("127.0.0.1", 1), timeout_s=1)
     connection.connection_made(transport)
     connection.is_stream = True
     reader = asyncio.create_task(connection.wait_for_data(None))

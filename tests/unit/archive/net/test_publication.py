@@ -310,7 +310,7 @@ async def test_requests_in_flight_are_answered_each_to_its_own() -> None:
 async def test_pipelined_requests_are_answered_in_order() -> None:
     """Source: aeron.md §1.11, every request has a correlation id."""
     async with serving() as server:
-        reader, writer = await asyncio.open_connection(HOST, server.port)
+        reader, writer = await asyncio.open_connection(HOST, server.endpoint.port)
         connect = messages.AuthConnectRequest(correlation_id=CorrelationId(1), response_stream_id=20, version=1 << 16)
         writer.write(SetupFrame(session_id=0, stream_id=CONTROL_STREAM_ID).encode() + encode_request(connect))
         for number in range(2, 12):

@@ -15,6 +15,7 @@ from trimaran.archive.net.replay_reader import ReplayReader
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.net.server.recording_session import LiveSubscription
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.endpoint import Endpoint
 
 
 def state_of(replay: ReplayReader) -> MergeState:
@@ -103,8 +104,8 @@ async def test_broken_connections_are_dialled_again() -> None:
 async def test_reader_outlives_a_restart_of_the_archive() -> None:
     archive = await launch()
     server = ArchiveServer(archive, authorisation=AllowAll())
-    await server.start(HOST, 0)
-    port = server.port
+    await server.start(Endpoint(HOST, 0))
+    endpoint = server.endpoint
     async with client_of(server) as client:
         with pytest.raises(ArchiveError):  # noqa: PT012 - the block is what fails
             async with client.record("c", stream_id=7) as publication:
@@ -115,7 +116,7 @@ async def test_reader_outlives_a_restart_of_the_archive() -> None:
                 await publication.offer(b"never")
                 await publication.recorded()
         again = ArchiveServer(archive, authorisation=AllowAll())
-        await again.start(HOST, port)
+        await again.start(endpoint)
         async with asyncio.timeout(10):
             assert await reading == numbered(50)
         await again.aclose()

@@ -7,6 +7,7 @@ import socket
 import threading
 from typing import Self
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 
@@ -28,7 +29,7 @@ class StatusServer:
         self.answer = answer
         self.asked_count = 0
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.endpoint: tuple[str, int] = self._socket.getsockname()
+        self.endpoint = Endpoint(*self._socket.getsockname())
         self._thread = threading.Thread(target=self._serve)
 
     def __enter__(self) -> Self:

@@ -43,7 +43,7 @@ class Leader:
                 consensus=consensus,
                 log=log,
                 catchup=catchup,
-                archive=f"127.0.0.1:{server.port}",
+                archive=str(server.endpoint),
             )
             found: Iterator[Iterable[LogEntry]] = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed)
             return await asyncio.to_thread(lambda: [list(next(found)) for _ in range(batch_count)])

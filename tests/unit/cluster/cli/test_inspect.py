@@ -29,8 +29,8 @@ from trimaran.cluster.documents.inspection import (
 from trimaran.cluster.documents.status import RoleName
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import answering_once
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import INSPECTION_STREAM_ID
 
 Answer = Callable[[InspectionRequest], bytes]

@@ -11,13 +11,13 @@ import pytest
 import structlog
 
 from tests.system.waiting import wait_until
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.watching import metrics_server
 from trimaran.cluster.runtime.watching.metrics_server import (
     CONNECTION_LIMIT,
     REQUEST_LIMIT_BYTES,
     MetricsServer,
 )
+from trimaran.service_api.endpoint import Endpoint
 
 TIMEOUT_S = 30
 

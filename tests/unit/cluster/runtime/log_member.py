@@ -23,9 +23,9 @@ from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
 from trimaran.cluster.runtime.log_control import LogControl, MemberLogEndpoints
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import SetupFrame
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from trimaran.cluster.runtime.links.dialling import (
-    Endpoint,
     as_member_transport,
     as_stream_transport,
     dial_forever,
 )
+from trimaran.service_api.endpoint import Endpoint
 
 
 async def test_the_silent_end_of_the_other_machine_is_noticed_on_every_connection() -> None:

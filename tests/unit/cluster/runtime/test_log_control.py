@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.archive.served import HOST, serving
+from tests.unit.archive.served import serving
 from tests.unit.archive.streams import failing, read_all
 from tests.unit.cluster.runtime.fake_transport import receive
 from tests.unit.cluster.runtime.log_member import ONE, SESSION, TERM_LENGTH, Member, member, until
@@ -18,8 +18,8 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.log_control import MemberLogEndpoints
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import RecordingId, TermId
 from trimaran.service_api.wire.frame import SetupFrame
 
@@ -31,8 +31,7 @@ async def served_log(*, start_position: int = 0) -> AsyncIterator[tuple[bytes, M
         log = leader.append(400)
         leader.control.flush()
         async with serving(leader.archive, authorisation=None) as server:
-            endpoint = Endpoint(HOST, server.port)
-            yield log, MemberLogEndpoints(endpoint, endpoint)
+            yield log, MemberLogEndpoints(server.endpoint, server.endpoint)
 
 
 async def copy_up_to(me: Member, position: int) -> None:

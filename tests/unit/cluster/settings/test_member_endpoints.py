@@ -8,7 +8,6 @@ from trimaran.cluster.settings.member_endpoints import (
     MemberEndpoints,
     format_members,
     parse_members,
-    split_endpoint,
 )
 from trimaran.service_api.errors import ConfigurationError
 
@@ -44,20 +43,14 @@ def test_formatting_keeps_the_short_form_when_it_can() -> None:
     assert format_members(parse_members(text)) == text
 
 
-def test_an_ipv6_host_stands_in_brackets() -> None:
-    assert split_endpoint("[::1]:9000") == ("::1", 9000)
-    with pytest.raises(ConfigurationError, match="in brackets"):
-        split_endpoint("::1:9000")
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", "empty member list"),
-        ("0=127.0.0.1", "bad endpoint: endpoint='127.0.0.1' expected host:port"),
-        ("0=127.0.0.1:x", "bad port: endpoint='127.0.0.1:x' port='x' expected 1 to 65535"),
-        ("0=127.0.0.1:0", "bad port"),
-        ("0=127.0.0.1:70000", "bad port"),
+        ("0=127.0.0.1", "bad endpoint: endpoint='127.0.0.1': it has no port; expected host:port"),
+        ("0=127.0.0.1:x", "bad endpoint: endpoint='127.0.0.1:x': port='x' is no number from 1 to 65535"),
+        ("0=127.0.0.1:0", "port='0' is no number"),
+        ("0=127.0.0.1:70000", "port='70000' is no number"),
         ("0=127.0.0.1:65535", "bad base port: endpoint='127.0.0.1:65535' expected at most 65531"),
         ("zero=127.0.0.1:9000", "bad member id: member_id='zero'"),
         ("0=a:1,b:9", "bad member: 'b:9': expected ID=HOST:BASE_PORT"),

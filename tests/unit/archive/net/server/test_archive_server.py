@@ -18,6 +18,7 @@ from trimaran.archive.net.control import CONTROL_STREAM_ID, PROTOCOL_VERSION, RE
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.archive.store.replay import ReplayLimit, ReplaySession
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError, RemoteProtocolError
 from trimaran.service_api.types import CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import SetupFrame, encode_frame
@@ -44,7 +45,7 @@ def append(recording: Recording, stream: StreamBuilder, lengths: list[int]) -> b
 @asynccontextmanager
 async def serving(archive: Archive, **options: object) -> AsyncIterator[ArchiveServer]:
     server = ArchiveServer(archive, **options)  # type: ignore[arg-type]  # options of the server
-    await server.start(HOST, 0)
+    await server.start(Endpoint(HOST, 0))
     try:
         yield server
     finally:
@@ -96,7 +97,7 @@ def connect_request(version: int = PROTOCOL_VERSION) -> messages.AuthConnectRequ
 
 @asynccontextmanager
 async def raw_peer(server: ArchiveServer) -> AsyncIterator[RawPeer]:
-    reader, writer = await asyncio.open_connection(HOST, server.port)
+    reader, writer = await asyncio.open_connection(HOST, server.endpoint.port)
     try:
         yield RawPeer(reader, writer)
     finally:
@@ -108,7 +109,7 @@ async def test_descriptor_and_positions_are_told() -> None:
     recording = await start(archive)
     written = append(recording, StreamBuilder(), [100] * 10)
 
-    async with serving(archive) as server, ArchiveClient.connect(HOST, server.port) as client:
+    async with serving(archive) as server, ArchiveClient.connect(str(server.endpoint)) as client:
         descriptor = await client.list_recording(0)
         await client.keep_alive()
 
@@ -130,8 +131,7 @@ async def test_replication_copies_every_byte_of_a_growing_recording() -> None:
     async with serving(source) as server:
         replicating = asyncio.ensure_future(
             replicate(
-                host=HOST,
-                port=server.port,
+                source=server.endpoint,
                 src_recording_id=0,
                 recording=ours,
                 stop_position=3 * TERM_LENGTH,
@@ -159,9 +159,7 @@ async def test_replication_goes_on_from_where_the_recording_ends() -> None:
     append(ours, StreamBuilder(), [700] * 20)
 
     async with serving(source) as server:
-        end = await replicate(
-            host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=len(written)
-        )
+        end = await replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=len(written))
 
     assert end == len(written)
     assert read_all(target) == written
@@ -178,7 +176,7 @@ async def test_damaged_frame_never_leaves_the_archive() -> None:
 
     async with serving(source) as server:
         with pytest.raises(ArchiveError, match=r"archive answered: .*checksum wrong.*position=1600") as caught:
-            await replicate(host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=len(written))
+            await replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=len(written))
 
     assert caught.value.code is ArchiveErrorCode.CORRUPT
     assert not isinstance(caught.value, CorruptionError)  # the other archive is damaged, not this one
@@ -198,7 +196,7 @@ async def test_frame_that_was_damaged_on_the_way_is_not_recorded() -> None:
 
     async with serving(source) as server:
         with pytest.raises(RemoteProtocolError, match="position=0: checksum wrong"):
-            await replicate(host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=160)
+            await replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=160)
 
     assert ours.append_position == 0
 
@@ -285,7 +283,7 @@ async def test_recordings_that_do_not_fit_together_are_refused() -> None:
 
     async with serving(source) as server:
         with pytest.raises(ArchiveError, match="mtu_length=4096 expected=1408"):
-            await replicate(host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=320)
+            await replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=320)
 
 
 async def test_silent_source_is_given_up() -> None:
@@ -296,8 +294,7 @@ async def test_silent_source_is_given_up() -> None:
     async with serving(source) as server:
         with pytest.raises(ClusterTimeoutError, match=r"timeout_s=0\.05"):
             await replicate(
-                host=HOST,
-                port=server.port,
+                source=server.endpoint,
                 src_recording_id=0,
                 recording=ours,
                 stop_position=320,
@@ -312,7 +309,7 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
 
     async with serving(source) as server:
         replicating = asyncio.ensure_future(
-            replicate(host=HOST, port=server.port, src_recording_id=0, recording=ours, stop_position=3200)
+            replicate(source=server.endpoint, src_recording_id=0, recording=ours, stop_position=3200)
         )
         async with asyncio.timeout(5):
             while ours.append_position == 0:  # noqa: ASYNC110 - real sockets, with a deadline
@@ -325,12 +322,12 @@ async def test_source_that_goes_away_is_an_error_at_once() -> None:
 
 async def test_unreachable_archive_is_an_error_that_names_it() -> None:
     server = ArchiveServer(await launch())
-    await server.start(HOST, 0)
-    port = server.port
+    await server.start(Endpoint(HOST, 0))
+    endpoint = str(server.endpoint)
     await server.aclose()
 
-    with pytest.raises(ArchiveError, match=f"endpoint=127.0.0.1:{port}"):
-        async with ArchiveClient.connect(HOST, port):
+    with pytest.raises(ArchiveError, match=f"endpoint={endpoint}"):
+        async with ArchiveClient.connect(endpoint):
             pass
 
 
@@ -417,7 +414,7 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
     async with serving(await launch(), connection_limit=1) as server, raw_peer(server) as first:
         await first.connect_session()
         with pytest.raises(ArchiveError, match="connection lost"):
-            async with ArchiveClient.connect(HOST, server.port):
+            async with ArchiveClient.connect(str(server.endpoint)):
                 pass
 
 

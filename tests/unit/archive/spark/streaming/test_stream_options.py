@@ -8,6 +8,7 @@ import pytest
 
 from trimaran.archive.spark.streaming.stream_options import DEFAULT_MAX_BATCH_BYTES, parse_stream_options
 from trimaran.archive.spark.streaming.stream_planner import UNBOUNDED
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
 
@@ -36,7 +37,7 @@ def test_options_are_read_in_any_case_as_spark_hands_them_over() -> None:
 
     settings = options.settings
     assert settings.directories == (Path("a"), Path("b"), Path("/c"))
-    assert settings.commit_from == (("h", 1), ("h", 2))
+    assert settings.commit_from == (Endpoint("h", 1), Endpoint("h", 2))
     assert (settings.starting_position, options.max_batch_bytes, settings.split_bytes) == ("latest", 4 << 20, 1 << 20)
     assert (settings.is_by_message, settings.checksums) == (True, False)
 
@@ -62,7 +63,7 @@ def test_committed_says_how_far_the_stream_goes(text: str, expected: int | None)
         ({"path": "a", "startingPosition": "soon"}, "startingPosition: 'soon' expected earliest, latest or a position"),
         ({"path": "a", "startingPosition": "33"}, "startingPosition: '33' expected a multiple of 32"),
         ({"path": "a", "maxBytesPerTrigger": "many"}, "maxBytesPerTrigger: 'many' expected"),
-        ({"path": "a", "commitFrom": "host"}, "commitFrom: endpoint='host'"),
+        ({"path": "a", "commitFrom": "host"}, "option commitFrom: bad endpoint: endpoint='host': it has no port"),
         ({"path": "a", "commitFrom": "h:1", "committed": "false"}, "committed=false with commitFrom"),
     ],
 )

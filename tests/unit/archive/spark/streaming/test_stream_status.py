@@ -9,18 +9,17 @@ import pytest
 
 from tests.unit.archive.spark.status_server import StatusServer
 from trimaran.archive.log.commit_claims import CommitClaim
-from trimaran.archive.spark.streaming.stream_status import CommitAsker, ask_member, parse_endpoints
+from trimaran.archive.spark.streaming.stream_status import CommitAsker, ask_member
 from trimaran.cluster.documents.status import MemberStatus
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
 
 
-def closed_port() -> tuple[str, int]:
+def closed_port() -> Endpoint:
     """An endpoint where nobody listens: it was bound a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        endpoint: tuple[str, int] = server.getsockname()
-    return endpoint
+        return Endpoint(*server.getsockname())
 
 
 def document(text: bytes) -> bytes:
@@ -88,7 +87,7 @@ def test_member_that_is_silent_takes_no_longer_than_its_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         before_s = time.monotonic()
 
-        answer = ask_member(silent.getsockname(), 0.2)
+        answer = ask_member(Endpoint(*silent.getsockname()), 0.2)
 
         assert answer is None
         assert 0.2 <= time.monotonic() - before_s < 5.0
@@ -116,14 +115,3 @@ def test_answer_is_read_as_the_cluster_writes_it() -> None:
     text = status.model_dump_json()
     with StatusServer(answer=document(text.encode())) as server:
         assert ask_member(server.endpoint, 5.0) == (CommitClaim(3, 4096), True)
-
-
-def test_endpoints_are_read_as_they_are_written() -> None:
-    assert parse_endpoints("localhost:9001, [::1]:9011,") == (("localhost", 9001), ("::1", 9011))
-    assert parse_endpoints("") == ()
-
-
-@pytest.mark.parametrize("text", ["localhost", ":9001", "host:0", "host:65536", "::1:9001", "host:port", "0=host:9001"])
-def test_what_is_no_endpoint_is_named(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"commitFrom: endpoint=.* expected host:port"):
-        parse_endpoints(text)

@@ -14,9 +14,9 @@ import trimaran.cluster.runtime.links.ingress as ingress_module
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.links.ingress import Ingress, IngressConnection
 from trimaran.service_api import LocalProtocolError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,

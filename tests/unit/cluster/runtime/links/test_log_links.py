@@ -10,8 +10,8 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.stream import FrameParser

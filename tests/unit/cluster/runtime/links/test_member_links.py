@@ -26,9 +26,8 @@ from trimaran.cluster.runtime.answering.document_server import (
     REQUEST_LIMIT_BYTES,
     answering_once,
 )
-from trimaran.cluster.runtime.links.dialling import Endpoint
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
-from trimaran.service_api import ConfigurationError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -497,16 +496,6 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
         assert again.messages == [canvass(ME)]
         mine.links.close()
         again.links.close()
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "host:²", "host:-1"])
-def test_endpoint_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="expected host:port"):
-        Endpoint.parse(text)
-
-
-def test_endpoint_may_be_an_ipv6_address() -> None:
-    assert Endpoint.parse("[::1]:9000") == Endpoint("::1", 9000)
 
 
 # --- questions

@@ -1,0 +1,46 @@
+"""Sizes and durations as people write them: one parser for each, for settings, commands and Spark options."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SIZE: Final = re.compile(r"([0-9]{1,19}) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_SIZE_SHIFTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SIZE_LIMIT_BYTES: Final = 1 << 63
+
+_DURATION: Final = re.compile(r"([0-9]{1,15}) ?(ms|s|m)?", re.IGNORECASE)
+_DURATION_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000}
+
+
+def parse_size_bytes(text: str) -> int:
+    """Read a size such as `67108864`, `64MiB`, `64m` or `64 MB`, in bytes: every unit is a power of 1,024.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) << _SIZE_SHIFTS[(match[2] or "").lower()] if match else _SIZE_LIMIT_BYTES
+    if size >= _SIZE_LIMIT_BYTES:
+        raise ValueError(f"bad size: {text!r} expected a number of bytes, such as 67108864, 64MiB or 64m")
+    return size
+
+
+def format_size_bytes(length: int) -> str:
+    """Write a size in the largest unit that divides it."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if length >= factor and length % factor == 0:
+            return f"{length // factor}{unit}"
+    return str(length)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Read a duration such as `500`, `500ms`, `2s` or `1m`, in milliseconds.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"bad duration: {text!r} expected milliseconds, such as 500, 500ms, 2s or 1m")
+    return int(match[1]) * _DURATION_UNITS_MS[(match[2] or "ms").lower()]
