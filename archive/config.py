@@ -36,8 +36,8 @@ class ArchiveConfig:
     low_space_threshold_bytes: int | None = None
     """With less free on the disk no recording is started or extended, and one that runs warns once. None: a segment, as
     Aeron has it. Source: Aeron `Archive.Configuration.LOW_STORAGE_SPACE_THRESHOLD_PROP_NAME`."""
-    replay_time_share: float | None = None
-    """How much of the loop's time a replay of a recording that grows may take (`time_share`); None: all."""
+    drops_copied_pages: bool = True
+    """Whether long batches of a copy leave the page cache once they are durable."""
     spares_readers: bool = True
     """Whether an edit is refused that would take from a running replay what it has yet to read. Who turns this off asks
     `Archive.reader_positions` and decides, as a member does that may not keep its log for ever."""

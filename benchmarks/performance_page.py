@@ -34,7 +34,7 @@ Other runs, at another hour or on another machine, are in directories below, wit
 Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
 recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the
 file sync level: 0 page cache, 1 fdatasync before anything is acknowledged. Checksums are on. On one
-machine the follower that no majority needs syncs up to 20 ms later than the others (`spare_sync_delay_us`). *CPU* is
+machine the follower that no majority needs syncs up to 20 ms later than the others (`shared_machine`). *CPU* is
 user and system time, by the kernel's count.
 """
 

@@ -62,9 +62,7 @@ from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
 from .runtime.queries import QueryHandler
-from .runtime.shared_machine.idle_strategy import BackoffIdleStrategy
-from .runtime.shared_machine.processor_pressure import ProcessorPressure
-from .runtime.shared_machine.processor_share import ProcessorShare
+from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from .runtime.snapshots.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
@@ -83,8 +81,6 @@ from .settings.service_loading import load_service_class
 _CHANNEL: Final = "trimaran:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
-_REPLAY_TIME_SHARE: Final = 0.25
-"""How much of its loop's time a member spends on each that reads its log, while the log grows."""
 
 logger = structlog.get_logger()
 
@@ -171,12 +167,13 @@ class Node:
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
+        self._tuning = self._make_tuning(ctx, host)
+        archive.make_replay_pace = self._tuning.make_replay_pace
         self.agent = ConsensusModuleAgent(
             self.module,
             clock=host.clock,
             ingress_window_bytes=config.ingress_window_bytes,
-            idle_strategy=_make_idle_strategy(config, ctx, archive, host),
-            pressure=ProcessorPressure(host.read_wait, host.clock.monotonic_ns),
+            tuning=self._tuning,
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -194,7 +191,6 @@ class Node:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
-        self._processor_share = ProcessorShare(host.set_session_nice)
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
@@ -238,7 +234,7 @@ class Node:
                     mtu_length_bytes=config.mtu_length_bytes,
                     file_sync_level=config.file_sync_level,
                     checksums=config.checksums,
-                    replay_time_share=_REPLAY_TIME_SHARE,
+                    drops_copied_pages=config.shared_machine != "off",
                     spares_readers=False,  # who is spared, and for how long, `retention` decides
                 ),
                 clock_ms=host.clock.epoch_time,
@@ -288,7 +284,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
-                self._processor_share.close()
+                self._tuning.close()
                 self.queries.close()
                 self._ingress.close()
                 links.close()
@@ -365,13 +361,24 @@ class Node:
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
-        self.agent.watch(fx.StateChanged, self._processor_share.on_state_changed)
+        self.agent.watch(fx.StateChanged, self._tuning.on_state_changed)
         self.archive.on_corruption = self.agent.terminate
         return log
 
     @property
     def _others(self) -> list[MemberEndpoints]:
         return [member for member in self._config.members if member.member_id != self._config.member_id]
+
+    def _make_tuning(self, ctx: ConsensusContext, host: Host) -> MachineTuning:
+        if self._config.shared_machine == "off":
+            return MachineTuning()
+        return SharedMachineTuning(
+            ctx,
+            self.archive,
+            host,
+            is_disk_shared=self._config.is_disk_shared,
+            on_failed=lambda error: self.agent.terminate(error),
+        )
 
     def _make_adapter(self) -> BoundedLogAdapter:
         return BoundedLogAdapter(
@@ -399,7 +406,7 @@ class Node:
             on_recorded=self.agent.on_recorded,
             on_failed=self.agent.terminate,
             tasks=tasks,
-            spare_sync_delay_us=self._config.effective_spare_sync_delay_us,
+            tuning=self._tuning,
         )
 
     @property
@@ -541,7 +548,7 @@ class Node:
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.close_half_open_connections()
-            self._processor_share.look(self.module.ctx.log_buffer.append_position)
+            self._tuning.on_second(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 
@@ -575,26 +582,6 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
         recording_log.truncate_terms(recording.append_position + 1)
     return recording
-
-
-def _make_idle_strategy(
-    config: NodeConfig, ctx: ConsensusContext, archive: Archive, host: Host
-) -> BackoffIdleStrategy | None:
-    if not config.idle_yield_limit_us or host.sched_yield is None:
-        return None
-    may_be_late = config.effective_spare_sync_delay_us > 0
-
-    def may_yield() -> bool:
-        recording = archive.active_recording(ctx.log_recording_id)
-        is_busy = recording is not None and recording.is_with_worker
-        return not (is_busy or (may_be_late and ctx.is_spare))
-
-    return BackoffIdleStrategy(
-        yield_limit_ns=config.idle_yield_limit_us * 1_000,
-        may_yield=may_yield,
-        monotonic_ns=host.clock.monotonic_ns,
-        sched_yield=host.sched_yield,
-    )
 
 
 def _make_context(

@@ -37,6 +37,7 @@ from .editing import (
 from .range_reader import RangeReader
 from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
 from .repair import RepairResult, repair_tail
+from .replay_pace import ReplayPace
 from .space import SpaceWatch
 from .worker import ThreadWorker, WorkerFactory
 
@@ -91,8 +92,9 @@ class Archive:
         )
         self._readers: dict[object, tuple[int, Callable[[], int]]] = {}
         """Who reads which recording over a longer time, and how far it has come."""
-        self.sharing_until_ns = 0
-        """Up to when a replay counts as under way that shares its loop with those who record (`time_share`)."""
+        self.make_replay_pace: Callable[[int], ReplayPace | None] = lambda append_position: None
+        """Makes what slows down a replay of a recording that grows, and ends at this position when the replay begins.
+        An owner that serves others on the same loop sets it."""
 
     def __repr__(self) -> str:
         return f"<Archive directory={str(self.directory)!r} active={sorted(self._active)}>"
@@ -616,6 +618,7 @@ class Archive:
             inline_sync_limit_bytes=self.config.inline_sync_limit_bytes,
             preallocate=preallocate,
             watch_space=lambda: self._space.warn_if_low(descriptor.recording_id),
+            drops_copied_pages=self.config.drops_copied_pages,
         )
         recording = Recording(descriptor, position=position, segment=segment, context=context)
         self._active[descriptor.recording_id] = recording

@@ -151,6 +151,8 @@ class RecordingContext:
     preallocate: bool
     watch_space: Callable[[], None]
     """Warns when the disk has little room left; called in any thread before a segment is made."""
+    drops_copied_pages: bool
+    """Whether a long batch of a copy leaves the page cache once it is durable."""
 
 
 class Recording:
@@ -393,10 +395,10 @@ class Recording:
         A long batch of a copy leaves the page cache then: its pages are written again while the processor's caches
         still know them, instead of taking new ones for every byte.
         """
-        files, clock = self._context.files, self._context.monotonic_ns
-        segments = self._segments.copy()
+        context, segments = self._context, self._segments.copy()
+        files, clock = context.files, context.monotonic_ns
         begin_position = self.recorded_position
-        is_dropped = self.is_copy and position - begin_position >= BULK_BATCH_BYTES
+        is_dropped = context.drops_copied_pages and self.is_copy and position - begin_position >= BULK_BATCH_BYTES
         begin_ns = end_ns = 0
         step = "write failed"
 

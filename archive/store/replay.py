@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, below_oldest
 from .conductor import Archive
-from .time_share import GROWING_NS, TimeShare
 
 CHUNK_LENGTH_BYTES: Final = 256 << 10
 """What is read, checked and written in one pass of the loop: 0.3 ms, beside which others go on.
@@ -104,8 +103,8 @@ class ReplaySession:
         self._rate_limit = rate_limit_bytes_per_s
         self._chunk_length = chunk_length_bytes
         self._is_frame_boundary = is_frame_boundary or position == descriptor.start_position
-        active, share = archive.active_recording(recording_id), archive.config.replay_time_share
-        self._share = None if share is None or active is None else TimeShare(share, active.append_position)
+        active = archive.active_recording(recording_id)
+        self._pace = None if active is None else archive.make_replay_pace(active.append_position)
         self._paid_until_s = 0.0
         """When what was sent so far has taken its time, at the rate."""
         self._barrier_position = -1
@@ -189,15 +188,13 @@ class ReplaySession:
             await asyncio.sleep(self._pause_s(len(chunk), begin_ns, end_ns))
 
     def _pause_s(self, length: int, begin_ns: int, end_ns: int) -> float:
-        """How long to wait behind a chunk, for the rate's sake, and for those who record."""
+        """How long to wait after a chunk, for the rate's sake, and for those who record."""
         pause_s = self._rate_pause_s(length)
-        recording = None if self._share is None else self._archive.active_recording(self.recording_id)
-        if self._share is None or recording is None:
+        recording = None if self._pace is None else self._archive.active_recording(self.recording_id)
+        if self._pace is None or recording is None:
             return pause_s
-        share_ns = self._share.pause_ns(length, recording.append_position, begin_ns=begin_ns, end_ns=end_ns)
-        if share_ns:
-            self._archive.sharing_until_ns = end_ns + share_ns + GROWING_NS
-        return max(pause_s, share_ns / 1e9)
+        pause_ns = self._pace.pause_ns(length, recording.append_position, begin_ns=begin_ns, end_ns=end_ns)
+        return max(pause_s, pause_ns / 1e9)
 
     def _rate_pause_s(self, length: int) -> float:
         if self._rate_limit is None:

@@ -38,8 +38,7 @@ from .links.ingress import Ingress
 from .links.member_links import MemberLinks
 from .log_control import LogControl
 from .queries import QueryHandler
-from .shared_machine.idle_strategy import BackoffIdleStrategy
-from .shared_machine.processor_pressure import ProcessorPressure
+from .shared_machine.tuning import MachineTuning
 from .snapshots.snapshot_shipping import SnapshotFetcher
 
 _DELIVERY_BYTES: Final = 64 << 10
@@ -58,13 +57,6 @@ and what was just received is read from the archive again and checked once more,
 
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
-
-_LONG_BATCH_S: Final = 0.002
-"""How long a leader collects a batch where processors are short, unless the one before it is committed earlier.
-
-Messages wait several times as long as this then (`processor_pressure`). While its log is being copied they are short in
-any case, where members share a machine.
-"""
 
 _DELAYING: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
 """Most of what comes: in a term it puts off what is due next, unless something is committed and delivered.
@@ -85,12 +77,10 @@ class ConsensusModuleAgent:
         *,
         clock: Clock,
         ingress_window_bytes: int,
-        pressure: ProcessorPressure,
-        idle_strategy: BackoffIdleStrategy | None = None,
+        tuning: MachineTuning,
     ) -> None:
         self.module = module
-        self._pressure = pressure
-        self._idle_strategy = idle_strategy
+        self._tuning = tuning
         self._ctx = module.ctx
         self._clock = clock
         self._ingress_window_bytes = ingress_window_bytes
@@ -309,15 +299,15 @@ class ConsensusModuleAgent:
     def schedule_flush(self) -> None:
         """Send and record what has been appended: at once when idle, otherwise once per pass of the loop.
 
-        By a leader, where processors are short or somebody copies its log, once per batch: when the one before is
-        committed, or a little later.
+        A leader whose tuning says so flushes once per batch: when the batch before is committed, or a little later.
         """
         ctx = self._ctx
         if ctx.log_buffer.flushed_position == ctx.commit_position and not self._is_in_turn:
             self._flush()
         elif self._flush_handle is None:
-            if self.module.leader is not None and (self._pressure.is_short() or self._log.is_being_copied()):
-                self._flush_handle = self._loop.call_later(_LONG_BATCH_S, self._flush)
+            delay_s = 0.0 if self.module.leader is None else self._tuning.batch_delay_s()
+            if delay_s:
+                self._flush_handle = self._loop.call_later(delay_s, self._flush)
             else:
                 self._flush_handle = self._loop.call_soon(self._flush)
 
@@ -359,8 +349,7 @@ class ConsensusModuleAgent:
             self._deliver()
         elif self._settling is None and not (is_timer_valid and module.election is None):
             self._schedule_poll()
-        if self._idle_strategy is not None:
-            self._idle_strategy.worked(ctx.now_ns)
+        self._tuning.on_worked(ctx.now_ns)
 
     def _perform(self, effects: Sequence[fx.Effect]) -> bool:
         """Perform effects in order. False when one has to settle: the rest follows when it has."""

@@ -43,6 +43,8 @@ class Host:
     """Says how long the calling thread has waited for a processor."""
     sched_yield: Callable[[], None] | None
     """Lets another thread run that waits for this processor. None where nothing is won by staying awake."""
+    spare_sync_delay_us: int = 20_000
+    """How long a sync that no majority needs may wait where members share a disk."""
 
     @classmethod
     def of_operating_system(cls) -> Self:
@@ -56,7 +58,7 @@ class Host:
             boot_id=_read_boot_id(),
             set_session_nice=set_session_nice,
             read_wait=read_wait_ns,
-            sched_yield=os.sched_yield,
+            sched_yield=getattr(os, "sched_yield", None),
         )
 
 

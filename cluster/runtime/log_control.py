@@ -32,7 +32,7 @@ from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
 from .links.dialling import as_stream_transport
 from .links.log_links import LogImage, LogPublication, LogSubscription
-from .shared_machine.spare_sync import SpareSync
+from .shared_machine.tuning import MachineTuning
 
 _CONNECT_TIMEOUT_S: Final = 2.0
 
@@ -63,7 +63,7 @@ class LogControl:
         on_recorded: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
         tasks: ActivityScope,
-        spare_sync_delay_us: int,
+        tuning: MachineTuning,
     ) -> None:
         self._ctx = ctx
         self._archive = archive
@@ -75,7 +75,7 @@ class LogControl:
         self._on_recorded = on_recorded
         self._on_failed = on_failed
         self._tasks = tasks
-        self._spare_sync = SpareSync(ctx, delay_us=spare_sync_delay_us, on_failed=on_failed)
+        self._tuning = tuning
         self._publication: LogPublication | None = None
         self._wanted_log_session_id: int | None = None
         self._wanted_catchup_session_id: int | None = None
@@ -133,15 +133,11 @@ class LogControl:
         recording = self._recording
         for chunk in chunks:
             recording.append(chunk)
-        self._spare_sync.flush(recording)
+        self._tuning.flush(recording)
 
     def sync(self) -> None:
         """Ask for durability of everything recorded so far now, if that was to come later: somebody waits for it."""
-        self._spare_sync.flush_now(self._recording)
-
-    def is_being_copied(self) -> bool:
-        """Whether somebody copies this archive as fast as the loop lets him, beside those whose messages come in."""
-        return self._archive.monotonic_ns() < self._archive.sharing_until_ns
+        self._tuning.flush_now(self._recording)
 
     # --- durable state
 
@@ -178,7 +174,7 @@ class LogControl:
             await asyncio.wait(activities)
         self.flush()
         recording = self._recording
-        self._spare_sync.flush_now(recording)
+        self._tuning.flush_now(recording)
         await recording.wait_recorded(recording.append_position)
         return recording.append_position
 

@@ -27,6 +27,7 @@ from .setting_kinds import (
     Members,
     Millis,
     OptionalEndpoint,
+    SharedMachine,
     SizeBytes,
     Switch,
     Text,
@@ -36,7 +37,6 @@ ENV_PREFIX: Final = "TRIMARAN_"
 MTU_LENGTH_MAX_BYTES: Final = 65504
 TERM_LENGTH_MIN_BYTES: Final = 64 * 1024
 TERM_LENGTH_MAX_BYTES: Final = 1024 * 1024 * 1024
-_SHARED_DISK_DELAY_US: Final = 20_000
 
 
 class NodeConfig(BaseSettings):
@@ -110,19 +110,13 @@ class NodeConfig(BaseSettings):
     ] = 64 << 20
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
 
-    idle_yield_limit_us: Annotated[
-        Count, Field(le=10_000, description="how long to stay awake for what may come soon after work; 0: not at all")
-    ] = 250
-
-    spare_sync_delay_us: Annotated[
-        Count,
+    shared_machine: Annotated[
+        SharedMachine,
         Field(
-            ge=-1,
-            le=100_000,
-            description="how long a follower that no majority needs may wait with its sync, more than the 4000 until "
-            "it hears what is committed; 0: not at all; -1: 20000 where all members' endpoints name one host, else 0",
+            description="leave the disk and processors to other members on this machine; auto: the disk only where all "
+            "members' endpoints name one host"
         ),
-    ] = -1
+    ] = "auto"
 
     keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
     keep_snapshots: Annotated[
@@ -163,17 +157,12 @@ class NodeConfig(BaseSettings):
         return self.member(self.member_id)
 
     @property
-    def effective_spare_sync_delay_us(self) -> int:
-        """The delay that holds: what was set, or what members have that share a machine, and with it a disk.
-
-        None at file sync level 0, where nothing is synced.
-        """
-        if self.file_sync_level == 0:
-            return 0
-        if self.spare_sync_delay_us >= 0:
-            return self.spare_sync_delay_us
+    def is_disk_shared(self) -> bool:
+        """Whether syncs of this member compete with those of other members. Not at level 0, where nothing is synced."""
+        if self.file_sync_level == 0 or self.shared_machine == "off":
+            return False
         hosts = {Endpoint.parse(endpoint).host for member in self.members for endpoint in member.endpoints}
-        return _SHARED_DISK_DELAY_US if len(hosts) == 1 else 0
+        return self.shared_machine == "on" or len(hosts) == 1
 
     def member(self, member_id: int) -> MemberEndpoints:
         """One member's endpoints.

@@ -113,6 +113,10 @@ OptionalEndpoint = Annotated[
 ]
 AppVersion = Annotated[int, Field(ge=0, le=0xFFFFFF), _VERSION]
 Members = Annotated[tuple[MemberEndpoints, ...], Field(min_length=1), NoDecode, _MEMBERS]
+SharedMachine = Annotated[
+    Literal["auto", "on", "off"],
+    SettingKind("one of auto, on, off", str, text_in_file=True, file_type=str),
+]
 LogFormat = Annotated[
     Literal["auto", "console", "json"],
     SettingKind("one of auto, console, json", str, text_in_file=True, file_type=str),

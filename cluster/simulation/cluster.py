@@ -21,7 +21,6 @@ from .world.scheduler import Scheduler
 
 DIRECTORY: Final = Path("/trimaran")
 _BASE_PORT: Final = 20_110
-_ALWAYS_NS: Final = 1 << 62
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -44,8 +43,8 @@ class Settings:
     ingress_window_bytes: int = 256 << 10
     file_sync_level: int = 1
     spare_sync_delay_us: int = 0
-    is_copied: bool = False
-    """Whether leaders batch as they do while somebody copies their log; here a copy takes no time."""
+    are_processors_short: bool = False
+    """Whether leaders batch as they do where threads wait for a processor."""
     keep_all: bool = True
     keep_snapshots: int = 2
     keep_log_bytes: int = 0
@@ -125,12 +124,16 @@ class SimulatedCluster:
     def _make_member(self, number: int) -> Member:
         machine = self._make_machine(f"member-{number}")
         told = asdict(self.settings)
-        del told["member_count"], told["is_copied"]
+        del told["member_count"]
+        machine.spare_sync_delay_us = told.pop("spare_sync_delay_us")
+        machine.are_processors_short = told.pop("are_processors_short")
+        is_tuned = machine.spare_sync_delay_us or machine.are_processors_short
         config = NodeConfig(
             member_id=number,
             members=parse_members(self._members_text),
             directory=DIRECTORY,
             service="simulation:Service",
+            shared_machine="on" if is_tuned else "off",
             **told,
         )
         member = Member(machine, config)
@@ -168,7 +171,6 @@ class SimulatedCluster:
             services = self._make_service(member), *self._make_others(member)
             async with Node.open(member.config, *services, host=member.machine.host()) as node:
                 member.node = node
-                node.archive.sharing_until_ns = _ALWAYS_NS if self.settings.is_copied else 0
                 self.on_node(member)
                 end = await node.run()
                 member.node = None

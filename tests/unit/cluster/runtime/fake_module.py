@@ -22,6 +22,7 @@ class FakeContext:
     append_position: int = 0
     cluster_time: int = 0
     timestamp: int = 0
+    now_ns: int = 0
     time_unit: TimeUnit = TimeUnit.MILLIS
     effects: list[fx.Effect] = field(default_factory=list)
 
@@ -92,7 +93,6 @@ class FakeParts:
         self.position = 0
         self.limit_position = 0
         self.is_paused = True
-        self.is_copied = False
         self.time = 0
         self.on_deliver: Callable[[], object] = lambda: None
         self.on_join: Callable[[], object] = lambda: None
@@ -132,9 +132,6 @@ class FakeParts:
 
     def flush(self) -> None:
         self.journal.append(("flush", len(self.module.ctx.log_buffer.take_pending())))
-
-    def is_being_copied(self) -> bool:
-        return self.is_copied
 
     def sync(self) -> None:
         self.journal.append("sync")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tests.unit.archive.streams import launch, small_config
 from tests.unit.cluster.core.node import config
+from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.archive import Archive, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -25,6 +26,7 @@ from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
 from trimaran.cluster.runtime.log_control import LogControl, MemberLogEndpoints
+from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import SetupFrame
@@ -96,6 +98,7 @@ async def member(
     start_position: int = 0,
     retained_bytes: int = 1 << 20,
     spare_sync_delay_us: int = 0,
+    tuning: MachineTuning | None = None,
 ) -> AsyncIterator[Member]:
     """One member's log, empty, with member 1 as its only peer. What was before `start_position` has been purged."""
     disk = MemoryFileSystem()
@@ -112,6 +115,7 @@ async def member(
         posted: list[object] = []
         recorded: list[int] = []
         failures: list[BaseException] = []
+        host = FakeKernel().host(spare_sync_delay_us=spare_sync_delay_us)
         control = LogControl(
             ctx,
             archive,
@@ -123,7 +127,7 @@ async def member(
             on_recorded=recorded.append,
             on_failed=failures.append,
             tasks=tasks,
-            spare_sync_delay_us=spare_sync_delay_us,
+            tuning=tuning or SharedMachineTuning(ctx, archive, host, is_disk_shared=True, on_failed=failures.append),
         )
         yield Member(control, ctx, archive, disk, posted, recorded, failures)
     with contextlib.suppress(OSError):  # of a test that crashed the disk

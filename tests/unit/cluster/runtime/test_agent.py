@@ -20,7 +20,7 @@ from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.log_control import LogControl
 from trimaran.cluster.runtime.queries import QueryHandler
-from trimaran.cluster.runtime.shared_machine.processor_pressure import LOOK_INTERVAL_NS, ProcessorPressure
+from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
@@ -46,6 +46,15 @@ class ManualClock:
         return self.now_ns
 
 
+class FakeTuning(MachineTuning):
+    """Has a leader collect batches for as long as the test says."""
+
+    delay_s = 0.0
+
+    def batch_delay_s(self) -> float:
+        return self.delay_s
+
+
 class Rig:
     """An agent between a scripted core and journalled parts."""
 
@@ -53,12 +62,12 @@ class Rig:
         self.module = FakeModule()
         self.parts = FakeParts(self.module)
         self.clock = ManualClock()
-        self.waited_ns = 0
+        self.tuning = FakeTuning()
         self.agent = ConsensusModuleAgent(
             cast(ConsensusModule, self.module),
             clock=self.clock,
             ingress_window_bytes=1024,
-            pressure=ProcessorPressure(lambda: self.waited_ns, self.clock.monotonic_ns),
+            tuning=self.tuning,
         )
         parts = self.parts
         self.agent.attach(
@@ -329,11 +338,7 @@ async def test_one_go_of_delivery_is_short_where_others_wait_and_long_where_no_t
     assert positions == [expected]
 
 
-@pytest.mark.parametrize("reason", ["its log is copied", "processors are short"])
-async def test_batch_of_a_leader_waits_for_the_one_before_only_while(
-    reason: str, rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trimaran.cluster.runtime.agent._LONG_BATCH_S", 3600.0)
+async def test_batch_of_a_leader_waits_for_the_one_before_only_where_its_tuning_says_so(rig: Rig) -> None:
     ctx, journal = rig.module.ctx, rig.journal
     rig.module.leader = object()
 
@@ -347,11 +352,7 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_while(
     await rig.passes(2)
     assert journal == [("flush", 1), ("flush", 1)]
 
-    if reason == "its log is copied":
-        rig.parts.is_copied = True
-    else:
-        rig.clock.now_ns += LOOK_INTERVAL_NS
-        rig.waited_ns += LOOK_INTERVAL_NS // 2
+    rig.tuning.delay_s = 3600.0
     append()
     append()
     await rig.passes()
@@ -359,17 +360,15 @@ async def test_batch_of_a_leader_waits_for_the_one_before_only_while(
     ctx.commit_position = 64  # what was flushed before is committed
     append()
     assert journal[2:] == [("flush", 3)]
-    monkeypatch.setattr("trimaran.cluster.runtime.agent._LONG_BATCH_S", 0.002)
+    rig.tuning.delay_s = 0.002
     append()
     await rig.until(lambda: len(journal) > 3)  # or the time has come
     assert journal[3:] == [("flush", 1)]
 
 
-async def test_follower_whose_archive_is_copied_flushes_in_the_next_pass(rig: Rig) -> None:
+async def test_follower_flushes_in_the_next_pass_whatever_its_tuning_says(rig: Rig) -> None:
     rig.module.ctx.commit_position = -1
-    rig.parts.is_copied = True
-    rig.clock.now_ns += LOOK_INTERVAL_NS
-    rig.waited_ns += LOOK_INTERVAL_NS
+    rig.tuning.delay_s = 3600.0
 
     rig.module.ctx.log_buffer.append(bytes(32))
     rig.agent.schedule_flush()

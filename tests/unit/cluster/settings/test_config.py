@@ -225,13 +225,13 @@ def test_every_setting_has_a_kind_a_description_and_a_flag() -> None:
 def test_spare_followers_sync_late_where_all_members_share_a_machine_or_it_says_so() -> None:
     apart = parse_members("0=one:9000,1=two:9000,2=three:9000")
 
-    assert make().effective_spare_sync_delay_us == 20_000
-    assert make(members=apart).effective_spare_sync_delay_us == 0
-    assert make(members=apart, spare_sync_delay_us=500).effective_spare_sync_delay_us == 500
-    assert make(spare_sync_delay_us=0).effective_spare_sync_delay_us == 0
-    assert make(spare_sync_delay_us=500, file_sync_level=0).effective_spare_sync_delay_us == 0
-    assert "spare_sync_delay_us=-2" in refusal(
-        member_id="0", members=MEMBERS, directory="d", service="m:C", spare_sync_delay_us="-2"
+    assert make().is_disk_shared
+    assert not make(members=apart).is_disk_shared
+    assert make(members=apart, shared_machine="on").is_disk_shared
+    assert not make(shared_machine="off").is_disk_shared
+    assert not make(shared_machine="on", file_sync_level=0).is_disk_shared
+    assert "shared_machine='yes'" in refusal(
+        member_id="0", members=MEMBERS, directory="d", service="m:C", shared_machine="yes"
     )
 
 

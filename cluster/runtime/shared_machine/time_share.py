@@ -3,7 +3,7 @@
 The problem: a replay reads and checks as fast as its reader takes it, and a member that copies a log takes whatever it
 gets. Where both run at full speed every message waits for them, on the loop that serves the replay and for a processor
 on machines that have few. The idea: for as long as the recording grows, somebody is being served, and a replay waits
-behind each chunk until what it has taken of the loop's time is its share of what has passed. Time and not bytes are
+after each chunk until what it has taken of the loop's time is its share of what has passed. Time and not bytes are
 shared: whatever a byte costs on a machine, and while others hold up the loop, too, the rest is theirs.
 
 A replay has to come to the end: one that gets no further than twice as fast as the recording grows waits for nobody.
@@ -12,6 +12,7 @@ Where nothing is appended for a moment nothing is waited for: a copy on a cluste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 GROWING_NS: Final = 100_000_000
@@ -28,11 +29,17 @@ CREDIT_NS: Final = 2_000_000
 
 
 class TimeShare:
-    """How long one replay waits behind each of its chunks."""
+    """How long one replay waits after each of its chunks.
 
-    def __init__(self, share: float, append_position: int) -> None:
+    `on_shared` is told up to when the replay counts as under way, whenever it waits.
+    """
+
+    def __init__(
+        self, share: float, append_position: int, *, on_shared: Callable[[int], None] = lambda until_ns: None
+    ) -> None:
         self._share = share
         self._append_position = append_position
+        self._on_shared = on_shared
         self._grown_ns: int | None = None
         """When the recording was last seen to have grown."""
         self._paid_until_ns = 0
@@ -42,7 +49,7 @@ class TimeShare:
         return f"<TimeShare share={self._share:g} append_position={self._append_position}>"
 
     def pause_ns(self, length: int, append_position: int, *, begin_ns: int, end_ns: int) -> int:
-        """How long to wait behind a chunk of `length` bytes that took the loop from `begin_ns` to `end_ns`.
+        """How long to wait after a chunk of `length` bytes that took the loop from `begin_ns` to `end_ns`.
 
         `append_position` is where the recording ends now.
         """
@@ -57,4 +64,7 @@ class TimeShare:
         since_ns = max(self._paid_until_ns, begin_ns - CREDIT_NS)
         paid_until_ns = since_ns + round((end_ns - begin_ns) / self._share)
         self._paid_until_ns = min(paid_until_ns, end_ns + LONGEST_PAUSE_NS)
-        return max(0, self._paid_until_ns - end_ns)
+        pause_ns = max(0, self._paid_until_ns - end_ns)
+        if pause_ns:
+            self._on_shared(end_ns + pause_ns + GROWING_NS)
+        return pause_ns

@@ -7,7 +7,7 @@ from itertools import count
 
 from tests.unit.archive.streams import StreamBuilder, launch, small_config
 from trimaran.archive.store.replay import ReplaySession
-from trimaran.archive.store.time_share import CREDIT_NS, GROWING_NS, LONGEST_PAUSE_NS, TimeShare
+from trimaran.cluster.runtime.shared_machine.time_share import CREDIT_NS, GROWING_NS, LONGEST_PAUSE_NS, TimeShare
 
 MS = 1_000_000
 CHUNK = 1000
@@ -59,7 +59,9 @@ def test_a_replay_that_hardly_gains_on_the_recording_waits_for_nobody() -> None:
 async def test_replay_keeps_to_its_share_and_sends_all_the_same() -> None:
     """The clock goes on by 2 ms whenever it is read, so that each chunk takes so long."""
     ticks = count(0, 2 * MS)
-    archive = await launch(config=small_config(replay_time_share=0.2), monotonic_ns=lambda: next(ticks))
+    archive = await launch(config=small_config(), monotonic_ns=lambda: next(ticks))
+    shared_until_ns: list[int] = []
+    archive.make_replay_pace = lambda position: TimeShare(0.2, position, on_shared=shared_until_ns.append)
     recording = await archive.start_recording(
         stream_id=100, session_id=7, channel="trimaran:log", source_identity="member-0", preallocate=False
     )
@@ -88,7 +90,7 @@ async def test_replay_keeps_to_its_share_and_sends_all_the_same() -> None:
 
     assert sink.data == written
     assert loop.time() - begin_s > 0.03  # 5 chunks of 2 ms or more each, a fifth of the time
-    assert archive.sharing_until_ns > archive.monotonic_ns() > archive.sharing_until_ns - 2 * GROWING_NS
+    assert shared_until_ns[-1] > archive.monotonic_ns() > shared_until_ns[-1] - 2 * GROWING_NS
     await recording.stop()
 
 
