@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trimaran.benchmarks.processes import find_base_ports
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members
