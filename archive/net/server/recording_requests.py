@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trimaran.service_api.wire.frame import wrap_int32
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
+from ...store.recording import Recording
 from ..control import CONTROL_STREAM_IDS, check_channel
+from .control_session import ControlSession
 from .recording_session import RecordingSession
-
-if TYPE_CHECKING:
-    from .control_session import ControlSession
+from .server_state import ServerState
 
 _StartRequest = messages.StartRecordingRequest | messages.StartRecordingRequest2
 _ExtendRequest = messages.ExtendRecordingRequest | messages.ExtendRecordingRequest2
 
 
-async def on_start(session: ControlSession, request: _StartRequest) -> None:
+async def on_start(server: ServerState, session: ControlSession, request: _StartRequest) -> None:
     """Begin a recording of what this connection publishes from here on."""
-    server = session.server
-    _check_room(session)
+    _check_room(server, session)
     check_channel(request.channel)
     if request.stream_id in CONTROL_STREAM_IDS:
         raise ArchiveError(f"not recorded here: stream_id={request.stream_id} is of the control protocol")
@@ -32,14 +29,12 @@ async def on_start(session: ControlSession, request: _StartRequest) -> None:
         source_identity=session.peer,
         preallocate=server.preallocate,
     )
-    publication = RecordingSession(server, session, recording, correlation_id=request.correlation_id)
-    _begin(session, publication, request.correlation_id, messages.RecordingSignal.START)
+    _begin(server, session, recording, request.correlation_id, messages.RecordingSignal.START)
 
 
-async def on_extend(session: ControlSession, request: _ExtendRequest) -> None:
+async def on_extend(server: ServerState, session: ControlSession, request: _ExtendRequest) -> None:
     """Go on with a recording, from its stop position, with what this connection publishes from here on."""
-    server = session.server
-    _check_room(session)
+    _check_room(server, session)
     descriptor = server.archive.present_descriptor(request.recording_id)
     if request.stream_id != descriptor.stream_id:
         raise ArchiveError(
@@ -50,12 +45,10 @@ async def on_extend(session: ControlSession, request: _ExtendRequest) -> None:
     recording = await server.archive.extend_recording(
         request.recording_id, session_id=wrap_int32(next(server.ids)), preallocate=server.preallocate
     )
-    publication = RecordingSession(server, session, recording, correlation_id=request.correlation_id)
-    _begin(session, publication, request.correlation_id, messages.RecordingSignal.EXTEND)
+    _begin(server, session, recording, request.correlation_id, messages.RecordingSignal.EXTEND)
 
 
-def _check_room(session: ControlSession) -> None:
-    server = session.server
+def _check_room(server: ServerState, session: ControlSession) -> None:
     if session.stream is not None:
         raise ArchiveError("one stream a connection", code=ArchiveErrorCode.ACTIVE_SUBSCRIPTION)
     if len(server.recordings) >= server.recording_limit:
@@ -63,19 +56,26 @@ def _check_room(session: ControlSession) -> None:
 
 
 def _begin(
-    session: ControlSession, publication: RecordingSession, correlation_id: int, signal: messages.RecordingSignal
+    server: ServerState,
+    session: ControlSession,
+    recording: Recording,
+    correlation_id: int,
+    signal: messages.RecordingSignal,
 ) -> None:
-    session.server.recordings[publication.recording_id] = publication
+    publication = RecordingSession(
+        session, recording, correlation_id=correlation_id, events=server.events, publications=server.recordings
+    )
+    server.recordings[publication.recording_id] = publication
     session.stream = publication
     session.respond(correlation_id, publication.subscription_id)
     publication.begin(signal)
 
 
-async def on_stop(session: ControlSession, request: messages.StopRecordingRequest) -> None:
+async def on_stop(server: ServerState, session: ControlSession, request: messages.StopRecordingRequest) -> None:
     """Stop whatever is published here with this channel and stream."""
     found = [
         publication
-        for publication in session.server.recordings.values()
+        for publication in server.recordings.values()
         if (publication.descriptor.original_channel, publication.descriptor.stream_id)
         == (request.channel, request.stream_id)
     ]
@@ -84,9 +84,11 @@ async def on_stop(session: ControlSession, request: messages.StopRecordingReques
     )
 
 
-async def on_stop_subscription(session: ControlSession, request: messages.StopRecordingSubscriptionRequest) -> None:
+async def on_stop_subscription(
+    server: ServerState, session: ControlSession, request: messages.StopRecordingSubscriptionRequest
+) -> None:
     """Stop what is published under a subscription id."""
-    found = [p for p in session.server.recordings.values() if p.subscription_id == request.subscription_id]
+    found = [p for p in server.recordings.values() if p.subscription_id == request.subscription_id]
     await _stop_all(session, found, request.correlation_id, f"subscription_id={request.subscription_id}")
 
 
@@ -98,9 +100,10 @@ async def _stop_all(session: ControlSession, found: list[RecordingSession], corr
     session.respond(correlation_id, len(found))
 
 
-async def on_stop_by_identity(session: ControlSession, request: messages.StopRecordingByIdentityRequest) -> None:
+async def on_stop_by_identity(
+    server: ServerState, session: ControlSession, request: messages.StopRecordingByIdentityRequest
+) -> None:
     """Stop a recording; the answer is 1, or 0 if it was not active."""
-    server = session.server
     server.archive.present_descriptor(request.recording_id)
     publication = server.recordings.get(request.recording_id)
     if publication is not None:
