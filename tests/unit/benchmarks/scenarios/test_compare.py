@@ -246,10 +246,10 @@ def test_etcd_requests_are_protocol_buffers() -> None:
     body, per_request = Etcd()._request(32, 1024)
     several, in_one = EtcdTransactions()._request(200, 1024)
 
-    assert (body, per_request) == (b"\x0a\x11trimaran-benchmark\x12\x20" + b"x" * 32, 1)
+    assert (body, per_request) == (b"\x0a\x12trimaran-benchmark\x12\x20" + b"x" * 32, 1)
     assert in_one == 128
-    put = b"\x0a\x13trimaran-benchmark-0\x12\xc8\x01" + b"x" * 200
-    assert several.startswith(b"\x12\xe3\x01\x12\xe0\x01" + put)
+    put = b"\x0a\x14trimaran-benchmark-0\x12\xc8\x01" + b"x" * 200
+    assert several.startswith(b"\x12\xe4\x01\x12\xe1\x01" + put)
 
 
 async def test_a_pipeline_pings_a_server_that_is_silent_and_says_how_far_it_came_when_it_is_closed() -> None:

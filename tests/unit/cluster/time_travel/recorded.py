@@ -40,7 +40,7 @@ async def member(directory: Path, *services: ClusteredService, **settings: objec
         member_id=0,
         members=parse_members(f"0=127.0.0.1:{find_base_ports(1)[0]}"),
         directory=directory,
-        service="tests.unit.cluster.replaying.ledger:Ledger",
+        service="tests.unit.cluster.time_travel.ledger:Ledger",
         file_sync_level=0,
         term_length_bytes=1 << 16,
         segment_length_bytes=1 << 16,
