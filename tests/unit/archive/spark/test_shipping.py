@@ -51,7 +51,9 @@ def test_each_module_is_there_with_byte_code_that_python_imports(tmp_path: Path)
     command = [sys.executable, "-S", "-c", program]
     environment = {"PYTHONPATH": str(path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [f"{path}/trimaran/{module}.pyc" for module in ("archive/format/layout", "service_api/types")]
+    assert done.stdout.split() == [
+        f"{path}/trimaran/{module}.pyc" for module in ("archive/format/layout", "service_api/types")
+    ]
 
 
 def test_the_users_own_module_goes_along_under_another_name_of_the_zip(
