@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from trimaran.cluster.documents.status import MemberStatus
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.member_status import MemberStatus
 
 from ..logs.long_log import LongLog, lengthen_log
 from ..machine.data_directory import data_directory

@@ -127,7 +127,7 @@ async def _measure(
         [client], cluster, group, progress, data_dir=directory, time_limit_s=parameters.time_limit_s
     )
     progress.describe("waiting for the sink")
-    claims = [answer[0].position for endpoint in endpoints if (answer := ask_member(endpoint, 5.0)) is not None]
+    claims = [said.commit_position for endpoint in endpoints if (said := ask_member(endpoint, 5.0)) is not None]
     await _wait_for_sink(query, cluster, max(claims), deadline_s)
     cpu_seconds["query's Python"] = query.cpu_seconds()
     # The client measures by the monotonic clock, the log and the sink by the time of day.
