@@ -1,10 +1,6 @@
-"""`python -m trimaran.benchmarks SCENARIO`."""
+"""`python -m trimaran.benchmarks SCENARIO`; in a checkout `python -m benchmarks SCENARIO` is the same."""
 
-import sys
+from trimaran.benchmarks.app import main
 
 if __name__ == "__main__":
-    try:
-        from trimaran.benchmarks.app import main
-    except ModuleNotFoundError as error:
-        sys.exit(f"trimaran: the benchmarks need more packages: pip install 'trimaran[bench]' ({error})")
     main()

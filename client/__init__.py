@@ -2,7 +2,8 @@
 
 cluster_client   ClusterClient, what applications use      egress       listener, messages, queue
 sync_client      SyncClusterClient, on a loop_thread       streams      iterators: egress, connection_events
-connection       asyncio shell: sockets, timer, writes     config       settings; errors: what only a client raises
+connection       asyncio shell: dials, timer, writes       config       settings; errors: what only a client raises
+asking           coroutines of queries and admin requests
 protocol         the session's state machine, sans-IO; its parts: leader_search, member_link, drain, queries, admin,
                  session_identity, requests (each run once), ingress_publisher (bytes out),
                  egress_adapter (bytes in), effects

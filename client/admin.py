@@ -3,14 +3,13 @@
 The one there is asks for a snapshot. It goes to the leader, once; the answer comes when the snapshot is taken, or was
 not. When the leader is lost before that, nobody can tell: asking again is harmless.
 
-`AdminTracker` is the sans-IO part, `take_snapshot` the coroutine around it.
+`AdminTracker` is sans-IO, and `asking.take_snapshot` the coroutine around it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trimaran.service_api.errors import BackPressureError, ClusterError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
@@ -19,9 +18,6 @@ from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, Ad
 from .egress_adapter import SessionState
 from .errors import AdminRefusedError, IndeterminateError
 from .ingress_publisher import IngressPublisher
-
-if TYPE_CHECKING:
-    from .connection import ClientConductor
 
 ADMIN_REQUEST_LIMIT: Final = 64
 _UNKNOWN: Final = b"unknown"
@@ -87,28 +83,3 @@ class AdminTracker:
         waiting, self._waiting = self._waiting, {}
         for on_done in waiting.values():
             on_done(error)
-
-
-async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
-    """Ask, and wait for the answer. See `ClusterClient.take_snapshot`."""
-    waiter: asyncio.Future[int | ClusterError] = conductor.loop.create_future()
-
-    def on_done(outcome: int | ClusterError) -> None:
-        if not waiter.done():
-            waiter.set_result(outcome)
-
-    correlation_id: int | None = None
-    try:
-        async with asyncio.timeout(timeout_s):
-            while (correlation_id := conductor.begin_snapshot(on_done)) is None:
-                await conductor.wait_until(conductor.protocol.can_ask_leader)
-            outcome = await waiter
-    except TimeoutError:
-        said = "asked" if correlation_id is not None else "no leader to ask"
-        raise IndeterminateError(f"no answer about the snapshot: {said} timeout_s={timeout_s:g}") from None
-    finally:
-        if correlation_id is not None:
-            conductor.protocol.admin.forget(correlation_id)
-    if isinstance(outcome, ClusterError):
-        raise outcome
-    return outcome

@@ -12,13 +12,13 @@ from typing import Any, Self
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 
-from .admin import take_snapshot
+from . import asking
 from .config import ClientConfig, client_config
 from .connection import ClientConductor
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
 from .protocol import ClientState
-from .queries import QueryResult, ask
+from .queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 
@@ -217,7 +217,7 @@ class ClusterClient:
             LocalProtocolError: the arguments make no sense, or this is not the client's event loop.
         """
         self._check_loop()
-        return await ask(
+        return await asking.query(
             self._conductor,
             payload,
             max_staleness_s=max_staleness_s,
@@ -242,7 +242,7 @@ class ClusterClient:
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
-        return await take_snapshot(self._conductor, timeout_s)
+        return await asking.take_snapshot(self._conductor, timeout_s)
 
     async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.

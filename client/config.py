@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
@@ -101,6 +102,9 @@ class ClientConfig:
 
     client_info: str = ""
     """A name that the cluster shows for this session."""
+
+    network: NetworkStack = SOCKETS
+    """What dials the members: TCP sockets, unless a simulation brings another network."""
 
     random: Callable[[], float] | None = None
     """Uniform in [0, 1), for back-off and correlation ids; None: a generator of the client's own. A seeded one makes

@@ -10,15 +10,14 @@ Time is the loop's, so that a client runs on a simulated loop too.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 import sys
 from collections.abc import Callable
 from typing import Final, cast
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
 
 from .admin import OnDone
 from .config import ClientConfig
@@ -30,13 +29,6 @@ from .requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
-
-_UNACKNOWLEDGED_LIMIT_MS: Final = 4_000
-"""How long what was sent to a member may stay unacknowledged before the connection is given up and dialled again.
-
-Without it a connection that lost packets for a while waits for TCP's next try, which is as far off as the outage was
-long. Members do the same among themselves.
-"""
 
 _PIECE_BYTES: Final = 32 << 10
 """What is handled of received bytes before what was offered meanwhile goes out.
@@ -53,7 +45,8 @@ _DRAIN_LOOK_S: Final = 0.005
 byte, unless it is to hold back writers all the time."""
 
 _HELD_BACK_LIMIT_MS: Final = 30_000
-"""The same while the socket is full: TCP counts a member that holds its clients back as one that does not answer."""
+"""`UNACKNOWLEDGED_LIMIT_MS` while the socket is full: TCP counts a member that holds its clients back as one that does
+not answer."""
 
 
 class MemberConnection(asyncio.BufferedProtocol):
@@ -75,7 +68,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         """Begin to talk."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        self._limit_silence(_UNACKNOWLEDGED_LIMIT_MS)
+        limit_unacknowledged(self._transport, UNACKNOWLEDGED_LIMIT_MS)
         self.is_writable = True
         self._conductor.on_connected(self)
 
@@ -103,12 +96,12 @@ class MemberConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Keep what is offered: the socket is full."""
         self.is_writable = False
-        self._limit_silence(_HELD_BACK_LIMIT_MS)
+        self._limit_unacknowledged(_HELD_BACK_LIMIT_MS)
 
     def resume_writing(self) -> None:
         """Write what was kept."""
         self.is_writable = True
-        self._limit_silence(_UNACKNOWLEDGED_LIMIT_MS)
+        self._limit_unacknowledged(UNACKNOWLEDGED_LIMIT_MS)
         self._conductor.flush()
 
     def write(self, data: bytearray) -> None:
@@ -140,13 +133,9 @@ class MemberConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _limit_silence(self, limit_ms: int) -> None:
-        """Say after how long without an acknowledgement the connection is lost, where the system can be told."""
-        sock = None if self._transport is None else self._transport.get_extra_info("socket")
-        is_tcp = sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6)
-        if sock is not None and is_tcp and hasattr(socket, "TCP_USER_TIMEOUT"):
-            with contextlib.suppress(OSError):  # it was lost just now: `connection_lost` follows
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
+    def _limit_unacknowledged(self, limit_ms: int) -> None:
+        if self._transport is not None:
+            limit_unacknowledged(self._transport, limit_ms)
 
 
 class ClientConductor:
@@ -401,15 +390,14 @@ class ClientConductor:
 
     async def _dial(self, dial: Dial) -> None:
         config = self.protocol.config
-        endpoint = Endpoint.parse(dial.endpoint)
         try:
             async with asyncio.timeout(min(config.dial_timeout_s, config.connect_timeout_s)):
-                await self.loop.create_connection(
+                await config.network.dial(
+                    Purpose.INGRESS,
+                    Endpoint.parse(dial.endpoint),
                     lambda: MemberConnection(
                         self, dial.connection_id, receive_buffer_bytes=config.receive_buffer_bytes
                     ),
-                    endpoint.host,
-                    endpoint.port,
                 )
         except (OSError, UnicodeError) as error:
             self._dials.pop(dial.connection_id, None)

@@ -1,24 +1,22 @@
 """Queries: questions to the service's state that are in no log.
 
-`QueryTracker` is the sans-IO part: which member is asked, what a refusal means, when to ask again. A query changes
-nothing, so it may be asked as often as need be, until somebody answers, it is given up, or its error is final. A
-linearizable query goes to the leader, and to the next leader when that changes; one that may be stale goes to the
-members in turn, or to the one that was named. A member that has refused is left alone for a while, a little longer each
-time; one that may be stale and is not answered for `attempt_timeout_s` is asked elsewhere.
-
-`ask` is the coroutine around it.
+`QueryTracker` is sans-IO, and `asking.query` the coroutine around it. The tracker decides which member is asked, what a
+refusal means, and when to ask again. A query changes nothing, so it may be asked as often as need be, until somebody
+answers, it is given up, or its error is final. A linearizable query goes to the leader, and to the next leader when
+that changes; one that may be stale goes to the members in turn, or to the one that was named. A member that has refused
+is left alone for a while, a little longer each time; one that may be stale and is not answered for `attempt_timeout_s`
+is asked elsewhere.
 
 Bound: `QUERY_LIMIT` queries under way; more are refused with `BackPressureError`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from trimaran.service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.errors import BackPressureError, ClusterError, LocalProtocolError
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
 
@@ -27,16 +25,13 @@ from .egress_adapter import SessionState
 from .errors import QueryRefusedError
 from .member_link import MemberLink, MemberLinks
 
-if TYPE_CHECKING:
-    from .connection import ClientConductor
-
 QUERY_LIMIT: Final = 65_536
 
 _NEVER_NS: Final = 1 << 62
 _RETRY_MIN_NS: Final = 10_000_000
 _RETRY_DOUBLINGS: Final = 5
 _FULL_NS: Final = 1_000_000
-_WAIT_AT_MEMBER_S: Final = 30.0
+WAIT_AT_MEMBER_S: Final = 30.0
 """What a member is told to wait at most, when the caller waits longer."""
 
 _OVERHEAD_BYTES: Final = 128
@@ -67,7 +62,7 @@ class QueryOptions:
     min_log_position: int = 0
     read_from: int | None = None
     service_id: int = NULL_VALUE
-    timeout_ns: int = int(_WAIT_AT_MEMBER_S * 1e9)
+    timeout_ns: int = int(WAIT_AT_MEMBER_S * 1e9)
 
 
 @dataclass(slots=True, eq=False)
@@ -264,48 +259,3 @@ class QueryTracker:
             timeout_ns=options.timeout_ns,
             payload=query.payload,
         ).encode()
-
-
-async def ask(
-    conductor: ClientConductor,
-    payload: bytes | bytearray | memoryview,
-    *,
-    max_staleness_s: float | None,
-    min_log_position: int,
-    read_from: int | None,
-    service_id: int | None,
-    timeout_s: float | None,
-) -> QueryResult:
-    """Ask, and wait for the answer. See `ClusterClient.query`."""
-    if max_staleness_s is None and read_from is not None:
-        raise LocalProtocolError(f"read_from={read_from} needs max_staleness_s: without it only the leader answers")
-    if max_staleness_s is not None and not max_staleness_s >= 0:
-        raise LocalProtocolError(f"max_staleness_s={max_staleness_s} expected at least 0")
-    options = QueryOptions(
-        max_staleness_ns=None if max_staleness_s is None else int(min(max_staleness_s, 1e9) * 1e9),
-        min_log_position=min_log_position,
-        read_from=read_from,
-        service_id=NULL_VALUE if service_id is None else service_id,
-        timeout_ns=int(min(_WAIT_AT_MEMBER_S if timeout_s is None else max(timeout_s, 0.0), _WAIT_AT_MEMBER_S) * 1e9),
-    )
-    waiter: asyncio.Future[QueryResult | ClusterError] = conductor.loop.create_future()
-
-    def on_done(outcome: QueryResult | ClusterError) -> None:
-        if not waiter.done():
-            waiter.set_result(outcome)
-
-    query = conductor.begin_query(bytes(payload), options, on_done)
-    try:
-        if timeout_s is None:
-            outcome = await waiter
-        else:
-            async with asyncio.timeout(timeout_s):
-                outcome = await waiter
-    except TimeoutError:
-        said = "; ".join(f"member {member_id}: {refusal}" for member_id, refusal in query.refusals.items())
-        raise ClusterTimeoutError(f"query not answered: timeout_s={timeout_s} {said or 'nobody refused'}") from None
-    finally:
-        conductor.protocol.queries.forget(query)
-    if isinstance(outcome, ClusterError):
-        raise outcome
-    return outcome

@@ -158,6 +158,7 @@ class Node:
     ) -> None:
         self._config = config
         self._clock = host.clock
+        self._network = host.network
         self.archive = archive
         self._recording = recording
         self._files = files
@@ -167,13 +168,13 @@ class Node:
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
-        self.tuning = self._make_tuning(ctx, host)
-        archive.make_replay_pace = self.tuning.make_replay_pace
+        self._tuning = self._make_tuning(ctx, host)
+        archive.make_replay_pace = self._tuning.make_replay_pace
         self.agent = ConsensusModuleAgent(
             self.module,
             clock=host.clock,
             ingress_window_bytes=config.ingress_window_bytes,
-            tuning=self.tuning,
+            tuning=self._tuning,
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -268,7 +269,7 @@ class Node:
             ClusterError: this member cannot go on; the error says why.
         """
         async with ActivityScope() as tasks:
-            log, links, server = self._connect(tasks), self._links, ArchiveServer(self.archive)
+            log, links, server = self._connect(tasks), self._links, ArchiveServer(self.archive, network=self._network)
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
@@ -284,7 +285,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
-                self.tuning.close()
+                self._tuning.close()
                 self.queries.close()
                 self._ingress.close()
                 links.close()
@@ -361,7 +362,7 @@ class Node:
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
-        self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
+        self.agent.watch(fx.StateChanged, self._tuning.on_state_changed)
         self.archive.on_corruption = self.agent.terminate
         return log
 
@@ -394,6 +395,7 @@ class Node:
             self.module.ctx,
             self.archive,
             self._recording,
+            network=self._network,
             recording_log_file=self._files.recording_log,
             node_state_file=self._files.node_state,
             peers={
@@ -406,7 +408,7 @@ class Node:
             on_recorded=self.agent.on_recorded,
             on_failed=self.agent.terminate,
             tasks=tasks,
-            tuning=self.tuning,
+            tuning=self._tuning,
         )
 
     @property
@@ -464,15 +466,15 @@ class Node:
         me = self._config.me
         if self._config.metrics_endpoint:
             with _naming("metrics", self._config.metrics_endpoint):
-                await self._start_metrics(Endpoint.parse(self._config.metrics_endpoint))
+                await self._start_metrics(Endpoint.parse(self._config.metrics_endpoint, may_be_ephemeral=True))
         with _naming("ingress", me.ingress):
-            await self._ingress.start(Endpoint.parse(me.ingress))
+            await self._ingress.start(self._network, Endpoint.parse(me.ingress))
         with _naming("log or catchup", f"{me.log}, {me.catchup}"):
             await log.start(Endpoint.parse(me.log), Endpoint.parse(me.catchup))
         with _naming("archive", me.archive):
             await server.start(Endpoint.parse(me.archive))
         with _naming("consensus", me.consensus):
-            await links.start(Endpoint.parse(me.consensus), tasks)
+            await links.start(self._network, Endpoint.parse(me.consensus), tasks)
 
     def _make_query_handler(self) -> QueryHandler:
         return QueryHandler(
@@ -523,6 +525,7 @@ class Node:
             self.module.ctx,
             self.archive,
             self._files.recording_log,
+            network=self._network,
             peers={MemberId(member.member_id): member for member in self._config.members},
             post=self.agent.post,
             on_installed=self.agent.restart_with_installed_snapshot,
@@ -541,14 +544,14 @@ class Node:
             why_not_ready=self.vitals.why_not_ready,
             monotonic_ns=self._clock.monotonic_ns,
         )
-        logger.info("metrics.listening", endpoint=await self._metrics.start(endpoint))
+        logger.info("metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint)))
 
     async def _run_housekeeping(self) -> None:
         """Show in the mark file that this process is alive, look for clients that left, and how far a copy has come."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.close_half_open_connections()
-            self.tuning.on_second(self.module.ctx.log_buffer.append_position)
+            self._tuning.on_second(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 

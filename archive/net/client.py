@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.message import Message
 
@@ -39,8 +40,10 @@ EDIT_TIMEOUT_S: Final = 60.0
 class ArchiveClient:
     """A control session with an archive; made by `connect`."""
 
-    def __init__(self, endpoint: Endpoint, *, credentials: Credentials, timeout_s: float) -> None:
-        self._endpoint = endpoint
+    def __init__(
+        self, network: NetworkStack, endpoint: Endpoint, *, credentials: Credentials, timeout_s: float
+    ) -> None:
+        self._network, self._endpoint = network, endpoint
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._control: ArchiveConnection | None = None
@@ -60,6 +63,7 @@ class ArchiveClient:
         on_challenge: OnChallenge | None = None,
         client_info: str = "",
         timeout_s: float = 5.0,
+        network: NetworkStack = SOCKETS,
     ) -> AsyncIterator[Self]:
         """Connect to the archive at `host:port`, open a control session, and close everything at the end.
 
@@ -71,7 +75,7 @@ class ArchiveClient:
             ClusterTimeoutError: it does not answer.
         """
         proof = Credentials(encoded=credentials, on_challenge=on_challenge, client_info=client_info)
-        client = cls(Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s)
+        client = cls(network, Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s)
         client._control = await client._dial()
         client._control.on_message = client._signals.take
         client._control.on_lost = client._signals.fail
@@ -403,6 +407,7 @@ class ArchiveClient:
 
     async def _dial(self, *, wants_events: bool = False) -> ArchiveConnection:
         connection = await ArchiveConnection.dial(
+            self._network,
             self._endpoint,
             credentials=self._credentials,
             timeout_s=self._timeout_s,

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, cast
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
+from trimaran.service_api.transport import NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
@@ -107,6 +108,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
     @classmethod
     async def dial(
         cls,
+        network: NetworkStack,
         endpoint: Endpoint,
         *,
         credentials: Credentials,
@@ -121,9 +123,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         """
         try:
             async with asyncio.timeout(timeout_s):
-                _, protocol = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(endpoint, timeout_s=timeout_s), endpoint.host, endpoint.port
-                )
+                _, protocol = await network.dial(Purpose.ARCHIVE, endpoint, lambda: cls(endpoint, timeout_s=timeout_s))
         except (OSError, TimeoutError) as error:
             raise ArchiveError(
                 f"archive not reached: endpoint={endpoint} {error!r}",

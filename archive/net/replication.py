@@ -12,6 +12,7 @@ from typing import Final
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 from trimaran.service_api.types import RecordingId
 
 from ..errors import ArchiveError, ArchiveErrorCode
@@ -49,6 +50,7 @@ async def replicate(
     credentials: bytes = b"",
     connect_timeout_s: float = 5.0,
     progress_timeout_s: float = 10.0,
+    network: NetworkStack = SOCKETS,
 ) -> int:
     """Pull [recording.append_position, stop_position) from the archive at `source`; return the durable end.
 
@@ -71,7 +73,7 @@ async def replicate(
         )
     if position < stop_position:
         connection = await ArchiveConnection.dial(
-            source, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
+            network, source, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
         )
         try:
             check_fit(await describe(connection, src_recording_id), recording.descriptor)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from trimaran.archive.report import words
 
-from ..profiling.stages import Stage
+from ..report import Report
 from ..scenarios.compare import failure_words, rounds_done
 from ..scenarios.scan import Dimension
-from ..statistics.report import Report
+from ..stages import Stage
 from .figures import cost_parts
 
 _DURABLE: Final = re.compile("on disk.*majority")

@@ -1,6 +1,6 @@
-"""What a member asks of the machine it runs on: time, chance, a disk, threads. The simulator brings another machine.
+"""What a member asks of the machine it runs on: time, chance, a disk, threads, connections.
 
-The network is not here: it belongs to the event loop, which every part gets from `asyncio.get_running_loop()`.
+The simulator brings another machine.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Self
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, try_flock
 from trimaran.archive.store.worker import ThreadWorker, WorkerFactory
 from trimaran.service_api import Clock
+from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from .shared_machine.processor_pressure import ReadWait, read_wait_ns
 from .shared_machine.processor_share import SetNice, set_session_nice
@@ -31,6 +32,7 @@ class Host:
     """Monotonic nanoseconds, and epoch time in milliseconds."""
     random: Callable[[], float]
     """Uniform in [0, 1): delays before a nomination, log session ids."""
+    network: NetworkStack
     file_system: FileSystem
     make_worker: WorkerFactory
     try_lock: Callable[[int], bool]
@@ -52,6 +54,7 @@ class Host:
         return cls(
             clock=SystemClock(),
             random=random.SystemRandom().random,
+            network=SOCKETS,
             file_system=OsFileSystem(),
             make_worker=ThreadWorker,
             try_lock=try_flock,

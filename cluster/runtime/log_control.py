@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import structlog
 
@@ -20,6 +19,7 @@ from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import SetupFrame
 
@@ -30,11 +30,9 @@ from ..core.log.log_receiver import LogReceiver
 from .activities import ActivityScope
 from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
-from .links.dialling import as_stream_transport
+from .links.dialling import CONNECT_TIMEOUT_S
 from .links.log_links import LogImage, LogPublication, LogSubscription
 from .shared_machine.tuning import MachineTuning
-
-_CONNECT_TIMEOUT_S: Final = 2.0
 
 logger = structlog.get_logger()
 
@@ -56,6 +54,7 @@ class LogControl:
         archive: Archive,
         recording: Recording,
         *,
+        network: NetworkStack,
         recording_log_file: RecordingLogFile,
         node_state_file: NodeStateFile,
         peers: Mapping[MemberId, MemberLogEndpoints],
@@ -68,6 +67,7 @@ class LogControl:
         self._ctx = ctx
         self._archive = archive
         self._recording = recording
+        self._network = network
         self._recording_log_file = recording_log_file
         self._node_state_file = node_state_file
         self._peers = peers
@@ -106,8 +106,8 @@ class LogControl:
         Raises:
             OSError: an endpoint cannot be listened on.
         """
-        await self._live.start(log_endpoint)
-        await self._catchup.start(catchup_endpoint)
+        await self._live.start(self._network, Purpose.LOG, log_endpoint)
+        await self._catchup.start(self._network, Purpose.CATCHUP, catchup_endpoint)
 
     async def aclose(self) -> None:
         """Stop everything and write the log's stop position.
@@ -198,7 +198,8 @@ class LogControl:
             leadership_term_id=effect.leadership_term_id,
             on_live_joined=lambda member_id, position: self._post(ev.LiveJoined(member_id, position)),
         )
-        self._publication.open({member_id: peer.log for member_id, peer in self._peers.items()}, self._tasks)
+        followers = {member_id: peer.log for member_id, peer in self._peers.items()}
+        self._publication.open(self._network, followers, self._tasks)
 
     def start_catchup_replay(self, effect: fx.StartCatchupReplay) -> None:
         """Replay the log to a follower from the archive, following the live end."""
@@ -216,8 +217,8 @@ class LogControl:
     async def _replay_catchup(self, effect: fx.StartCatchupReplay) -> None:
         try:
             endpoint = Endpoint.parse(effect.endpoint)
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, writer = await self._network.dial_streams(Purpose.CATCHUP, endpoint)
             try:
                 as_stream_transport(writer.transport).set_write_buffer_limits(high=REPLAY_BUFFER_BYTES)
                 oldest_position = self._archive.descriptor(self._recording.recording_id).start_position
@@ -255,7 +256,7 @@ class LogControl:
         writer.write(self._setup(oldest_position, effect.log_session_id).encode())
         writer.close()
         with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await writer.wait_closed()  # the abort that follows would drop what is not written yet
 
     # --- following
@@ -285,6 +286,7 @@ class LogControl:
         try:
             position = await replicate(
                 source=peer,
+                network=self._network,
                 src_recording_id=effect.leader_recording_id,
                 recording=self._recording,
                 stop_position=effect.stop_position,
@@ -312,7 +314,7 @@ class LogControl:
     async def _oldest_position(self, peer: Endpoint, recording_id: int) -> int:
         """Ask another member's archive where its log begins; 0 if it does not answer."""
         try:
-            async with ArchiveClient.connect(str(peer)) as client:
+            async with ArchiveClient.connect(str(peer), network=self._network) as client:
                 return (await client.list_recording(recording_id)).start_position
         except (ClusterError, OSError):
             return 0

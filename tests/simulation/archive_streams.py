@@ -213,7 +213,7 @@ class ArchiveWorld:
             is_power_loss_possible=True,
         )
         archive.on_corruption = lambda error: self.record.failures.append(f"{name}: {error!r}")
-        server = ArchiveServer(archive, authorisation=AllowAll())
+        server = ArchiveServer(archive, authorisation=AllowAll(), network=self.network)
         await server.start(Endpoint(name, PORT))
         await asyncio.get_running_loop().create_future()
 
@@ -236,7 +236,7 @@ class ArchiveWorld:
         record = self.record
         if record.end_position is not None:
             return True
-        async with ArchiveClient.connect(f"{SOURCE}:{PORT}") as archive:
+        async with ArchiveClient.connect(f"{SOURCE}:{PORT}", network=self.network) as archive:
             if record.recording_id is None:
                 found = await archive.list_recordings(stream_id=STREAM_ID)
                 record.recording_id = found[0].recording_id if found else None
@@ -279,7 +279,7 @@ class ArchiveWorld:
             recording_id = self.record.recording_id
             if recording_id is None:
                 return False
-            async with ArchiveClient.connect(f"{SOURCE}:{PORT}") as archive:
+            async with ArchiveClient.connect(f"{SOURCE}:{PORT}", network=self.network) as archive:
                 replay = archive.replay_merge(
                     recording_id, position=read[-1][0] if read else 0, on_live=note_live, reconnect_timeout_s=20
                 )
@@ -296,7 +296,7 @@ class ArchiveWorld:
         recording_id = self.record.recording_id
         if recording_id is None:
             return False
-        async with ArchiveClient.connect(f"{TARGET}:{PORT}") as archive:
+        async with ArchiveClient.connect(f"{TARGET}:{PORT}", network=self.network) as archive:
             found = await archive.list_recordings(stream_id=STREAM_ID)
             copy = await archive.replicate(
                 f"{SOURCE}:{PORT}",

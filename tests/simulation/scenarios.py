@@ -147,6 +147,7 @@ class Scene:
         """Give what a client has to know."""
         return ClientConfig(
             endpoints=self.cluster.ingress_endpoints,
+            network=self.cluster.network,
             connect_timeout_s=5.0,
             new_leader_timeout_s=10.0,
             keep_alive_interval_s=0.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from trimaran.client.egress import EgressListener
@@ -21,6 +22,7 @@ from trimaran.cluster.runtime.links.log_links import _LogLink
 from trimaran.cluster.service import bounded_log_adapter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import NetworkStack, Purpose
 from trimaran.service_api.types import CorrelationId
 
 from .plant import Plant, Planting
@@ -150,16 +152,16 @@ def _let_log_time_go_backwards(planting: Planting) -> None:
 def _dial_once(planting: Planting) -> None:
     """A member whose link was lost is not dialled again."""
 
-    async def dial(endpoint: Endpoint, make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol]) -> None:
-        loop = asyncio.get_running_loop()
+    async def dial(
+        network: NetworkStack,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        make_protocol: Callable[[asyncio.Future[None]], asyncio.BaseProtocol],
+    ) -> None:
         while True:
-            closed: asyncio.Future[None] = loop.create_future()
+            closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             try:
-                transport, _ = await loop.create_connection(
-                    lambda closed=closed: make_protocol(closed),  # type: ignore[misc]  # bound to this turn's future
-                    endpoint.host,
-                    endpoint.port,
-                )
+                transport, _ = await network.dial(purpose, endpoint, partial(make_protocol, closed))
             except OSError:
                 await asyncio.sleep(0.05)
                 continue

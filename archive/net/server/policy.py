@@ -9,10 +9,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from .requests import REQUESTS
+from ...format import messages
 
 _READING: Final = frozenset(
-    (request.SCHEMA_ID, request.TEMPLATE_ID) for request, row in REQUESTS.items() if row.is_reading
+    (message.SCHEMA_ID, message.TEMPLATE_ID)
+    for message in (
+        messages.ReplayRequest,
+        messages.BoundedReplayRequest,
+        messages.StopReplayRequest,
+        messages.ListRecordingRequest,
+        messages.ListRecordingsRequest,
+        messages.ListRecordingsForUriRequest,
+        messages.ListRecordingSubscriptionsRequest,
+        messages.FindLastMatchingRecordingRequest,
+        messages.RecordingPositionRequest,
+        messages.StartPositionRequest,
+        messages.StopPositionRequest,
+        messages.MaxRecordedPositionRequest,
+        messages.ArchiveIdRequest,
+    )
 )
 
 

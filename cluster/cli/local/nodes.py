@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -18,7 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar, Final
 
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ErrorCategory
+from trimaran.service_api.transport import SOCKETS
 
 from ...settings.config_layers import flag_name
 from ...settings.member_endpoints import PORTS_PER_MEMBER
@@ -188,9 +189,8 @@ def free_base_ports(count: int) -> Sequence[int]:
 def _hold_ports(base_port: int, held: ExitStack) -> bool:
     with ExitStack() as attempt:
         for port in range(base_port, base_port + PORTS_PER_MEMBER):
-            listener = attempt.enter_context(socket.socket())
             try:
-                listener.bind(("127.0.0.1", port))
+                attempt.enter_context(SOCKETS.hold(Endpoint("127.0.0.1", port)))
             except OSError:
                 return False
         held.push(attempt.pop_all())

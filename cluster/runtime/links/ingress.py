@@ -21,6 +21,7 @@ import structlog
 from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport, has_peer_closed
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
 from trimaran.service_api.wire.frame import (
     FRAME_HEADER,
@@ -50,7 +51,6 @@ from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
 from ...core.log.log_publisher import PREFIX_LENGTH, LogPublisher
-from .dialling import as_stream_transport, has_peer_closed
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20
@@ -99,7 +99,7 @@ class Ingress:
         self.view = memoryview(self.buffer)
         self.connections: dict[int, IngressConnection] = {}
         self._next_connection_id = 1
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self.is_paused = False
         """Whether no connection is read."""
         self._paused_until_ns = 0
@@ -109,14 +109,13 @@ class Ingress:
     def __repr__(self) -> str:
         return f"<Ingress connections={len(self.connections)} paused={self.is_paused}>"
 
-    async def start(self, endpoint: Endpoint) -> None:
+    async def start(self, network: NetworkStack, endpoint: Endpoint) -> None:
         """Listen.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: IngressConnection(self), endpoint.host, endpoint.port)
+        self._listener = await network.listen(Purpose.INGRESS, endpoint, lambda: IngressConnection(self))
 
     def register(self, connection: IngressConnection) -> int:
         """Number a new connection."""
@@ -180,8 +179,8 @@ class Ingress:
 
     def close(self) -> None:
         """Stop listening, let what is written go out, and drop every connection."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in [*self.connections.values()]:
             connection.close()
 

@@ -16,6 +16,7 @@ import structlog
 
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import TYPE_STATUS, SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.stream import FrameParser
@@ -23,7 +24,7 @@ from trimaran.service_api.wire.stream import FrameParser
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
 from ..activities import ActivityScope
-from .dialling import as_member_transport, as_stream_transport, dial_forever
+from .dialling import dial_forever
 
 _SEND_LIMIT_BYTES: Final = 32 << 20
 """What may wait for a follower that does not read; beyond it the follower is dropped to catch-up."""
@@ -58,12 +59,11 @@ class LogPublication:
     def __repr__(self) -> str:
         return f"<LogPublication joined={sorted(self._links)}>"
 
-    def open(self, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
+    def open(self, network: NetworkStack, followers: Mapping[MemberId, Endpoint], tasks: ActivityScope) -> None:
         """Begin to dial every follower."""
         for member_id, endpoint in followers.items():
-            self._tasks.append(
-                tasks.create_task(dial_forever(endpoint, self._factory(member_id)), name=f"log-link-{member_id}")
-            )
+            dialling = dial_forever(network, Purpose.LOG, endpoint, self._factory(member_id))
+            self._tasks.append(tasks.create_task(dialling, name=f"log-link-{member_id}"))
 
     def send(self, chunks: list[bytes], commit_position: int | None) -> None:
         """Send newly appended chunks to every follower that has joined, and how far the log is committed if it is news.
@@ -300,19 +300,18 @@ class LogSubscription:
         """Every connection, also those that have not said of which log they are, or were superseded."""
         self._is_closed = False
         self._open: LogImage | None = None
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     def __repr__(self) -> str:
         return f"<LogSubscription sessions={sorted(self._images)} open={self._open}>"
 
-    async def start(self, endpoint: Endpoint) -> None:
+    async def start(self, network: NetworkStack, purpose: Purpose, endpoint: Endpoint) -> None:
         """Listen.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._make_image, endpoint.host, endpoint.port)
+        self._listener = await network.listen(purpose, endpoint, self._make_image)
 
     @property
     def is_open(self) -> bool:
@@ -349,8 +348,8 @@ class LogSubscription:
         A node that begins anew in its process would leave them open, and the leader would not dial it again.
         """
         self._is_closed = True
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         self._open = None
         for image in [*self._connected]:
             image.abort("closed")

@@ -22,6 +22,7 @@ import structlog
 
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
@@ -44,7 +45,7 @@ from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition,
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
 from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
-from .dialling import as_member_transport, as_stream_transport, dial_forever
+from .dialling import dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
@@ -105,22 +106,22 @@ class MemberLinks:
         self.differences: dict[MemberId, str] = {}
         """Members that are not heard, and in which settings they differ; what was said of each, once."""
         self._status_count = 0
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     def __repr__(self) -> str:
         return f"<MemberLinks member={self._member_id} up={sorted(self._outbound)}>"
 
-    async def start(self, endpoint: Endpoint, tasks: ActivityScope) -> None:
+    async def start(self, network: NetworkStack, endpoint: Endpoint, tasks: ActivityScope) -> None:
         """Listen, and keep dialling every other member until the task group ends.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
         self._document_server.tasks = tasks
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Inbound(self), endpoint.host, endpoint.port)
+        self._listener = await network.listen(Purpose.CONSENSUS, endpoint, lambda: _Inbound(self))
         for member_id, peer in self._peers.items():
-            tasks.create_task(dial_forever(peer, self._outbound_factory(member_id)), name=f"consensus-link-{member_id}")
+            dialling = dial_forever(network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id))
+            tasks.create_task(dialling, name=f"consensus-link-{member_id}")
 
     def send(self, member_id: MemberId, message: Message) -> None:
         """Send a message now, or drop it when the link is down or choked."""
@@ -131,8 +132,8 @@ class MemberLinks:
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         for transport in [*self._outbound.values(), *self._inbound]:
             transport.close()
 

@@ -29,6 +29,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
@@ -157,6 +158,7 @@ class SnapshotFetcher:
         archive: Archive,
         recording_log_file: RecordingLogFile,
         *,
+        network: NetworkStack,
         peers: Mapping[MemberId, MemberEndpoints],
         post: Callable[[object], None],
         on_installed: Callable[[], None],
@@ -167,6 +169,7 @@ class SnapshotFetcher:
         self._ctx = ctx
         self._archive = archive
         self._recording_log_file = recording_log_file
+        self._network = network
         self._peers = peers
         self._post = post
         self._on_installed = on_installed
@@ -269,7 +272,8 @@ class SnapshotFetcher:
         segment_length = max(self._archive.config.segment_length_bytes, self._archive.config.term_length_bytes)
         log_start = max(offer.log_start_position, shipment.log_position - shipment.log_position % segment_length)
         endpoint = Endpoint.parse(peer.archive)
-        remotes = await _list_remote(endpoint, [*(found.recording_id for found in snapshots), offer.log_recording_id])
+        recording_ids = [*(found.recording_id for found in snapshots), offer.log_recording_id]
+        remotes = await self._list_remote(endpoint, recording_ids)
         shipment.length_bytes = (
             sum(max(0, remote.stop_position) for remote in remotes[:-1]) + shipment.log_position - log_start
         )
@@ -304,7 +308,13 @@ class SnapshotFetcher:
         query = SnapshotQuery(follower_member_id=ctx.config.member_id, log_position=ctx.append_position)
         offer: SnapshotOffer | None = None
         terms: list[ShippedTerm] = []
-        asking = query_documents(peer.consensus, SNAPSHOT_SHIPPING_STREAM_ID, _QUERY_TIMEOUT_S, request=query.encode())
+        asking = query_documents(
+            peer.consensus,
+            SNAPSHOT_SHIPPING_STREAM_ID,
+            _QUERY_TIMEOUT_S,
+            request=query.encode(),
+            network=self._network,
+        )
         async with aclosing(asking) as documents:
             async for document in documents:
                 message = decode_message(document, registry=SHIPPING_ANSWERS)
@@ -365,6 +375,7 @@ class SnapshotFetcher:
         try:
             await replicate(
                 source=endpoint,
+                network=self._network,
                 src_recording_id=recording_id,
                 recording=recording,
                 stop_position=end_position,
@@ -389,6 +400,11 @@ class SnapshotFetcher:
                 copied_bytes=shipment.copied_bytes,
             )
 
+    async def _list_remote(self, endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptor]:
+        """Ask another member's archive about its recordings."""
+        async with ArchiveClient.connect(str(endpoint), network=self._network) as client:
+            return [await client.list_recording(recording_id) for recording_id in recording_ids]
+
     async def _discard(self, shipment: _Shipment) -> None:
         """Remove what was made for a shipment that comes to nothing; what a crash leaves, the next start removes."""
         try:
@@ -400,12 +416,6 @@ class SnapshotFetcher:
                     await self._archive.purge_recording(recording_id)
         except (ArchiveError, OSError) as error:
             self._on_failed(error)
-
-
-async def _list_remote(endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptor]:
-    """Ask another member's archive about its recordings."""
-    async with ArchiveClient.connect(str(endpoint)) as client:
-        return [await client.list_recording(recording_id) for recording_id in recording_ids]
 
 
 class _DiskFailedError(Exception):

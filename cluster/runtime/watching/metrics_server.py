@@ -14,8 +14,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api.endpoint import Endpoint
-
-from ..links.dialling import as_stream_transport
+from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport
 
 REQUEST_LIMIT_BYTES: Final = 8192
 """The longest request, headers included; a longer one is refused."""
@@ -59,7 +58,7 @@ class MetricsServer:
         self._page = b""
         self._page_ns: int | None = None
         self._connections: dict[_Connection, None] = {}
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     def __repr__(self) -> str:
         return f"<MetricsServer connections={len(self._connections)}>"
@@ -69,22 +68,19 @@ class MetricsServer:
         """How many connections there are."""
         return len(self._connections)
 
-    async def start(self, endpoint: Endpoint) -> str:
-        """Listen; gives the endpoint, with the port that the system chose if none was asked for.
+    async def start(self, network: NetworkStack, endpoint: Endpoint) -> Endpoint:
+        """Listen; return the endpoint, with the port that the system chose if that was 0.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), endpoint.host, endpoint.port)
-        sockets = getattr(self._server, "sockets", ())
-        port = sockets[0].getsockname()[1] if sockets else endpoint.port
-        return str(Endpoint(endpoint.host, port))
+        self._listener = await network.listen(Purpose.METRICS, endpoint, lambda: _Connection(self))
+        return self._listener.endpoint
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in [*self._connections]:
             connection.abort()
 

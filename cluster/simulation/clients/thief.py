@@ -14,6 +14,7 @@ from random import Random
 from typing import Final
 
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import NetworkStack, Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -56,6 +57,7 @@ class Thief:
 
     def __init__(
         self,
+        network: NetworkStack,
         endpoints: Sequence[str],
         *,
         random: Random,
@@ -64,6 +66,7 @@ class Thief:
         pause_s: float,
     ) -> None:
         """`find_loot` gives the sessions there are; `on_success` is told when one of them was used."""
+        self._network = network
         self._endpoints, self._random, self._pause_s = endpoints, random, pause_s
         self._find_loot, self._on_success = find_loot, on_success
         self.attempt_count = 0
@@ -85,10 +88,9 @@ class Thief:
         """Connect to some member and use a session there, for a while."""
         endpoint = Endpoint.parse(self._random.choice(self._endpoints))
         connection = _Connection(lambda message: self._on_message(loot, message))
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._pause_s):
-                transport, _ = await loop.create_connection(lambda: connection, endpoint.host, endpoint.port)
+                transport, _ = await self._network.dial(Purpose.INGRESS, endpoint, lambda: connection)
         except OSError:
             return
         self.attempt_count += 1

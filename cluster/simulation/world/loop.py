@@ -1,4 +1,4 @@
-"""An asyncio event loop of one simulated process: virtual time, simulated TCP, no threads.
+"""An asyncio event loop of one simulated process: virtual time, and no sockets or threads.
 
 Each process has a loop of its own over the one `Scheduler`, so that it can be paused, be slow and die alone: a dead
 loop runs nothing more, not even `finally` blocks, as a process that is killed.
@@ -6,19 +6,15 @@ loop runs nothing more, not even `finally` blocks, as a process that is killed.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import math
 import warnings
-from asyncio import AbstractEventLoop, AbstractServer, Future, Handle, Task, TimerHandle
+from asyncio import AbstractEventLoop, Future, Handle, Task, TimerHandle
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from .scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from .network import Network
 
 _CLOSE_LIMIT: Final = 20
 
@@ -68,7 +64,6 @@ class SimulatedLoop(AbstractEventLoop):
     def __init__(
         self,
         scheduler: Scheduler,
-        network: Network,
         *,
         address: str,
         clock: LocalClock,
@@ -84,7 +79,6 @@ class SimulatedLoop(AbstractEventLoop):
         """Whether nothing may run here just now: dead, paused, or busy with a blocking call."""
         self.observer: Callable[[], None] | None = None
         """Called after everything that ran here: where invariants are looked at."""
-        self._network = network
         self._job_latency_ns = job_latency_ns
         self._on_error = on_error
         self._backlog: deque[Handle] = deque()
@@ -253,18 +247,6 @@ class SimulatedLoop(AbstractEventLoop):
         self.clock.ahead_ns = ahead_ns  # a thread waited for the disk, not the loop
         # In a pass of its own: a process may die between the end of a sync and its hearing of it.
         self.call_soon(done, result, error)
-
-    async def create_connection(  # type: ignore[override]  # what the product uses of it
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: Any
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect over the simulated network."""
-        return await self._network.connect(self, protocol_factory, host, port)
-
-    async def create_server(  # type: ignore[override]  # what the product uses of it
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: Any
-    ) -> AbstractServer:
-        """Listen on the simulated network."""
-        return self._network.listen(self, protocol_factory, host, port)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report what nobody caught; the last words of a dead process count for nothing."""

@@ -63,6 +63,8 @@ class Machine:
         self.on_remove: Callable[[object], None] = lambda path: None
         """Called before a file is removed."""
         self.spare_sync_delay_us = 0
+        self.are_processors_short = False
+        """Whether the threads here wait for a processor all the time."""
         self.disk = self._make_disk()
 
     def __repr__(self) -> str:
@@ -78,13 +80,14 @@ class Machine:
         random = Random(f"{self.address} {self.incarnation} {self._random.random()}")
         return Host(
             clock=self.clock,
+            network=self._network,
             random=random.random,
             file_system=self.disk,
             make_worker=lambda name: _Worker(self),
             try_lock=self.disk.try_lock,
             boot_id=f"{self.address}-boot-{self._boot_count}",
             set_session_nice=lambda nice: True,
-            read_wait=lambda: 0,
+            read_wait=self.clock.monotonic_ns if self.are_processors_short else lambda: 0,
             sched_yield=None,
             spare_sync_delay_us=self.spare_sync_delay_us,
         )
@@ -95,7 +98,6 @@ class Machine:
         self.incarnation += 1
         loop = self.loop = SimulatedLoop(  # type: ignore[abstract]  # what the product uses of a loop
             self._scheduler,
-            self._network,
             address=self.address,
             clock=self.clock,
             job_latency_ns=lambda: self.timing.draw(self._random, self._scheduler.now_ns),

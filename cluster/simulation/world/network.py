@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, cast
 
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Listener, NetworkStack, P, Purpose
+
 from .loop import SimulatedLoop
 from .scheduler import Scheduler
 
@@ -53,7 +56,7 @@ class _Block:
     count: int = 0
 
 
-class Network:
+class Network(NetworkStack):
     """The machines' addresses, who listens where, and what is wrong between them."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
@@ -64,7 +67,7 @@ class Network:
         self.trace: Callable[[int, int], None] = lambda connection_number, length: None
         """Called with every arrival: the number of the connection's end, the bytes (-1: its end, -2: reset)."""
         self._random = random
-        self._listeners: dict[tuple[str, int], _Server] = {}
+        self._listeners: dict[Endpoint, _SimulatedListener] = {}
         self._blocked: dict[tuple[str, str], _Block] = {}
         """Directions that let nothing through."""
         self._without_power: dict[str, None] = {}
@@ -77,49 +80,51 @@ class Network:
 
     # --- what processes do
 
-    def listen(
-        self, loop: SimulatedLoop, factory: Callable[[], BaseProtocol], host: str, port: int
-    ) -> asyncio.AbstractServer:
-        """Accept connections.
+    async def listen(self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], BaseProtocol]) -> Listener:
+        """Accept connections to the machine whose process this is.
 
         Raises:
             OSError: the address is another machine's, or taken.
         """
-        if host != loop.address or (host, port) in self._listeners:
-            raise OSError(98, f"address in use or not ours: {host}:{port} machine={loop.address}")
-        server = _Server(self, loop, factory, (host, port))  # type: ignore[abstract]  # what the product uses of it
-        self._listeners[host, port] = server
-        return server
+        loop = _running_loop()
+        if endpoint.host != loop.address or endpoint in self._listeners:
+            raise OSError(98, f"address in use or not ours: {endpoint} machine={loop.address}")
+        listener = self._listeners[endpoint] = _SimulatedListener(self, loop, make_protocol, endpoint)
+        return listener
 
-    async def connect(
-        self, loop: SimulatedLoop, factory: Callable[[], BaseProtocol], host: str, port: int
-    ) -> tuple[asyncio.Transport, BaseProtocol]:
+    async def dial(
+        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
+    ) -> tuple[asyncio.Transport, P]:
         """Connect: one way there, one way back; without an answer where a direction is blocked.
 
         Raises:
             ConnectionRefusedError: the machine is there and nobody listens.
         """
-        reached: asyncio.Future[_Server | None] = loop.create_future()
+        loop = _running_loop()
+        reached: asyncio.Future[_SimulatedListener | None] = loop.create_future()
         self._travel(
-            loop.address, host, lambda: self._syn(loop, reached, (host, port)), lambda: loop.is_dead or reached.done()
+            loop.address,
+            endpoint.host,
+            lambda: self._syn(loop, reached, endpoint),
+            lambda: loop.is_dead or reached.done(),
         )
-        server = await reached
-        if server is None or server.is_closed:
-            raise ConnectionRefusedError(111, f"connection refused: {host}:{port}")
+        listener = await reached
+        if listener is None or listener.is_closed:
+            raise ConnectionRefusedError(111, f"connection refused: {endpoint}")
         self._next_port += 1
-        mine = SimulatedTransport(self, loop, (loop.address, self._next_port), (host, port))
-        theirs = SimulatedTransport(self, server.loop, (host, port), (loop.address, self._next_port))
+        here, there = (loop.address, self._next_port), (endpoint.host, endpoint.port)
+        mine = SimulatedTransport(self, loop, here, there)
+        theirs = SimulatedTransport(self, listener.loop, there, here)
         mine.peer, theirs.peer = theirs, mine
         for transport in (mine, theirs):
             self.transports[transport] = None
-        server.loop.call_soon(theirs.begin, server.factory)
-        protocol = mine.begin(factory)
-        return mine, protocol
+        listener.loop.call_soon(theirs.begin, listener.make_protocol)
+        return mine, mine.begin(make_protocol)
 
-    def _syn(self, loop: SimulatedLoop, reached: asyncio.Future[_Server | None], address: tuple[str, int]) -> None:
-        server = self._listeners.get(address)
-        answer = server if server is not None and not server.is_closed else None
-        self._travel(address[0], loop.address, lambda: loop.call_soon(_answer, reached, answer))
+    def _syn(self, loop: SimulatedLoop, reached: asyncio.Future[_SimulatedListener | None], endpoint: Endpoint) -> None:
+        listener = self._listeners.get(endpoint)
+        answer = listener if listener is not None and not listener.is_closed else None
+        self._travel(endpoint.host, loop.address, lambda: loop.call_soon(_answer, reached, answer))
 
     def _travel(
         self, source: str, target: str, arrive: Callable[[], object], is_moot: Callable[[], bool] = lambda: False
@@ -184,10 +189,10 @@ class Network:
 
     def close_process(self, loop: SimulatedLoop) -> None:
         """A process is gone and its machine is not: the kernel closes its sockets."""
-        for key, server in [*self._listeners.items()]:
-            if server.loop is loop:
-                del self._listeners[key]
-                server.is_closed = True
+        for endpoint, listener in [*self._listeners.items()]:
+            if listener.loop is loop:
+                del self._listeners[endpoint]
+                listener.is_closed = True
         for transport in [*self.transports]:
             if transport.loop is loop:
                 transport.close_by_kernel()
@@ -214,40 +219,42 @@ class Network:
         self._count += 1
         return self._count
 
-    def forget_listener(self, server: _Server) -> None:
+    def forget_listener(self, listener: _SimulatedListener) -> None:
         """Stop listening."""
-        if self._listeners.get(server.address) is server:
-            del self._listeners[server.address]
+        if self._listeners.get(listener.endpoint) is listener:
+            del self._listeners[listener.endpoint]
 
     def _drop_listeners(self, host: str) -> None:
-        for key, server in [*self._listeners.items()]:
-            if key[0] == host:
-                del self._listeners[key]
-                server.is_closed = True
+        for endpoint, listener in [*self._listeners.items()]:
+            if endpoint.host == host:
+                del self._listeners[endpoint]
+                listener.is_closed = True
 
 
-def _answer(reached: asyncio.Future[_Server | None], server: _Server | None) -> None:
+def _running_loop() -> SimulatedLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop
+
+
+def _answer(reached: asyncio.Future[_SimulatedListener | None], listener: _SimulatedListener | None) -> None:
     if not reached.done():
-        reached.set_result(server)
+        reached.set_result(listener)
 
 
-class _Server(asyncio.AbstractServer):
+class _SimulatedListener(Listener):
     """A listening socket."""
 
     def __init__(
-        self, network: Network, loop: SimulatedLoop, factory: Callable[[], BaseProtocol], address: tuple[str, int]
+        self, network: Network, loop: SimulatedLoop, make_protocol: Callable[[], BaseProtocol], endpoint: Endpoint
     ) -> None:
-        self.network, self.loop, self.factory, self.address = network, loop, factory, address
+        self.network, self.loop, self.make_protocol, self.endpoint = network, loop, make_protocol, endpoint
         self.is_closed = False
 
     def close(self) -> None:
         """Stop listening."""
         self.is_closed = True
         self.network.forget_listener(self)
-
-    def is_serving(self) -> bool:
-        """Whether connections are accepted."""
-        return not self.is_closed
 
     async def wait_closed(self) -> None:
         """Nothing to wait for."""
@@ -311,16 +318,15 @@ class SimulatedTransport(asyncio.Transport):
     def __hash__(self) -> int:
         return self.number
 
-    def begin(self, factory: Callable[[], BaseProtocol]) -> BaseProtocol:
+    def begin(self, make_protocol: Callable[[], P]) -> P:
         """Make the protocol and tell it that the connection is there."""
-        protocol: Any = factory()  # one of asyncio's three kinds
-        self._protocol = protocol
+        protocol = self._protocol = make_protocol()
         if self._is_lost:
-            return cast(BaseProtocol, protocol)
+            return protocol
         protocol.connection_made(self)
         while self._unread and self._is_reading and not self._is_lost:
             self._take(self._unread.popleft())
-        return cast(BaseProtocol, protocol)
+        return protocol
 
     # --- asyncio.Transport
 

@@ -53,9 +53,9 @@ import sys
 for name in {HEAVY}:
     sys.modules[name] = None
 import {module}
-print(sorted(name for name in sys.modules if name.startswith("trimaran.archive.")))
+print(sorted(name for name in sys.modules if name.startswith("archive.")))
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
     )

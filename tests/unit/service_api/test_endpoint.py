@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,14 @@ from trimaran.archive.net.server.replication_requests import parse_channel
 from trimaran.archive.spark.streaming.stream_options import parse_stream_options
 from trimaran.client.config import ClientConfig, parse_ingress_endpoints
 from trimaran.cluster.cli.setting_flags import load_members_from_flags
-from trimaran.cluster.documents.status import StatusQueryError, query_status
+from trimaran.cluster.documents.status import StatusQueryError, query_document
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import load_node_config
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.transport import P, Purpose, SocketStack
+from trimaran.service_api.types import STATUS_STREAM_ID
 
 VALID = [
     "127.0.0.1:9000",
@@ -85,30 +87,28 @@ def layered_metrics_endpoint(text: str) -> object:
     return load_node_config(None, flags)
 
 
-def archive_client(text: str) -> object:
-    """Begin to connect: what is an endpoint gets as far as to be dialled."""
+class Nowhere(SocketStack):
+    """A network in which nobody listens: what is an endpoint gets as far as to be dialled."""
 
+    async def dial(
+        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
+    ) -> tuple[asyncio.Transport, P]:
+        raise ConnectionRefusedError(111, f"connection refused: {endpoint}")
+
+
+def archive_client(text: str) -> object:
     async def connect() -> None:
-        async with ArchiveClient.connect(text, timeout_s=1):
+        async with ArchiveClient.connect(text, network=Nowhere()):
             pass
 
-    return run_until_dialled(connect, ArchiveError)
+    with pytest.raises(ArchiveError, match="archive not reached"):
+        asyncio.run(connect())
+    return None
 
 
 def status_query(text: str) -> object:
-    return run_until_dialled(lambda: query_status(text, 1), StatusQueryError)
-
-
-def run_until_dialled(dial: Callable[[], Awaitable[object]], error: type[Exception]) -> object:
-    async def refuse(*_: object) -> None:
-        raise ConnectionRefusedError
-
-    async def run() -> None:
-        asyncio.get_running_loop().create_connection = refuse  # type: ignore[assignment,method-assign]
-        await dial()
-
-    with pytest.raises(error):
-        asyncio.run(run())
+    with pytest.raises(StatusQueryError, match="nobody listens"):
+        asyncio.run(query_document(text, STATUS_STREAM_ID, 1, network=Nowhere()))
     return None
 
 

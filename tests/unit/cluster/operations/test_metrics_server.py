@@ -18,6 +18,7 @@ from trimaran.cluster.runtime.watching.metrics_server import (
     MetricsServer,
 )
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS
 
 TIMEOUT_S = 30
 
@@ -47,7 +48,7 @@ async def serving(pages: Pages) -> AsyncIterator[tuple[MetricsServer, Endpoint]]
         why_not_ready=lambda: pages.reason,
         monotonic_ns=lambda: pages.now_ns,
     )
-    endpoint = Endpoint.parse(await server.start(Endpoint("127.0.0.1", 0)))
+    endpoint = await server.start(SOCKETS, Endpoint("127.0.0.1", 0))
     try:
         yield server, endpoint
     finally:

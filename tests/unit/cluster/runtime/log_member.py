@@ -28,6 +28,7 @@ from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
 from trimaran.cluster.runtime.log_control import LogControl, MemberLogEndpoints
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import SetupFrame
 
@@ -120,6 +121,7 @@ async def member(
             ctx,
             archive,
             recording,
+            network=SOCKETS,
             recording_log_file=recording_log_file,
             node_state_file=NodeStateFile.open(directory, file_system=disk),
             peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere)},

@@ -20,6 +20,7 @@ from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.log_control import MemberLogEndpoints
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import RecordingId, TermId
 from trimaran.service_api.wire.frame import SetupFrame
 
@@ -199,8 +200,10 @@ async def test_closing_closes_the_links_also_when_the_disk_has_failed() -> None:
         with pytest.raises(ArchiveError, match="No space left"):
             await me.control.aclose()
 
-        servers = [me.control._live._server, me.control._catchup._server]
-        assert [server is not None and server.is_serving() for server in servers] == [False, False]
+        for listener in (me.control._live._listener, me.control._catchup._listener):
+            assert listener is not None
+            with pytest.raises(ConnectionRefusedError):
+                await SOCKETS.dial_streams(Purpose.LOG, listener.endpoint)
         assert transport.is_aborted
 
 

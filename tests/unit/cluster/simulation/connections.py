@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from trimaran.cluster.simulation.world.network import SimulatedTransport
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Purpose
 
 from .small_world import MS, World, forever, world
 
@@ -80,7 +82,7 @@ def listen(it: World, name: str, factory: Callable[[], asyncio.BaseProtocol], po
     """Let a new process listen."""
 
     async def serve() -> None:
-        await asyncio.get_running_loop().create_server(factory, name, port)
+        await it.network.listen(Purpose.LOG, Endpoint(name, port), factory)
         await forever()
 
     it.start(name, serve)
@@ -91,7 +93,7 @@ def dial(it: World, name: str, target: str, factory: Callable[[], asyncio.BasePr
 
     async def connect() -> None:
         try:
-            await asyncio.get_running_loop().create_connection(factory, target, PORT)
+            await it.network.dial(Purpose.LOG, Endpoint(target, PORT), factory)
         except OSError as error:
             seen.append(str(error))
         else:

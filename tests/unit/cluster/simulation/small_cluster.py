@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from trimaran.client import ClusterClient
+from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.cluster.simulation.referee import Referee
 from trimaran.cluster.simulation.trace import Trace
@@ -77,8 +77,12 @@ class SmallCluster:
         self.wait(lambda: len(self.answers) == wanted and not self.cluster.clients[name].is_running)
         self.wait(self.is_at_rest)
 
+    def client_config(self, **settings: Any) -> ClientConfig:  # fields of it
+        """Say where the members are, and on which network."""
+        return ClientConfig(endpoints=self.cluster.ingress_endpoints, network=self.cluster.network, **settings)
+
     async def _client(self, name: str, count: int, length: int) -> None:
-        async with asyncio.timeout(20), ClusterClient.connect(self.cluster.ingress_endpoints) as client:
+        async with asyncio.timeout(20), ClusterClient.connect(config=self.client_config()) as client:
             for number in range(count):
                 await client.offer(f"{name} {number}".encode().ljust(length))
             replies = client.egress()

@@ -63,7 +63,7 @@ def test_client_may_not_ask_for_a_snapshot_unless_somebody_allows_it(small: Smal
     outcomes: list[object] = []
 
     async def main() -> None:
-        async with ClusterClient.connect(small.cluster.ingress_endpoints) as client:
+        async with ClusterClient.connect(config=small.client_config()) as client:
             try:
                 outcomes.append(await client.take_snapshot(timeout_s=5))
             except AdminRefusedError as error:
@@ -80,7 +80,7 @@ def test_client_that_asks_for_a_snapshot_is_told_where_it_was_taken(small: Small
     allow_all(small)
 
     async def main() -> None:
-        async with ClusterClient.connect(small.cluster.ingress_endpoints) as client:
+        async with ClusterClient.connect(config=small.client_config()) as client:
             outcomes.append(await client.take_snapshot(timeout_s=5))
 
     run_to_the_end(small, main())
@@ -97,7 +97,7 @@ def test_client_whose_leader_dies_is_told_that_nobody_knows(small: SmallCluster)
     actions = leader.node.module.actions
 
     async def main() -> None:
-        async with ClusterClient.connect(small.cluster.ingress_endpoints) as client:
+        async with ClusterClient.connect(config=small.client_config()) as client:
             for member in small.cluster.members.values():
                 if member is not leader:
                     small.cluster.network.block(member.machine.address, leader.machine.address)
@@ -120,7 +120,7 @@ def test_client_waits_out_a_suspension_longer_than_its_session_would_live(small:
     answers: list[bytes] = []
 
     async def main() -> None:
-        async with ClusterClient.connect(small.cluster.ingress_endpoints) as client:
+        async with ClusterClient.connect(config=small.client_config()) as client:
             replies = client.egress()
             for number in range(200):
                 await client.offer(b"%d" % number)
@@ -148,7 +148,7 @@ def test_new_client_gets_its_session_when_the_cluster_is_resumed(small: SmallClu
     opened: list[int] = []
 
     async def main() -> None:
-        async with ClusterClient.connect(small.cluster.ingress_endpoints, connect_timeout_s=30) as client:
+        async with ClusterClient.connect(config=small.client_config(connect_timeout_s=30)) as client:
             opened.append(client.cluster_session_id)
 
     name = run_client(small, main())

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials
+from trimaran.client import ClusterClient, ConnectRejectedError, PasswordCredentials
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.messages.log import SessionOpenEvent
@@ -31,9 +31,7 @@ def connect(small: SmallCluster, principal: str, secret: str) -> list[str]:
     """Let a client try to come in; give what it met."""
     met: list[str] = []
     credentials = PasswordCredentials(principal, secret, random_bytes=random_bytes)
-    config = ClientConfig(
-        endpoints=small.cluster.ingress_endpoints, credentials=credentials, make_secret=lambda: b"s" * 32
-    )
+    config = small.client_config(credentials=credentials, make_secret=lambda: b"s" * 32)
 
     async def use() -> None:
         try:

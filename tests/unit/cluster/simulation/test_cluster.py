@@ -140,7 +140,7 @@ def test_a_member_that_stops_in_order_says_so_and_one_that_cannot_start_says_why
 
 def test_what_a_client_leaves_unhandled_is_kept_with_its_address() -> None:
     async def fail() -> None:
-        async with ClusterClient.connect(small.cluster.ingress_endpoints):
+        async with ClusterClient.connect(config=small.client_config()):
             asyncio.get_running_loop().call_soon(divmod, 1, 0)
             await asyncio.sleep(0.1)
 

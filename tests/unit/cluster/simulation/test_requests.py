@@ -17,7 +17,7 @@ from tests.unit.client.test_total_restart import SETTINGS, start_all, stop_all
 from tests.unit.cluster.simulation.small_cluster import Counter, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from tests.unit.cluster.simulation.test_snapshots import restart, take
-from trimaran.client import ClientConfig, ClusterClient, RequestIndeterminateError
+from trimaran.client import ClusterClient, RequestIndeterminateError
 from trimaran.service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
@@ -61,8 +61,7 @@ class Requesting:
         self.small.wait(lambda: self.client is not None)
 
     async def _run(self) -> None:
-        config = ClientConfig(
-            endpoints=self.small.cluster.ingress_endpoints,
+        config = self.small.client_config(
             keep_alive_interval_s=0.2,
             new_leader_timeout_s=math.inf,
             random=Random(1).random,

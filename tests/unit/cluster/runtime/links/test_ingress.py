@@ -17,6 +17,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links.ingress import Ingress, IngressConnection
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -305,10 +306,10 @@ def test_connection_that_comes_while_the_window_is_full_is_not_read(
     posted_while_paused: list[object] = []
 
     async def connect() -> None:
-        await ingress.start(Endpoint("127.0.0.1", 0))
-        assert ingress._server is not None
+        await ingress.start(SOCKETS, Endpoint("127.0.0.1", 0))
+        assert ingress._listener is not None
         ingress.pause()
-        _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+        _, writer = await SOCKETS.dial_streams(Purpose.INGRESS, ingress._listener.endpoint)
         writer.write(setup() + control(keep_alive()))
         async with asyncio.timeout(20):
             while not ingress.connections:  # noqa: ASYNC110  # nobody announces what is waited for
@@ -343,11 +344,11 @@ def test_clients_that_left_while_nobody_is_read_are_dropped_and_their_messages_a
         return connection_id in ingress.connections and ingress.connections[connection_id]._is_set_up
 
     async def connect() -> None:
-        await ingress.start(Endpoint("127.0.0.1", 0))
-        assert ingress._server is not None
+        await ingress.start(SOCKETS, Endpoint("127.0.0.1", 0))
+        assert ingress._listener is not None
         writers = []
         for number in range(1, 5):
-            _, writer = await asyncio.open_connection(*ingress._server.sockets[0].getsockname())
+            _, writer = await SOCKETS.dial_streams(Purpose.INGRESS, ingress._listener.endpoint)
             writer.write(setup())
             writers.append(writer)
             await until(partial(is_set_up, number))

@@ -12,6 +12,7 @@ from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.stream import FrameParser
@@ -298,10 +299,9 @@ async def test_image_that_waits_is_read_until_its_buffer_is_full(follower: Follo
 async def test_image_that_closed_while_it_waited_is_gone() -> None:
     """A link that is not read is not seen to close: then a dead leader's log was joined, which failed, and again."""
     follower = Follower()
-    await follower.subscription.start(Endpoint("127.0.0.1", 0))
-    server = follower.subscription._server
-    assert server is not None
-    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    await follower.subscription.start(SOCKETS, Purpose.LOG, Endpoint("127.0.0.1", 0))
+    assert follower.subscription._listener is not None
+    _, writer = await SOCKETS.dial_streams(Purpose.LOG, follower.subscription._listener.endpoint)
     writer.write(setup().encode())
     async with asyncio.timeout(20):
         while not follower.images:  # noqa: ASYNC110  # nobody announces what is waited for

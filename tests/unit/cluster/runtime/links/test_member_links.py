@@ -28,6 +28,7 @@ from trimaran.cluster.runtime.answering.document_server import (
 )
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
     INGRESS_STREAM_ID,
@@ -450,11 +451,10 @@ async def test_member_that_has_said_who_it_is_may_be_silent(monkeypatch: pytest.
 async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing_behind() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        await mine.links.start(Endpoint("127.0.0.1", 0), tasks)
-        assert mine.links._server is not None
-        port = mine.links._server.sockets[0].getsockname()[1]
+        await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks)
+        assert mine.links._listener is not None
         for _ in range(2 * _STATUS_LIMIT):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, mine.links._listener.endpoint)
             writer.write(ASK)
             answer = await asyncio.wait_for(reader.read(), 20)
             writer.close()
@@ -475,19 +475,18 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
     """
     mine, theirs = Links(), Links({ME: NOWHERE})
     async with ActivityScope() as tasks:
-        await theirs.links.start(Endpoint("127.0.0.1", 0), tasks)
-        server = theirs.links._server
-        assert server is not None
-        port = server.sockets[0].getsockname()[1]
-        mine.links._peers = {ONE: Endpoint("127.0.0.1", port)}
-        await mine.links.start(Endpoint("127.0.0.1", 0), tasks)
+        await theirs.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks)
+        assert theirs.links._listener is not None
+        endpoint = theirs.links._listener.endpoint
+        mine.links._peers = {ONE: endpoint}
+        await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks)
         await until(lambda: mine.changes == [(ONE, True)])
 
         theirs.links.close()
         await until(lambda: mine.changes == [(ONE, True), (ONE, False)])
         option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
         again = Links({ME: NOWHERE})
-        await again.links.start(Endpoint("127.0.0.1", port), tasks)
+        await again.links.start(SOCKETS, endpoint, tasks)
         await until(lambda: mine.changes == [(ONE, True), (ONE, False), (ONE, True)])
         assert 0 < mine.links._outbound[ONE].get_extra_info("socket").getsockopt(*option) < 10_000
         mine.links.send(ONE, canvass(ME))

@@ -24,6 +24,7 @@ from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.retention import Retention
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher, SnapshotProvider
 from trimaran.cluster.settings.config import parse_members
+from trimaran.service_api.transport import SOCKETS
 from trimaran.service_api.types import SNAPSHOT_SHIPPING_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.message import Message, decode_message
@@ -159,6 +160,7 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
             context(file.recording_log),
             archive,
             file,
+            network=SOCKETS,
             peers={ONE: peer},
             post=events.append,
             on_installed=lambda: events.append("installed"),

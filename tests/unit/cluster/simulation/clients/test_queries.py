@@ -45,7 +45,7 @@ def use(small: SmallCluster, main: Callable[[ClusterClient], Coroutine[Any, Any,
 
     async def run() -> None:
         try:
-            async with asyncio.timeout(20), ClusterClient.connect(small.cluster.ingress_endpoints) as client:
+            async with asyncio.timeout(20), ClusterClient.connect(config=small.client_config()) as client:
                 await main(client)
             done.append(None)
         except BaseException as error:

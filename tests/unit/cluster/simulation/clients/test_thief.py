@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from trimaran.client import ClientConfig, ClusterClient
+from trimaran.client import ClusterClient
 from trimaran.cluster.core.sessions.session_claims import SessionClaims
 from trimaran.cluster.simulation.clients.thief import STOLEN, Loot, Thief
 from trimaran.service_api.types import ClusterSessionId, TermId
@@ -30,6 +30,7 @@ def add_thief(small: SmallCluster, successes: list[str]) -> Thief:
         return [Loot(key, term_id, session.token_digest) for key, session in module.sessions.sessions.items()]
 
     thief = Thief(
+        small.cluster.network,
         small.cluster.ingress_endpoints,
         random=Random("1 auth"),
         find_loot=find_loot,
@@ -49,8 +50,7 @@ def heist(seed: int, successes: list[str]) -> tuple[Thief, list[str]]:
 
     async def use() -> None:
         chance = Random(seed)
-        config = ClientConfig(
-            endpoints=small.cluster.ingress_endpoints,
+        config = small.client_config(
             connect_timeout_s=20.0,
             new_leader_timeout_s=20.0,
             keep_alive_interval_s=0.1,

@@ -13,6 +13,8 @@ import pytest
 
 from trimaran.cluster.simulation.world.loop import LocalClock
 from trimaran.cluster.simulation.world.scheduler import START_NS, Scheduler
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Purpose
 
 from ..small_world import JOB_NS, MS, SECOND, Main, World, forever, world
 
@@ -166,11 +168,11 @@ def test_streams_work_over_the_simulated_network() -> None:
             writer.close()
             await writer.wait_closed()
 
-        await asyncio.start_server(echo, "a", 80)
+        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), echo)
         await forever()
 
     async def ask() -> None:
-        reader, writer = await asyncio.open_connection("a", 80)
+        reader, writer = await it.network.dial_streams(Purpose.LOG, Endpoint("a", 80))
         for word in (b"one\n", b"two\n"):
             writer.write(word)
             received.append(await reader.readline())
@@ -557,11 +559,11 @@ def test_the_streams_of_a_dead_process_are_collected_without_a_word(cut_power: b
             await reader.read()
             writer.close()
 
-        await asyncio.start_server(accept, "a", 80)
+        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), accept)
         await forever()
 
     async def ask() -> None:
-        reader, writer = await asyncio.open_connection("a", 80)
+        reader, writer = await it.network.dial_streams(Purpose.LOG, Endpoint("a", 80))
         await reader.read()
         writer.close()
 

@@ -8,6 +8,8 @@ from random import Random
 import pytest
 
 from trimaran.cluster.simulation.world.network import WINDOW_BYTES, LinkQuality
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Purpose
 
 from ..connections import PORT, Buffered, Peer, connected, dial, listen, set_user_timeout
 from ..small_world import MS, SECOND, World, forever, world
@@ -44,11 +46,9 @@ def test_a_closed_server_and_a_dead_process_refuse_as_well() -> None:
         seen: list[str] = []
 
         async def serve_shortly() -> None:
-            server = await asyncio.get_running_loop().create_server(Peer, "c", PORT)
-            assert server.is_serving()
-            server.close()
-            await server.wait_closed()
-            assert not server.is_serving()
+            listener = await it.network.listen(Purpose.LOG, Endpoint("c", PORT), Peer)
+            listener.close()
+            await listener.wait_closed()
             await forever()
 
         it.start("c", serve_shortly)
@@ -68,15 +68,14 @@ def test_an_address_is_listened_on_once_and_by_its_own_machine() -> None:
         errors: list[str] = []
 
         async def serve() -> None:
-            loop = asyncio.get_running_loop()
-            first = await loop.create_server(Peer, "a", PORT)
+            first = await it.network.listen(Purpose.LOG, Endpoint("a", PORT), Peer)
             for name in ("a", "b"):
                 try:
-                    await loop.create_server(Peer, name, PORT)
+                    await it.network.listen(Purpose.LOG, Endpoint(name, PORT), Peer)
                 except OSError as error:
                     errors.append(str(error))
             first.close()
-            await loop.create_server(Peer, "a", PORT)
+            await it.network.listen(Purpose.LOG, Endpoint("a", PORT), Peer)
 
         it.start("a", serve)
         it.run()
@@ -119,7 +118,7 @@ def test_a_cancelled_connect_leaves_nothing_behind() -> None:
         async def give_up() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.0015):  # it has arrived, and the answer is on its way
-                    await asyncio.get_running_loop().create_connection(Peer, "b", PORT)
+                    await it.network.dial(Purpose.LOG, Endpoint("b", PORT), Peer)
             await forever()
 
         def serve() -> Peer:
@@ -142,7 +141,7 @@ def test_nobody_goes_on_trying_to_connect_for_a_process_that_gave_up_or_died(is_
         async def give_up() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5):
-                    await asyncio.get_running_loop().create_connection(Peer, "b", PORT)
+                    await it.network.dial(Purpose.LOG, Endpoint("b", PORT), Peer)
             await forever()
 
         it.machines["b"].lose_power(lambda: False)

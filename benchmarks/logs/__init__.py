@@ -1,1 +1,0 @@
-"""Logs made in seconds, without a cluster that runs for hours."""

@@ -1,1 +1,0 @@
-"""Counts to figures: histograms, the progress line, the final table and the JSON."""

@@ -1,0 +1,82 @@
+"""Queries and admin requests as coroutines: ask, wait for the answer, and forget what nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.types import NULL_VALUE
+
+from .connection import ClientConductor
+from .errors import IndeterminateError
+from .queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
+
+
+async def query(
+    conductor: ClientConductor,
+    payload: bytes | bytearray | memoryview,
+    *,
+    max_staleness_s: float | None,
+    min_log_position: int,
+    read_from: int | None,
+    service_id: int | None,
+    timeout_s: float | None,
+) -> QueryResult:
+    """Ask a query, and wait for the answer. See `ClusterClient.query` for arguments and errors."""
+    if max_staleness_s is None and read_from is not None:
+        raise LocalProtocolError(f"read_from={read_from} needs max_staleness_s: without it only the leader answers")
+    if max_staleness_s is not None and not max_staleness_s >= 0:
+        raise LocalProtocolError(f"max_staleness_s={max_staleness_s} expected at least 0")
+    options = QueryOptions(
+        max_staleness_ns=None if max_staleness_s is None else int(min(max_staleness_s, 1e9) * 1e9),
+        min_log_position=min_log_position,
+        read_from=read_from,
+        service_id=NULL_VALUE if service_id is None else service_id,
+        timeout_ns=int(min(WAIT_AT_MEMBER_S if timeout_s is None else max(timeout_s, 0.0), WAIT_AT_MEMBER_S) * 1e9),
+    )
+    waiter: asyncio.Future[QueryResult | ClusterError] = conductor.loop.create_future()
+
+    def on_done(outcome: QueryResult | ClusterError) -> None:
+        if not waiter.done():
+            waiter.set_result(outcome)
+
+    asked = conductor.begin_query(bytes(payload), options, on_done)
+    try:
+        if timeout_s is None:
+            outcome = await waiter
+        else:
+            async with asyncio.timeout(timeout_s):
+                outcome = await waiter
+    except TimeoutError:
+        said = "; ".join(f"member {member_id}: {refusal}" for member_id, refusal in asked.refusals.items())
+        raise ClusterTimeoutError(f"query not answered: timeout_s={timeout_s} {said or 'nobody refused'}") from None
+    finally:
+        conductor.protocol.queries.forget(asked)
+    if isinstance(outcome, ClusterError):
+        raise outcome
+    return outcome
+
+
+async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
+    """Ask for a snapshot, and wait for the answer. See `ClusterClient.take_snapshot` for the errors."""
+    waiter: asyncio.Future[int | ClusterError] = conductor.loop.create_future()
+
+    def on_done(outcome: int | ClusterError) -> None:
+        if not waiter.done():
+            waiter.set_result(outcome)
+
+    correlation_id: int | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while (correlation_id := conductor.begin_snapshot(on_done)) is None:
+                await conductor.wait_until(conductor.protocol.can_ask_leader)
+            outcome = await waiter
+    except TimeoutError:
+        said = "asked" if correlation_id is not None else "no leader to ask"
+        raise IndeterminateError(f"no answer about the snapshot: {said} timeout_s={timeout_s:g}") from None
+    finally:
+        if correlation_id is not None:
+            conductor.protocol.admin.forget(correlation_id)
+    if isinstance(outcome, ClusterError):
+        raise outcome
+    return outcome

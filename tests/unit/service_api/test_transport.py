@@ -1,0 +1,201 @@
+"""The transport seam: what it does on sockets, and that nothing goes past it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import uvloop
+
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import (
+    SOCKETS,
+    Purpose,
+    as_member_transport,
+    as_stream_transport,
+    has_peer_closed,
+    limit_unacknowledged,
+)
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+PRODUCT: Final = ("archive", "client", "cluster", "service_api")
+SEAM: Final = "service_api/transport.py"
+CALLS: Final = frozenset(
+    {
+        "create_connection",
+        "create_datagram_endpoint",
+        "create_server",
+        "create_unix_connection",
+        "create_unix_server",
+        "open_connection",
+        "open_unix_connection",
+        "socketpair",
+        "start_server",
+        "start_tls",
+        "start_unix_server",
+    }
+)
+"""What makes a connection or listens for one, by whichever object it is called."""
+MODULES: Final = frozenset({"http", "select", "selectors", "socket", "socketserver", "ssl", "urllib.request"})
+USERS_OF_SOCKET: Final = {"archive/spark/session.py", "cluster/simulation/world/network.py"}
+"""These use names of `socket` alone: whether a kind of socket exists, and which options a transport is given."""
+
+
+def calls_past_the_seam(source: str) -> list[str]:
+    """Name what a module calls or imports that makes connections."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in CALLS or ast.unparse(node.func) == "socket.socket":
+                found.append(ast.unparse(node.func))
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name in MODULES]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in MODULES:
+            found.append(node.module)
+    return found
+
+
+def test_nothing_in_the_product_listens_or_dials_past_the_seam() -> None:
+    files = {str(file.relative_to(ROOT)): file for name in PRODUCT for file in (ROOT / name).rglob("*.py")}
+    past = {name: calls_past_the_seam(file.read_text(encoding="utf-8")) for name, file in files.items()}
+
+    assert len(files) > 300
+    assert {"loop.create_connection", "loop.create_server", "socket.socket"} <= set(past.pop(SEAM))
+    assert {name: found for name, found in past.items() if found and name not in USERS_OF_SOCKET} == {}
+    assert {name: past[name] for name in USERS_OF_SOCKET} == {name: ["socket"] for name in USERS_OF_SOCKET}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "await loop.create_connection(f, 'h', 1)",
+        "await asyncio.open_connection('h', 1)",
+        "asyncio.start_server(f, 'h', 1)",
+        "self._loop().create_server(f)",
+        "import socket",
+        "from socket import socket",
+        "import urllib.request",
+    ],
+)
+def test_a_way_past_the_seam_would_be_found(source: str) -> None:
+    assert calls_past_the_seam(source)
+
+
+@asynccontextmanager
+async def echoing() -> AsyncIterator[Endpoint]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    listener = await SOCKETS.listen_for_streams(Purpose.ARCHIVE, Endpoint("127.0.0.1", 0), echo)
+    try:
+        yield listener.endpoint
+    finally:
+        listener.close()
+        await listener.wait_closed()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_streams_and_threads_reach_what_is_listened_on(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def ask(endpoint: Endpoint) -> bytes:
+        with SOCKETS.dial_blocking(Purpose.ARCHIVE, endpoint, 20) as connection:
+            connection.sendall(b"thread")
+            connection.shutdown(socket.SHUT_WR)
+            return connection.recv(100)
+
+    async def main() -> None:
+        async with echoing() as endpoint:
+            assert endpoint.port
+            reader, writer = await SOCKETS.dial_streams(Purpose.ARCHIVE, endpoint)
+            writer.write(b"stream")
+            writer.write_eof()
+            assert await reader.read() == b"STREAM"
+            writer.close()
+            assert await asyncio.to_thread(ask, endpoint) == b"THREAD"
+        with pytest.raises(ConnectionRefusedError):
+            await SOCKETS.dial(Purpose.ARCHIVE, endpoint, asyncio.Protocol)
+
+    run(main())
+
+
+def test_a_port_that_is_held_is_not_free_and_nobody_listens_there() -> None:
+    with SOCKETS.hold(Endpoint("127.0.0.1", 0)) as holder:
+        endpoint = Endpoint(*holder.getsockname())
+        with pytest.raises(OSError, match="in use"):
+            SOCKETS.hold(endpoint)
+        with pytest.raises(ConnectionRefusedError):
+            SOCKETS.dial_blocking(Purpose.ARCHIVE, endpoint, 20)
+    SOCKETS.hold(endpoint).close()
+
+
+class Connection(asyncio.Protocol):
+    """One end of a connection, and a future of its transport."""
+
+    def __init__(self) -> None:
+        self.made: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made.set_result(as_stream_transport(transport))
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[asyncio.Transport, asyncio.Transport]]:
+    """The dialled and the accepted end of a connection."""
+    theirs = Connection()
+    listener = await SOCKETS.listen(Purpose.LOG, Endpoint("127.0.0.1", 0), lambda: theirs)
+    dialled, _ = await SOCKETS.dial(Purpose.LOG, listener.endpoint, asyncio.Protocol)
+    accepted = await theirs.made
+    assert isinstance(accepted, asyncio.Transport)
+    yield dialled, accepted
+    dialled.close()
+    accepted.close()
+    listener.close()
+    await listener.wait_closed()
+
+
+async def test_the_silent_end_of_the_other_machine_is_noticed_on_every_connection() -> None:
+    """Found by simulation: a log link that nobody had joined stayed up for ever when the follower lost power."""
+    async with connected() as (dialled, accepted):
+        as_member_transport(dialled)
+
+        for transport in (dialled, accepted):
+            sock = transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            idle_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            interval_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
+            count = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+            assert idle_s + interval_s * count <= 10
+
+
+async def test_a_limit_of_silence_can_be_changed_and_a_closed_connection_is_no_error() -> None:
+    async with connected() as (dialled, _):
+        option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
+        sock = dialled.get_extra_info("socket")
+        limit_unacknowledged(dialled, 1_000)
+        assert sock.getsockopt(*option) == 1_000
+        limit_unacknowledged(dialled, 30_000)
+        assert sock.getsockopt(*option) == 30_000
+
+        dialled.abort()
+        await asyncio.sleep(0)
+        limit_unacknowledged(dialled, 1_000)
+
+
+async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
+    async with connected() as (dialled, accepted):
+        accepted.pause_reading()
+        assert not has_peer_closed(accepted, if_unread=True)
+        dialled.write(b"unread")
+        dialled.close()
+        async with asyncio.timeout(20):
+            while not has_peer_closed(accepted, if_unread=True):  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.001)
+        assert not has_peer_closed(accepted, if_unread=False)
