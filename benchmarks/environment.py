@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from trimaran.service_api.processors import count_processors
 from trimaran.service_api.wire.checksum import CRC32_SOURCE
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parent.parent
@@ -43,7 +44,7 @@ def describe(data_dir: Path | None) -> dict[str, object]:
         "git_commit": commit_of(_PROJECT_DIR),
         "kernel": f"{platform.system()} {platform.release()}",
         "cpu_model": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": count_processors(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "tcp_congestion_control": _tcp_congestion_control(),
         "file_system": None if data_dir is None else file_system_of(data_dir),

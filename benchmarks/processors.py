@@ -7,7 +7,6 @@ two runs can be compared where these are the same.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import time
 from multiprocessing.connection import Connection
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Final
 
 from trimaran.service_api.errors import ClusterTimeoutError
+from trimaran.service_api.processors import count_processors
 
 _PASSES: Final = 500_000
 _LOOPS: Final = 5
@@ -56,7 +56,7 @@ def _times() -> list[int]:
 def _loop_ns() -> float:
     """The median of all loops of all processes."""
     context = multiprocessing.get_context("spawn")
-    pipes = [context.Pipe(duplex=False) for _ in os.sched_getaffinity(0)]
+    pipes = [context.Pipe(duplex=False) for _ in range(count_processors())]
     processes = [context.Process(target=_loop, args=(writer,), daemon=True) for _, writer in pipes]
     for process, (_, writer) in zip(processes, pipes, strict=True):
         process.start()

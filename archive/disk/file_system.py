@@ -9,13 +9,17 @@ on different handles or offsets.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 WritableBytes = bytes | bytearray | memoryview
+
+_NOT_SUPPORTED: Final = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
 
 
 class ReadableFileSystem(Protocol):
@@ -86,6 +90,25 @@ def try_flock(handle: int) -> bool:
     return True
 
 
+def _sync_drive(handle: int) -> None:
+    """Return once the drive has written the file: macOS's fsync only hands the data to the drive.
+
+    A file system that knows no such command, as of a network, gets what there is.
+    """
+    try:
+        fcntl.fcntl(handle, _SYNC_DRIVE)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+        os.fsync(handle)
+
+
+_SYNC_DRIVE: Final[int] = getattr(fcntl, "F_FULLFSYNC", -1)
+_sync_file: Final[Callable[[int], None]] = os.fsync if _SYNC_DRIVE == -1 else _sync_drive
+_sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync) if _SYNC_DRIVE == -1 else _sync_drive
+"""macOS has no fdatasync."""
+
+
 class OsFileSystem:
     """The real disk. Reads and writes are the functions of `os` themselves: no layer on the hot path."""
 
@@ -93,8 +116,8 @@ class OsFileSystem:
     pwrite = staticmethod(os.pwrite)
     close_file = staticmethod(os.close)
     set_length = staticmethod(os.ftruncate)
-    sync_data = staticmethod(os.fdatasync)
-    sync_file = staticmethod(os.fsync)
+    sync_data = staticmethod(_sync_data)
+    sync_file = staticmethod(_sync_file)
     rename = staticmethod(os.replace)
     remove = staticmethod(os.unlink)
     try_lock = staticmethod(try_flock)
@@ -108,7 +131,11 @@ class OsFileSystem:
 
     def pread_into(self, handle: int, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on and return how many bytes were read."""
-        return os.preadv(handle, [buffer], offset)
+        if hasattr(os, "preadv"):  # Linux, and macOS since 11
+            return os.preadv(handle, [buffer], offset)
+        data = os.pread(handle, len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
 
     def file_length(self, handle: int) -> int:
         """Return the length of the file in bytes."""
@@ -124,7 +151,7 @@ class OsFileSystem:
         """Return once creations, renames and removals in the directory are durable."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(handle)
+            _sync_file(handle)
         finally:
             os.close(handle)
 

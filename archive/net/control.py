@@ -25,9 +25,9 @@ from typing import Final
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.frame import (
+    CONTROL_TYPES,
     FRAME_HEADER,
     HEADER_LENGTH,
-    TYPE_DATA,
     TYPE_SETUP,
     TYPE_STATUS,
     SetupFrame,
@@ -60,7 +60,6 @@ CHANNEL_LIMIT_BYTES: Final = 1024
 """Of a channel's text, which is kept in the catalog and means nothing here."""
 
 _FACTS: Final = re.compile(r" \(code=\w+(?: recording_id=(-?\d+))?(?: position=(-?\d+))?\)$")
-_KNOWN_TYPES: Final = frozenset((TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
 
 
 def major_version(version: int) -> int:
@@ -100,8 +99,10 @@ def take_control_frame(buffer: bytearray) -> Frame | None:
     frame_length = header[0]
     if not HEADER_LENGTH <= frame_length <= MAX_CONTROL_FRAME_LENGTH:
         raise RemoteProtocolError(f"frame_length={frame_length} expected=32..{MAX_CONTROL_FRAME_LENGTH}")
-    if header[1] != 0 or header[3] not in _KNOWN_TYPES:
-        raise RemoteProtocolError(f"frame version={header[1]} type={header[3]} expected version=0 type=1, 3 or 5")
+    if header[1] != 0 or header[3] not in CONTROL_TYPES:
+        raise RemoteProtocolError(
+            f"frame version={header[1]} type={header[3]} expected version=0 and a type of {sorted(CONTROL_TYPES)}"
+        )
     end = (frame_length + 31) & -32
     if len(buffer) < end:
         return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.processors import count_processors
 
 from .java import ensure_java
 
@@ -173,7 +174,7 @@ def _start_settings(app_name: str, master: str) -> dict[str, str]:
         settings["spark.python.unix.domain.socket.enabled"] = "true"
     local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master)
     if local is not None:
-        cores = len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+        cores = count_processors() if local[1] == "*" else int(local[1] or 1)
         settings["spark.sql.shuffle.partitions"] = str(cores)
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
     return settings

@@ -48,6 +48,10 @@ TYPE_STATUS: Final = 3
 TYPE_SETUP: Final = 5
 TYPE_COMMIT: Final = 81
 """Ours: a number that Aeron gives to no frame."""
+RECORDED_TYPES: Final = frozenset((TYPE_PADDING, TYPE_DATA))
+"""What a log or another recording holds."""
+CONTROL_TYPES: Final = frozenset((TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
+"""What a connection carries besides recorded frames: messages, positions, and what streams follow."""
 
 MAX_MESSAGE_LENGTH: Final = 16 << 20
 """The longest message, assembled, in bytes. Source: Aeron `FrameDescriptor.MAX_MESSAGE_LENGTH`."""

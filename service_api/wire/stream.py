@@ -11,21 +11,21 @@ from typing import Final, NamedTuple
 
 from ..errors import LocalProtocolError, RemoteProtocolError
 from .frame import (
+    CONTROL_TYPES,
     FLAG_BEGIN,
     FLAG_END,
     FRAME_ALIGNMENT,
     FRAME_HEADER,
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
+    RECORDED_TYPES,
     TYPE_DATA,
     TYPE_PADDING,
-    TYPE_SETUP,
-    TYPE_STATUS,
     UNFRAGMENTED,
     ReadableBuffer,
 )
 
-_KNOWN_TYPES: Final = frozenset((TYPE_PADDING, TYPE_DATA, TYPE_STATUS, TYPE_SETUP))
+_KNOWN_TYPES: Final = RECORDED_TYPES | CONTROL_TYPES
 
 
 class Frame(NamedTuple):

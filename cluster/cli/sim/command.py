@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import typer
 from rich.console import Console
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.processors import count_processors
 
 from ...runtime.system_clock import SystemClock
 from ...settings.service_loading import load_service_class
@@ -135,7 +135,7 @@ def sim(
         raise typer.Exit(_trace(begin, options, job, trace_file))
     if end is None and not until_failure:
         raise ConfigurationError(f"seeds without an end need --until-failure: seeds={seeds!r}")
-    job_count = min(jobs or len(os.sched_getaffinity(0)), sys.maxsize if end is None else end - begin)
+    job_count = min(jobs or count_processors(), sys.maxsize if end is None else end - begin)
     report = Report(job, options, job_count, find_commit())
     seed_range = itertools.count(begin) if end is None else iter(range(begin, end))
     with SimView(Console(stderr=True), None if end is None else end - begin) as view:

@@ -59,8 +59,8 @@ class NotingFileSystem(OsFileSystem):
         self.calls: list[str] = []
         self.fails = False
         self.pwrite = self._pwrite  # type: ignore[assignment] # a static method there, a noting one here
-        self.sync_data = self._sync_data  # type: ignore[assignment] # likewise
-        self.sync_file = self._sync_file  # type: ignore[assignment] # likewise
+        self.sync_data = self._sync_data
+        self.sync_file = self._sync_file
 
     def _pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
         self.calls.append(f"write {offset}+{len(data)}")
