@@ -1,9 +1,9 @@
 """Benchmarks of Trimaran: `python -m trimaran.benchmarks echo --help`. Not part of the wheel.
 
-scenarios        what is measured: echo and failover (whole clusters), client (the client's own cost), archive (reading)
-load             closed and open loop traffic of one session; failover_load goes on across leaders
-client_process   the process that makes it; coordination is the harness's side of such processes
-processes        members as processes, also for the system tests; member_log and log_end read what they leave
-proxies          TCP proxies that cut a member off without closing anything, also for the system tests
-histogram, environment, report, data_directory: what the figures say, and where they come from
+app               the command line; `page` makes a page for a browser and docs/performance.md of what it writes
+scenarios         what is measured, one module each; `peers` are the other systems that `compare` measures
+guard, profiling  instruction counts of the hot paths; profilers, and the stage that each function belongs to
+load, logs        clients' traffic; logs made in seconds
+rig               clusters of real processes, also for the system tests; `services` run in them
+machine           the machine under a measurement; `statistics` turns counts into figures
 """

@@ -1,6 +1,10 @@
-"""`python -m trimaran.benchmarks SCENARIO`; in a checkout `python -m benchmarks SCENARIO` is the same."""
+"""`python -m trimaran.benchmarks SCENARIO`."""
 
-from trimaran.benchmarks.app import main
+import sys
 
 if __name__ == "__main__":
+    try:
+        from trimaran.benchmarks.app import main
+    except ModuleNotFoundError as error:
+        sys.exit(f"trimaran: the benchmarks need more packages: pip install 'trimaran[bench]' ({error})")
     main()

@@ -15,9 +15,8 @@ import typer
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
-from . import guard as guards
-from .instructions import interpreter
-from .report import Report, first_leaf, print_table, write_json
+from .guard import guard as guards
+from .guard.instructions import interpreter
 from .scenarios import archive as archive_scenario
 from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
@@ -50,6 +49,7 @@ from .scenarios.spark import SparkParameters
 from .scenarios.stream import StreamParameters
 from .scenarios.table import TableParameters
 from .scenarios.time_travel import TimeTravelParameters
+from .statistics.report import Report, first_leaf, print_table, write_json
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Benchmarks of Trimaran.")
 
@@ -429,7 +429,7 @@ def report(
 @app.command()
 def performance() -> None:
     """Write docs/performance.md and its plots from benchmarks/results/*.json."""
-    from . import performance_page  # here: matplotlib takes a second to load, and an extra to have
+    from .page import performance_page  # here: matplotlib takes a second to load, and an extra to have
 
     performance_page.write_page()
     print(performance_page.PAGE)

@@ -168,13 +168,13 @@ class Node:
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
-        self._tuning = self._make_tuning(ctx, host)
-        archive.make_replay_pace = self._tuning.make_replay_pace
+        self.tuning = self._make_tuning(ctx, host)
+        archive.make_replay_pace = self.tuning.make_replay_pace
         self.agent = ConsensusModuleAgent(
             self.module,
             clock=host.clock,
             ingress_window_bytes=config.ingress_window_bytes,
-            tuning=self._tuning,
+            tuning=self.tuning,
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -285,7 +285,7 @@ class Node:
                 self.service_agent.terminate()
             finally:
                 self.agent.close()
-                self._tuning.close()
+                self.tuning.close()
                 self.queries.close()
                 self._ingress.close()
                 links.close()
@@ -362,7 +362,7 @@ class Node:
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
-        self.agent.watch(fx.StateChanged, self._tuning.on_state_changed)
+        self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
         self.archive.on_corruption = self.agent.terminate
         return log
 
@@ -408,7 +408,7 @@ class Node:
             on_recorded=self.agent.on_recorded,
             on_failed=self.agent.terminate,
             tasks=tasks,
-            tuning=self._tuning,
+            tuning=self.tuning,
         )
 
     @property
@@ -551,7 +551,7 @@ class Node:
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.close_half_open_connections()
-            self._tuning.on_second(self.module.ctx.log_buffer.append_position)
+            self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
 

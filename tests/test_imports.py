@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Container, Iterator, Mapping, Set
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("archive", "benchmarks", "client", "cluster", "service_api")
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 
 
@@ -86,3 +88,76 @@ def test_what_spark_finds_by_its_name_imports_the_data_source_only() -> None:
     imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert imported == ["trimaran.archive.spark.source.data_source"]
     assert not any(isinstance(node, ast.Import) for node in ast.walk(tree))
+
+
+CIRCLES: frozenset[tuple[str, ...]] = frozenset(
+    (
+        ("trimaran.client.admin", "trimaran.client.connection", "trimaran.client.protocol", "trimaran.client.queries"),
+        ("trimaran.cluster.service.agent", "trimaran.cluster.service.service_cluster"),
+        ("trimaran.cluster.simulation.world.loop", "trimaran.cluster.simulation.world.network"),
+    )
+)
+"""Modules that import each other in a circle, also `if TYPE_CHECKING`: this list may only become shorter."""
+
+
+def test_no_import_circles_including_type_checking() -> None:
+    """A module that another module needs to be understood is read before that one."""
+    modules = {name: path for folder in FOLDERS for name, path in modules_of(folder)}
+    imports = {name: {*imports_of(name, path, modules)} for name, path in modules.items()}
+
+    circles = {tuple(sorted(group)) for group in circles_in(imports)}
+
+    assert circles - CIRCLES == set()
+    assert CIRCLES - circles == set(), "these circles are gone: take them off the list"
+
+
+def modules_of(folder: str) -> Iterator[tuple[str, Path]]:
+    """Every module of a folder: its dotted name, and where it lies."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(("trimaran", *(parts[:-1] if parts[-1] == "__init__" else parts))), path
+
+
+def imports_of(name: str, path: Path, known: Container[str]) -> Iterator[str]:
+    """Modules of ours that a module imports, anywhere in it. What a package gives on is an import of the package."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            named = {f"{origin}.{alias.name}" for alias in node.names}
+            yield from (each if each in known else origin for each in named if each in known or origin in known)
+
+
+def circles_in(imports: Mapping[str, Set[str]]) -> Iterator[list[str]]:
+    """Groups of modules that reach each other (Tarjan's strongly connected components of more than one)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(name: str) -> Iterator[list[str]]:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for other in sorted(imports[name] - {name}):
+            if other not in order:
+                yield from visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], order[other])
+        if low[name] == order[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                yield group
+
+    for name in imports:
+        if name not in order:
+            yield from visit(name)
+
+
+def test_a_circle_is_found_also_through_a_third_module() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "d"}}
+
+    assert [sorted(group) for group in circles_in(imports)] == [["a", "b", "c"]]

@@ -143,7 +143,7 @@ def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
     except ImportError as error:
         message = f"record batches need numpy and pyarrow: pip install 'trimaran[arrow]' ({error})"
         raise ConfigurationError(message) from error
-    return frame_schema(columns, time_unit=time_unit)
+    return frame_schema(choose_columns(columns), time_unit=time_unit)
 
 
 def read_batches(

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from trimaran.archive.report import words
 
-from ..report import Report
+from ..profiling.stages import Stage
 from ..scenarios.compare import failure_words, rounds_done
 from ..scenarios.scan import Dimension
-from ..stages import Stage
+from ..statistics.report import Report
 from .figures import cost_parts
 
 _DURABLE: Final = re.compile("on disk.*majority")

@@ -26,8 +26,8 @@ from trimaran.archive.report.theme import (
     style,
 )
 
-from ..report import Report
-from ..stages import Stage
+from ..profiling.stages import Stage
+from ..statistics.report import Report
 
 PARTS: Final = ("leader", "followers", "clients")
 _PART_COLORS: Final = dict(zip(PARTS, SERIES, strict=False))

@@ -10,8 +10,8 @@ from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..report import Report
 from ..scenarios.table import with_comparison
+from ..statistics.report import Report
 
 NEEDED: Final = {
     "archive": ("environment",),

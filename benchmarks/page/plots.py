@@ -17,8 +17,8 @@ from typing import Final
 
 from trimaran.archive.report.theme import Chart, to_svg
 
-from ..report import Report
 from ..scenarios.scan import UNITS, Dimension
+from ..statistics.report import Report
 from . import captions, figures
 from .sections import peak_curves, scan_points
 

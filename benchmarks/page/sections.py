@@ -9,9 +9,9 @@ from typing import Any, Final
 from trimaran.archive.report import words
 from trimaran.archive.report.page import PageTable, Section
 
-from ..report import Report
 from ..scenarios.scan import UNITS, Dimension
 from ..scenarios.table import alone_words, measured_words
+from ..statistics.report import Report
 from . import captions, figures
 from .files import Source
 

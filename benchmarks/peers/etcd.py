@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trimaran.service_api.errors import ClusterError
 
-from ..processes import ProcessGroup
+from ..rig.processes import ProcessGroup
 from .peer import MEMBERS, Measured, Missing, find_program, free_ports, run_client, wait_until
 
 _KEY: Final = b"trimaran-benchmark"

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from trimaran.service_api.errors import ClusterTimeoutError
 
-from ..processes import ProcessGroup
+from ..rig.processes import ProcessGroup
 
 START_TIMEOUT_S: Final = 60.0
 MEMBERS: Final = 3

@@ -24,8 +24,8 @@ import uvloop
 
 from trimaran.service_api.errors import ClusterError
 
-from ..environment import tune_garbage_collector
-from ..histogram import Histogram
+from ..machine.environment import tune_garbage_collector
+from ..statistics.histogram import Histogram
 from .peer import Measured
 
 TIME_LIMIT_S: Final = 120.0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError
 
-from ..processes import ManagedProcess, ProcessGroup
+from ..rig.processes import ManagedProcess, ProcessGroup
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing, free_ports
 
 _LOAD_TIMEOUT_S: Final = 120.0

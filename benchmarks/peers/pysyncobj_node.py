@@ -1,4 +1,6 @@
-"""One node of PySyncObj: `python -m benchmarks.peers.pysyncobj_node SELF OTHER...`, commands as JSON lines on stdin.
+"""One node of PySyncObj, which takes commands as JSON lines on standard input.
+
+Run it with `python -m trimaran.benchmarks.peers.pysyncobj_node SELF OTHER...`.
 
 It turns the node's wheel itself, as fast as it goes, instead of the thread that does so every 50 ms. With a journal
 file PySyncObj is slower and no more durable: it never syncs. Measured, messages a second by messages in flight:
@@ -24,7 +26,7 @@ from typing import Any, Final
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
 
-from ..histogram import Histogram
+from ..statistics.histogram import Histogram
 
 _TIME_LIMIT_S: Final = 100.0
 _BATCH_PERIOD_S: Final = 0.001

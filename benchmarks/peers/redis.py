@@ -9,7 +9,7 @@ from typing import Final
 
 from trimaran.service_api.errors import ClusterError
 
-from ..processes import ProcessGroup
+from ..rig.processes import ProcessGroup
 from .peer import Measured, Missing, find_program, free_ports, run_client, wait_until
 
 _TIMEOUT_S: Final = 120.0

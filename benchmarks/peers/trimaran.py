@@ -9,11 +9,12 @@ from typing import Final
 
 from trimaran.service_api.distribution import installed_version
 
-from ..client_process import ClientParameters
-from ..histogram import Histogram
-from ..member_status import wait_until_serving
-from ..processes import ClusterProcesses, ProcessGroup
-from ..scenarios.echo import SERVICE, run_clients
+from ..load.client_process import ClientParameters
+from ..load.coordination import run_clients
+from ..rig.member_status import wait_until_serving
+from ..rig.processes import ClusterProcesses, ProcessGroup
+from ..services import ECHO_SERVICE
+from ..statistics.histogram import Histogram
 from .peer import MEMBERS, START_TIMEOUT_S, Measured, Missing
 
 _TIME_LIMIT_S: Final = 120.0
@@ -50,7 +51,7 @@ class Trimaran:
     def start(self, directory: Path, group: ProcessGroup) -> None:
         """Start the members and wait for a leader."""
         self._directory, self._group = directory, group
-        self._cluster = ClusterProcesses(directory, SERVICE, MEMBERS, settings=self._settings, group=group)
+        self._cluster = ClusterProcesses(directory, ECHO_SERVICE, MEMBERS, settings=self._settings, group=group)
         for member_id in range(MEMBERS):
             self._cluster.start_member(member_id)
         asyncio.run(wait_until_serving(self._cluster, time_limit_s=START_TIMEOUT_S))

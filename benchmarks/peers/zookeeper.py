@@ -19,7 +19,7 @@ from typing import Final
 
 from trimaran.service_api.errors import ClusterError
 
-from ..processes import ProcessGroup
+from ..rig.processes import ProcessGroup
 from .peer import MEMBERS, Measured, Missing, find_program, free_ports, wait_until
 from .pipeline import PipelineParameters, run_pipeline
 

@@ -39,10 +39,10 @@ from trimaran.archive.reading.vector.scan import BLOCK_LENGTH_BYTES, FrameScanne
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import TimeUnit
 
-from ..data_directory import data_directory
-from ..environment import describe
-from ..recordings import TERM_LENGTH_BYTES, make_recording
-from ..report import Report, progress_line
+from ..logs.recordings import TERM_LENGTH_BYTES, make_recording
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe
+from ..statistics.report import Report, progress_line
 
 _MIB: Final = 1 << 20
 _PLAIN_READER_FRAMES: Final = 50_000

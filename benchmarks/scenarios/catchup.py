@@ -18,19 +18,19 @@ from typing import Final
 
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
-from ..client_process import ClientParameters
-from ..data_directory import data_directory
-from ..disk import settle_disk
-from ..environment import describe, node_settings
-from ..histogram import Histogram
-from ..long_log import LongLog, lengthen_log
-from ..member_log import Event, MemberLog
-from ..member_status import wait_for_status
-from ..processes import ClusterProcesses, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, progress_line
-from .echo import run_clients
+from ..load.client_process import ClientParameters
+from ..load.coordination import run_clients
+from ..logs.long_log import LongLog, lengthen_log
+from ..machine.data_directory import data_directory
+from ..machine.disk import settle_disk
+from ..machine.environment import describe, node_settings
+from ..rig.member_log import Event, MemberLog
+from ..rig.member_status import wait_for_status
+from ..rig.processes import ClusterProcesses, ProcessGroup
+from ..services import ECHO_SERVICE
+from ..statistics.histogram import Histogram
+from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
 
-SERVICE: Final = "trimaran.benchmarks.echo_service:EchoService"
 RATE_TARGET_MB_PER_S: Final = 200.0
 P99_RATIO_TARGET: Final = 2.0
 
@@ -81,7 +81,7 @@ def run(parameters: CatchupParameters, *, directory: Path | None = None, keep: b
     with data_directory(directory, "catchup", keep=keep) as data_dir, progress_line(total) as progress:
         environment = describe(data_dir)
         progress.describe("three members' first start")
-        with ClusterProcesses(data_dir, SERVICE, _MEMBERS, settings=given) as cluster:
+        with ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given) as cluster:
             asyncio.run(_wait_all(cluster, range(_MEMBERS), 1))
         progress.describe(f"making logs of {parameters.missed_mib} MiB")
         log = _lengthen(data_dir, parameters)
@@ -115,7 +115,7 @@ async def _measure(
     parameters: CatchupParameters, data_dir: Path, given: Mapping[str, str], log: LongLog, progress: ProgressLine
 ) -> Report:
     with ProcessGroup() as group:
-        cluster = ClusterProcesses(data_dir, SERVICE, _MEMBERS, settings=given, group=group)
+        cluster = ClusterProcesses(data_dir, ECHO_SERVICE, _MEMBERS, settings=given, group=group)
         for member_id in range(_MEMBERS):
             if member_id != _AWAY:
                 cluster.start_member(member_id)

@@ -1,7 +1,7 @@
 """Codec: what a message costs on each hot path, without sockets and without a cluster.
 
 It drives the classes of a node and a client on chunks of messages, so the figures are Python's alone: the kernel's
-share of a write or a read, once for hundreds of messages, is left out. See `trimaran.benchmarks.paths`.
+share of a write or a read, once for hundreds of messages, is left out. See `trimaran.benchmarks.guard.paths`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..environment import describe, tune_garbage_collector
-from ..paths import CHUNK_MESSAGES, make_paths
-from ..report import Report, progress_line
+from ..guard.paths import CHUNK_MESSAGES, make_paths
+from ..machine.environment import describe, tune_garbage_collector
+from ..statistics.report import Report, progress_line
 
 _WARMUP_CHUNKS: Final = 20
 

@@ -19,8 +19,8 @@ from rich.table import Table
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
-from ..data_directory import data_directory, measurement_directory
-from ..environment import describe
+from ..machine.data_directory import data_directory, measurement_directory
+from ..machine.environment import describe
 from ..peers.etcd import Etcd, EtcdTransactions
 from ..peers.jetstream import JetStream
 from ..peers.peer import Measured, Missing, Peer
@@ -28,8 +28,8 @@ from ..peers.pysyncobj import PySyncObj
 from ..peers.redis import Redis
 from ..peers.trimaran import Trimaran
 from ..peers.zookeeper import ZooKeeper
-from ..processes import ProcessGroup
-from ..report import Report, first_leaf, progress_line
+from ..rig.processes import ProcessGroup
+from ..statistics.report import Report, first_leaf, progress_line
 
 OURS: Final = "Trimaran, file sync level 1"
 _US: Final = "Trimaran"

@@ -29,16 +29,16 @@ import uvloop
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
-from ..data_directory import data_directory
-from ..environment import describe, node_settings, tune_garbage_collector
-from ..failover_load import FailoverLoad, NextLeader
-from ..histogram import Histogram
-from ..log_end import log_end_position
-from ..member_log import Leadership, MemberLog
-from ..processes import ClusterProcesses, ProcessError, ProcessGroup
-from ..proxies import ProxyMesh
-from ..report import ProgressLine, Report, first_leaf, progress_line
-from .echo import SERVICE
+from ..load.failover import FailoverLoad, NextLeader
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings, tune_garbage_collector
+from ..rig.log_end import log_end_position
+from ..rig.member_log import Leadership, MemberLog
+from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
+from ..rig.proxies import ProxyMesh
+from ..services import ECHO_SERVICE
+from ..statistics.histogram import Histogram
+from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ async def _open_subject(
 ) -> AsyncIterator[_Subject]:
     """Start a cluster, its client and its traffic; the processes are the group's to end."""
     settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
-    processes = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings, group=group)
+    processes = ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings, group=group)
     data_dir.mkdir()
     load = FailoverLoad(rate_per_s=parameters.rate)
     config = ClientConfig(

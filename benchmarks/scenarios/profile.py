@@ -22,18 +22,19 @@ from rich.table import Table
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..client_process import ClientParameters
-from ..data_directory import data_directory
-from ..environment import describe, node_settings
-from ..load import SEQUENCE
-from ..member_status import wait_until_serving
-from ..meter import Meter
-from ..processes import ClusterProcesses, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, progress_line
-from ..sampling import PERF_RATE_HZ, PYTHON_RATE_HZ, CallMeter, PerfMeter, PythonMeter, Tools, find_tools
-from ..shares import divide
-from ..stages import Stage, native_part_of, python_stage_of
-from .echo import SERVICE, load_figures, run_clients
+from ..load.client_process import ClientParameters
+from ..load.coordination import load_figures, run_clients
+from ..load.echo import SEQUENCE
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings
+from ..profiling.sampling import PERF_RATE_HZ, PYTHON_RATE_HZ, CallMeter, PerfMeter, PythonMeter, Tools, find_tools
+from ..profiling.shares import divide
+from ..profiling.stages import Stage, native_part_of, python_stage_of
+from ..rig.member_status import wait_until_serving
+from ..rig.meter import Meter
+from ..rig.processes import ClusterProcesses, ProcessGroup
+from ..services import ECHO_SERVICE
+from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
 
 CORES: Final = 2
 """The bound is given for so many, whatever this machine has."""
@@ -83,7 +84,7 @@ def run(parameters: ProfileParameters, *, directory: Path | None = None, keep: b
     settings = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "profile", keep=keep))
-        cluster = stack.enter_context(ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings))
+        cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
         progress = stack.enter_context(progress_line(len(_PHASES)))
         environment = describe(data_dir)
         asyncio.run(wait_until_serving(cluster, time_limit_s=_START_LIMIT_S))

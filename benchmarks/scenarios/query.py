@@ -19,11 +19,12 @@ import uvloop
 from trimaran.client import ClusterClient
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
-from ..data_directory import data_directory
-from ..environment import describe, tune_garbage_collector
-from ..histogram import Histogram
-from ..processes import ClusterProcesses
-from ..report import ProgressLine, Report, latency_figures, progress_line
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, tune_garbage_collector
+from ..rig.processes import ClusterProcesses
+from ..services import ECHO_SERVICE
+from ..statistics.histogram import Histogram
+from ..statistics.report import ProgressLine, Report, latency_figures, progress_line
 from . import echo
 
 _CONNECT_TIMEOUT_S: Final = 30.0
@@ -66,7 +67,7 @@ def run(parameters: QueryParameters, *, directory: Path | None = None, keep: boo
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "query", keep=keep))
         settings = {"file_sync_level": str(parameters.file_sync_level)}
-        cluster = stack.enter_context(ClusterProcesses(data_dir, echo.SERVICE, parameters.members, settings=settings))
+        cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
         progress = stack.enter_context(progress_line(2 * len(parameters.depths) * parameters.queries))
         figures = uvloop.run(_measure(parameters, cluster, progress))
         environment = describe(data_dir)

@@ -16,18 +16,18 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from trimaran.cluster.documents.status import MemberStatus
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.member_status import MemberStatus
 
-from ..data_directory import data_directory
-from ..environment import describe, node_settings
-from ..long_log import LongLog, lengthen_log
-from ..member_log import Event, MemberLog
-from ..member_status import wait_for_status
-from ..processes import ClusterProcesses, ManagedProcess, ProcessError
-from ..report import Report, progress_line
+from ..logs.long_log import LongLog, lengthen_log
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings
+from ..rig.member_log import Event, MemberLog
+from ..rig.member_status import wait_for_status
+from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError
+from ..services import ECHO_SERVICE
+from ..statistics.report import Report, progress_line
 
-SERVICE: Final = "trimaran.benchmarks.echo_service:EchoService"
 REPLAY_TARGET_PER_S: Final = 1_500_000
 IN_SERVICE_TARGET_S: Final = 15.0
 MEMORY_TARGET_MIB: Final = 120.0
@@ -119,7 +119,7 @@ def run(parameters: ReplayParameters, *, directory: Path | None = None, keep: bo
 
 def _start_once(data_dir: Path, given: Mapping[str, str]) -> None:
     """Let the member make its files and lead for a moment."""
-    with ClusterProcesses(data_dir, SERVICE, 1, settings=given) as cluster:
+    with ClusterProcesses(data_dir, ECHO_SERVICE, 1, settings=given) as cluster:
         _wait_in_service(cluster, position=1)
         _stop(cluster.members[0])
 
@@ -128,7 +128,7 @@ def _start(data_dir: Path, given: Mapping[str, str], log: LongLog) -> ReplayRun:
     """Start the member on its log and stop it when it has delivered all."""
     printed = MemberLog.at_end(data_dir / "member-0.log")
     begin_ns = time.monotonic_ns()
-    with ClusterProcesses(data_dir, SERVICE, 1, settings=given) as cluster:
+    with ClusterProcesses(data_dir, ECHO_SERVICE, 1, settings=given) as cluster:
         _wait_in_service(cluster, position=log.stop_position)
         in_service_s = (time.monotonic_ns() - begin_ns) / 1e9
         end_s = time.time()

@@ -11,17 +11,16 @@ from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..client_process import ClientParameters
-from ..data_directory import data_directory
-from ..environment import describe, node_settings
-from ..histogram import Histogram
-from ..load import SEQUENCE
-from ..meter import METRICS_SETTING, Meter, usage_report
-from ..processes import ClusterProcesses, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
-from .echo import run_clients
-
-SERVICE: Final = "trimaran.benchmarks.request_service:RequestService"
+from ..load.client_process import ClientParameters
+from ..load.coordination import run_clients
+from ..load.echo import SEQUENCE
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings
+from ..rig.meter import METRICS_SETTING, Meter, usage_report
+from ..rig.processes import ClusterProcesses, ProcessGroup
+from ..services import REQUEST_SERVICE
+from ..statistics.histogram import Histogram
+from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, percentile_curve, progress_line
 
 _CONNECT_TIMEOUT_S: Final = 30.0
 
@@ -66,7 +65,9 @@ def run(parameters: RequestParameters, *, directory: Path | None = None, keep: b
     with ExitStack() as stack:
         data_dir = stack.enter_context(data_directory(directory, "request", keep=keep))
         clients = stack.enter_context(ProcessGroup())
-        cluster = stack.enter_context(ClusterProcesses(data_dir, SERVICE, parameters.members, settings=settings))
+        cluster = stack.enter_context(
+            ClusterProcesses(data_dir, REQUEST_SERVICE, parameters.members, settings=settings)
+        )
         progress = stack.enter_context(progress_line(parameters.requests))
         try:
             return asyncio.run(_measure(parameters, cluster, clients, progress, data_dir))

@@ -20,11 +20,11 @@ from rich.table import Table
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
-from ..data_directory import data_directory
-from ..environment import describe, node_settings
-from ..load import SEQUENCE
-from ..report import Report, progress_line
-from ..scan_bench import Load, ScanBench
+from ..load.echo import SEQUENCE
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings
+from ..statistics.report import Report, progress_line
+from .scan_bench import Load, ScanBench
 
 
 class Dimension(StrEnum):

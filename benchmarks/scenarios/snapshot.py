@@ -23,17 +23,17 @@ from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 from trimaran.service_api.wire.session import EventCode
 
-from ..data_directory import data_directory
-from ..environment import describe, node_settings, tune_garbage_collector
-from ..load import SEQUENCE
-from ..member_log import MemberLog
-from ..member_status import consensus_endpoint
-from ..processes import ClusterProcesses, ProcessError, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, progress_line
-from ..state_service import FILL
-from ..ticker import Ticker
+from ..load.echo import SEQUENCE
+from ..load.ticker import Ticker
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings, tune_garbage_collector
+from ..rig.member_log import MemberLog
+from ..rig.member_status import consensus_endpoint
+from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
+from ..services import STATE_SERVICE
+from ..services.state import FILL
+from ..statistics.report import ProgressLine, Report, first_leaf, progress_line
 
-SERVICE: Final = "trimaran.benchmarks.state_service:StateService"
 INGRESS_STOP_TARGET_MS: Final = 50.0
 
 _LIMIT_S: Final = 120.0
@@ -159,7 +159,7 @@ async def _measure(
     environment: Mapping[str, object],
 ) -> Report:
     given = {"file_sync_level": str(parameters.file_sync_level), **parameters.node_settings}
-    processes = ClusterProcesses(data_dir, SERVICE, parameters.members, settings=given, group=group)
+    processes = ClusterProcesses(data_dir, STATE_SERVICE, parameters.members, settings=given, group=group)
     data_dir.mkdir(exist_ok=True)
     for member_id in range(parameters.members):
         processes.start_member(member_id)

@@ -35,10 +35,10 @@ from trimaran.service_api.wire.session import (
     SessionMessageHeader,
 )
 
-from ..data_directory import data_directory
-from ..environment import describe
-from ..recordings import FIRST_TIMESTAMP_MS, SESSION_COUNT, TERM_LENGTH_BYTES, MessageMaker, make_recording
-from ..report import ProgressLine, Report, progress_line
+from ..logs.recordings import FIRST_TIMESTAMP_MS, SESSION_COUNT, TERM_LENGTH_BYTES, MessageMaker, make_recording
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe
+from ..statistics.report import ProgressLine, Report, progress_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,16 +26,17 @@ from typing import Any, Final
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
-from ..client_process import ClientParameters
-from ..data_directory import data_directory
-from ..environment import describe, node_settings
-from ..histogram import Histogram
-from ..load import SEQUENCE
-from ..member_log import MemberLog
-from ..processes import ClusterProcesses, ManagedProcess, ProcessGroup
-from ..report import ProgressLine, Report, first_leaf, latency_figures, progress_line
-from ..stream_query import QueryParameters
-from .echo import SERVICE, run_clients
+from ..load.client_process import ClientParameters
+from ..load.coordination import run_clients
+from ..load.echo import SEQUENCE
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, node_settings
+from ..rig.member_log import MemberLog
+from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessGroup
+from ..services import ECHO_SERVICE
+from ..statistics.histogram import Histogram
+from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, progress_line
+from .stream_query import QueryParameters
 
 COLUMNS: Final = ("position", "frame_length", "timestamp")
 CLUSTER_DEFAULTS: Final = ("file_sync_level", "checksums", "leader_heartbeat_interval_ms")
@@ -86,7 +87,7 @@ def run(parameters: StreamParameters, *, directory: Path | None = None, keep: bo
             rate_dir.mkdir()
             with ExitStack() as stack:
                 group = stack.enter_context(ProcessGroup())
-                cluster = stack.enter_context(ClusterProcesses(rate_dir / "cluster", SERVICE, parameters.members))
+                cluster = stack.enter_context(ClusterProcesses(rate_dir / "cluster", ECHO_SERVICE, parameters.members))
                 progress = stack.enter_context(progress_line(rate * parameters.seconds))
                 try:
                     report[f"{rate}_msgs_per_s"] = asyncio.run(
@@ -126,7 +127,7 @@ async def _measure(
         [client], cluster, group, progress, data_dir=directory, time_limit_s=parameters.time_limit_s
     )
     progress.describe("waiting for the sink")
-    claims = [answer[0].position for endpoint in endpoints if (answer := ask_member(endpoint, 5.0)) is not None]
+    claims = [said.commit_position for endpoint in endpoints if (said := ask_member(endpoint, 5.0)) is not None]
     await _wait_for_sink(query, cluster, max(claims), deadline_s)
     cpu_seconds["query's Python"] = query.cpu_seconds()
     # The client measures by the monotonic clock, the log and the sink by the time of day.
@@ -182,7 +183,7 @@ def _start_query(
         columns=list(COLUMNS),
         options={"commitFrom": ",".join(map(str, endpoints))},
     )
-    arguments = (sys.executable, "-m", "trimaran.benchmarks.stream_query", query.to_json())
+    arguments = (sys.executable, "-m", "trimaran.benchmarks.scenarios.stream_query", query.to_json())
     return group.spawn("query", arguments, log_path=directory / "query.log", environment=dict(os.environ))
 
 

@@ -25,11 +25,11 @@ from rich.table import Table
 from trimaran.archive.report import words
 from trimaran.service_api.errors import ConfigurationError
 
-from ..data_directory import data_directory, measurement_directory
-from ..disk import measure_disk
-from ..environment import describe
-from ..processors import StolenTime, measure_processors
-from ..report import ProgressLine, Report, progress_line
+from ..machine.data_directory import data_directory, measurement_directory
+from ..machine.disk import measure_disk
+from ..machine.environment import describe
+from ..machine.processors import StolenTime, measure_processors
+from ..statistics.report import ProgressLine, Report, progress_line
 from . import catchup, compare, echo, replay, request
 
 _HELP_RUNS: Final = 7

@@ -19,11 +19,11 @@ from typing import Final
 from trimaran.cluster.time_travel import replay_service, verify_snapshots, what_if
 from trimaran.service_api.errors import ConfigurationError
 
-from ..data_directory import data_directory
-from ..environment import describe
-from ..report import Report, progress_line
-from ..time_travel_log import make_log
-from ..time_travel_service import AnsweringSumService, RoundingSumService, SumService
+from ..logs.time_travel_log import make_log
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe
+from ..services.time_travel import AnsweringSumService, RoundingSumService, SumService
+from ..statistics.report import Report, progress_line
 
 SPARK_TARGET_PER_S: Final = 1_360_000
 """What a prototype reached on two cores with a service like `SumService`."""

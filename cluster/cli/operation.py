@@ -19,10 +19,11 @@ import typer
 from pydantic import BaseModel, ConfigDict
 
 from trimaran.service_api import ClusterError
+from trimaran.service_api.member_status import MemberStatus
 
 from ..core.control_toggle import ActionStep
 from ..documents.operations import Operation, OperationProgress, run_operation
-from ..documents.status import MemberStatus, Outcome
+from ..documents.status import Outcome
 from .output import (
     EXIT_FAILED,
     EXIT_NO_LEADER,

@@ -10,24 +10,25 @@ The answer of another process is checked like any input: its length before it is
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, ClassVar, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from trimaran.service_api.types import INSPECTION_STREAM_ID
-
-from .status import (
+from trimaran.service_api.documents import (
     Count,
+    Document,
+    DocumentPart,
     Id,
     Line,
-    Outcome,
     Position,
     RoleName,
     Seconds,
-    StatusQueryError,
-    printable_line,
-    query_document,
+    read_document,
 )
+from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.types import INSPECTION_STREAM_ID
+
+from .status import Outcome, StatusQueryError, query_document, read_answer
 
 ROW_LIMIT: Final = 1000
 ANSWER_LIMIT_BYTES: Final = 1 << 20
@@ -46,22 +47,19 @@ class Topic(StrEnum):
     TIMERS = "timers"
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class InspectionRequest(_Document):
+class InspectionRequest(Document):
     """What somebody wants to see. The rows after the first `offset`, at most `limit` of them."""
+
+    KIND: ClassVar[str] = "request"
 
     topic: Annotated[Topic, Field(strict=False)]
     offset: Count = 0
     limit: Annotated[int, Field(ge=1, le=ROW_LIMIT)] = 100
 
 
-class _View(_Document):
+class _View(Document):
     """What every answer says of the member that gives it."""
 
-    schema_version: Literal[1] = 1
     answered_by: Id
     role: RoleName
     leadership_term_id: Id | None
@@ -70,13 +68,15 @@ class _View(_Document):
     """How many rows there are, of which the answer holds those that were asked for."""
 
 
-class InspectionRefusal(_Document):
+class InspectionRefusal(Document):
     """The answer to a request that cannot be one."""
+
+    KIND: ClassVar[str] = "refusal"
 
     refused: Line
 
 
-class MemberView(_Document):
+class MemberView(DocumentPart):
     """One member, as the member that answers sees it; positions are known to the leader, of itself to anyone."""
 
     member_id: Id
@@ -100,6 +100,7 @@ class MemberView(_Document):
 class MembersView(_View):
     """The members of the cluster, as one of them sees them."""
 
+    KIND: ClassVar[str] = "list of members"
     TOPIC: ClassVar[Topic] = Topic.MEMBERS
 
     leader_member_id: Id | None
@@ -111,7 +112,7 @@ class MembersView(_View):
     members: Annotated[list[MemberView], Field(max_length=ROW_LIMIT)]
 
 
-class SessionView(_Document):
+class SessionView(DocumentPart):
     """One open session of a client."""
 
     cluster_session_id: Int64
@@ -128,13 +129,14 @@ class SessionView(_Document):
 class SessionsView(_View):
     """The sessions that are open at the delivered position, in order of their ids."""
 
+    KIND: ClassVar[str] = "list of sessions"
     TOPIC: ClassVar[Topic] = Topic.SESSIONS
 
     delivered_position: Position
     sessions: Annotated[list[SessionView], Field(max_length=ROW_LIMIT)]
 
 
-class TimerView(_Document):
+class TimerView(DocumentPart):
     """One timer of a service that is set."""
 
     correlation_id: Int64
@@ -148,6 +150,7 @@ class TimerView(_Document):
 class TimersView(_View):
     """The timers that are set, the one that is due first in front."""
 
+    KIND: ClassVar[str] = "list of timers"
     TOPIC: ClassVar[Topic] = Topic.TIMERS
 
     cluster_time: Int64
@@ -173,19 +176,16 @@ async def inspect_member(
         endpoint, INSPECTION_STREAM_ID, timeout_s, request=request, length_limit_bytes=ANSWER_LIMIT_BYTES
     )
     try:
-        return view.model_validate_json(payload)
-    except ValidationError as error:
+        return read_answer(view, payload)
+    except StatusQueryError:
         refusal = _read_refusal(payload)
-        if refusal is not None:
-            raise StatusQueryError(Outcome.INVALID, f"refused: {refusal.refused}") from None
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        detail = printable_line(f"not about {view.TOPIC}: {place + ': ' if place else ''}{first['msg']}")
-        raise StatusQueryError(Outcome.INVALID, detail) from None
+        if refusal is None:
+            raise
+    raise StatusQueryError(Outcome.INVALID, f"refused: {refusal.refused}")
 
 
 def _read_refusal(payload: bytes) -> InspectionRefusal | None:
     try:
-        return InspectionRefusal.model_validate_json(payload)
-    except ValidationError:
+        return read_document(InspectionRefusal, payload)
+    except RemoteProtocolError:
         return None

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
+from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from trimaran.service_api import ClusterError
+from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.documents import Document, Id, Line, Position, read_document
 from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
-from .status import Id, Line, Outcome, Position, StatusQueryError, query_documents
+from .status import Outcome, StatusQueryError, query_documents
 
 
 class ActionRefusedError(ClusterError):
@@ -41,18 +41,18 @@ class Operation(StrEnum):
     """Nodes that stand by take a snapshot; members do not."""
 
 
-class OperationRequest(BaseModel):
+class OperationRequest(Document):
     """What somebody wants."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    KIND: ClassVar[str] = "request"
 
     operation: Operation
 
 
-class OperationProgress(BaseModel):
+class OperationProgress(Document):
     """One step of an operation."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    KIND: ClassVar[str] = "step of an operation"
 
     operation: Operation
     step: ActionStep
@@ -81,7 +81,7 @@ async def run_operation(
     try:
         async with aclosing(query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request)) as documents:
             async for document in documents:
-                progress = OperationProgress.model_validate_json(document)
+                progress = read_document(OperationProgress, document)
                 has_begun = True
                 yield progress
                 if progress.is_final:
@@ -90,6 +90,6 @@ async def run_operation(
         if error.outcome in (Outcome.REFUSED, Outcome.UNREACHABLE) and not has_begun:
             raise
         raise ClusterError(f"no answer about the {operation}: {error}; it may be done or not") from error
-    except ValidationError as error:
-        raise ClusterError(f"not an answer about a {operation}: errors={error.error_count()}") from error
+    except RemoteProtocolError as error:
+        raise ClusterError(f"no answer about the {operation}: {error}; it may be done or not") from error
     raise ClusterError(f"the answer about the {operation} ended early: it may be done or not")

@@ -14,126 +14,19 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Final
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.documents import DocumentT, printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame, encode_frame
 from trimaran.service_api.wire.stream import FrameParser
 
-STATUS_SCHEMA_VERSION: Final = 1
-STATUS_LENGTH_LIMIT_BYTES: Final = 16384
-"""The longest frame that is taken for an answer; a real one has about 600 bytes."""
-
 _DOCUMENT_LIMIT: Final = 64
 """Documents of one answer that may wait to be looked at."""
-
-LINE_LENGTH_LIMIT: Final = 200
-_INT64_MAX: Final = (1 << 63) - 1
-
-Line = Annotated[str, Field(max_length=LINE_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""One line of text without control characters: it may end up on a terminal."""
-Position = Annotated[int, Field(ge=0, le=_INT64_MAX)]
-Id = Annotated[int, Field(ge=0, le=_INT64_MAX)]
-Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]
-RoleName = Literal["FOLLOWER", "CANDIDATE", "LEADER"]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class ElectionStatus(BaseModel):
-    """The newest election of a member: the one that goes on, or the last one that was closed."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    reason: Line
-    """Why it began, as a sentence."""
-    reason_kind: Line
-    """The same to count and filter by, such as `leader_link_closed`."""
-    age_s: Seconds
-    """Seconds since it was closed; while it goes on, since it began."""
-    duration_s: Seconds | None
-    """How long it took; None while it goes on."""
-    leadership_term_id: Id | None
-    """The leadership term that came of it; None while it goes on."""
-
-
-class SnapshotFetchStatus(BaseModel):
-    """A snapshot on its way to a member from another one."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    leader_member_id: Id
-    """Whom it comes from."""
-    log_position: Position
-    """Where it was taken; 0 until that is known."""
-    copied_bytes: Count
-    length_bytes: Count
-    """All there is to copy, the log around it included; 0 until that is known."""
-
-
-class DifferingMember(BaseModel):
-    """Another member that is not heard, because its settings differ."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    member_id: Id
-    detail: Line
-    """Which settings, with both values."""
-
-
-class MemberStatus(BaseModel):
-    """One member's state at the moment it was asked. Positions are bytes in the log."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    schema_version: Literal[1] = STATUS_SCHEMA_VERSION
-    member_id: Id
-    version: Line
-    """The version of Trimaran it runs."""
-    pid: Id
-    uptime_s: Seconds
-    role: RoleName
-    state: Line
-    """`LEADER` or `FOLLOWER` in a leadership term, the election state (`CANVASS`, ...) in an election.
-
-    `STARTING` before the first election.
-    """
-    module_state: Line = "ACTIVE"
-    """What its consensus module does: `ACTIVE`, `SUSPENDED`, `SNAPSHOT`, `TERMINATING`, ..."""
-    control_toggle: Line = "INACTIVE"
-    """The action that is under way, `NEUTRAL` if none is; `INACTIVE` but on the leader."""
-    leader_member_id: Id | None
-    """The leader it leads as or follows; None while it knows of none."""
-    leadership_term_id: Id | None
-    """The newest leadership term it takes part in; None before the first."""
-    append_position: Position
-    """How far its own recording of the log is durable."""
-    commit_position: Position
-    """How far it knows the log to be committed, and has recorded it."""
-    delivered_position: Position
-    """How far its service has been given the log."""
-    snapshot_position: Position | None = None
-    """Where its newest complete snapshot was taken; None if it has none."""
-    differing_members: list[DifferingMember] = []
-    """Members that it does not hear, because their settings differ from its own."""
-    snapshot_fetch: SnapshotFetchStatus | None = None
-    """None unless it gets a snapshot from another member, because its own log begins too early."""
-    session_count: Count
-    """Client sessions of the cluster that are open at its delivered position."""
-    connection_count: Count
-    """Client connections to this member; a client keeps one to every member."""
-    last_election: ElectionStatus | None
-    """None before the first one."""
-    stall_count: Count = 0
-    """How often its loop stood still for longer than `stall_threshold_ms`, since its process began."""
-    stall_max_s: Seconds = 0
-    """The longest that its loop was busy with one thing, stall or not."""
-    error_count: Count = 0
-    """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
 
 
 class Outcome(StrEnum):
@@ -170,7 +63,7 @@ async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no status to be had; the error says why.
     """
-    return decode_status(await query_document(endpoint, STATUS_STREAM_ID, timeout_s))
+    return read_answer(MemberStatus, await query_document(endpoint, STATUS_STREAM_ID, timeout_s))
 
 
 async def query_document(
@@ -238,26 +131,16 @@ async def query_documents(
         reader.abort()
 
 
-def decode_status(payload: bytes) -> MemberStatus:
+def read_answer(document: type[DocumentT], payload: bytes) -> DocumentT:
     """Read the document of an answer.
 
     Raises:
         StatusQueryError: it is not one, or of another schema version.
     """
     try:
-        return MemberStatus.model_validate_json(payload)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise StatusQueryError(
-            Outcome.INVALID, printable_line(f"not a status: {place + ': ' if place else ''}{first['msg']}")
-        ) from None
-
-
-def printable_line(text: str) -> str:
-    """Make a `Line` of any text: one line, nothing that would move a cursor, cut off where it gets too long."""
-    line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
-    return line if len(line) <= LINE_LENGTH_LIMIT else line[: LINE_LENGTH_LIMIT - 1] + "…"
+        return read_document(document, payload)
+    except RemoteProtocolError as error:
+        raise StatusQueryError(Outcome.INVALID, printable_line(str(error))) from None
 
 
 class _AnswerReader(asyncio.Protocol):

@@ -152,7 +152,7 @@ def draw_settings(seed: int, member_count: int | None) -> Settings:
         segment_length_bytes=random.choice((64, 128)) << 10,
         file_sync_level=random.choice((1, 1, 2)),
         spare_sync_delay_us=Random(f"{seed} spare sync").choice((0, 0, 2_000, 20_000, 20_000)),
-        are_processors_short=Random(f"{seed} copies").random() < 0.3,
+        is_copied=Random(f"{seed} copies").random() < 0.3,
         keep_all=retention.random() < 0.4,
         keep_snapshots=retention.choice((1, 1, 2)),
         keep_log_bytes=retention.choice((0, 0, 40_000)),

@@ -26,7 +26,7 @@ from trimaran.cluster.time_travel.spark import (
 )
 from trimaran.service_api import ClusteredService, ConfigurationError
 
-LEDGER = "tests.unit.cluster.replaying.ledger:Ledger"
+LEDGER = "tests.unit.cluster.time_travel.ledger:Ledger"
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from tests.system.directory_checker import check_directory, log_end_position
 from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
 from trimaran.archive.log.commit_claims import find_recording_log, read_marks
-from trimaran.benchmarks.member_log import MemberLog
-from trimaran.benchmarks.processes import ManagedProcess, ProcessGroup
-from trimaran.benchmarks.stream_query import QueryParameters
+from trimaran.benchmarks.rig.member_log import MemberLog
+from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
+from trimaran.benchmarks.scenarios.stream_query import QueryParameters
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ class Queries:
         self._run_count += 1
         self._process = self._group.spawn(
             "query",
-            (sys.executable, "-m", "trimaran.benchmarks.stream_query", parameters.to_json()),
+            (sys.executable, "-m", "trimaran.benchmarks.scenarios.stream_query", parameters.to_json()),
             log_path=self._directory / f"query-{self._run_count}.log",
             environment=dict(os.environ),
         )

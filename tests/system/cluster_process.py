@@ -24,11 +24,11 @@ from tests.system.directory_checker import DirectoryReport, RecordingView, check
 from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
 from trimaran.archive.tool.app import app as archive_app
-from trimaran.benchmarks.member_log import Leadership as Leadership
-from trimaran.benchmarks.member_log import MemberLog
-from trimaran.benchmarks.member_status import wait_for_status
-from trimaran.benchmarks.processes import ClusterProcesses, ManagedProcess
-from trimaran.benchmarks.proxies import ProxyMesh
+from trimaran.benchmarks.rig.member_log import Leadership as Leadership
+from trimaran.benchmarks.rig.member_log import MemberLog
+from trimaran.benchmarks.rig.member_status import wait_for_status
+from trimaran.benchmarks.rig.processes import ClusterProcesses, ManagedProcess
+from trimaran.benchmarks.rig.proxies import ProxyMesh
 
 SERVICE: Final = "tests.system.append_list:AppendListService"
 TIMEOUT_S: Final = 60.0

@@ -10,7 +10,7 @@ import pytest
 from tests.system.directory_checker import check_directory
 from tests.system.guide import run_guide
 from tests.unit.archive.streams import extract_sample
-from trimaran.benchmarks.processes import find_base_ports
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.settings.config import NodeConfig
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from tests.unit.cluster.time_travel.ledger import Ledger
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.time_travel import MemberLog, ReplayedService, replay_service, verify_snapshots
 
-SERVICE = "tests.unit.cluster.replaying.ledger:Ledger"
+SERVICE = "tests.unit.cluster.time_travel.ledger:Ledger"
 
 
 async def ask(cluster: SystemCluster, count: int) -> dict[int, str]:

@@ -9,25 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...format import messages
+from .requests import REQUESTS
 
 _READING: Final = frozenset(
-    (message.SCHEMA_ID, message.TEMPLATE_ID)
-    for message in (
-        messages.ReplayRequest,
-        messages.BoundedReplayRequest,
-        messages.StopReplayRequest,
-        messages.ListRecordingRequest,
-        messages.ListRecordingsRequest,
-        messages.ListRecordingsForUriRequest,
-        messages.ListRecordingSubscriptionsRequest,
-        messages.FindLastMatchingRecordingRequest,
-        messages.RecordingPositionRequest,
-        messages.StartPositionRequest,
-        messages.StopPositionRequest,
-        messages.MaxRecordedPositionRequest,
-        messages.ArchiveIdRequest,
-    )
+    (request.SCHEMA_ID, request.TEMPLATE_ID) for request, row in REQUESTS.items() if row.is_reading
 )
 
 

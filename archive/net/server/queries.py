@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, CorrelationId, RecordingId
 
@@ -11,9 +11,8 @@ from ...errors import ArchiveError
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor
 from ..control import PROTOCOL_VERSION
-
-if TYPE_CHECKING:
-    from .control_session import ControlSession
+from .control_session import ControlSession
+from .server_state import ServerState
 
 LIST_LIMIT: Final = 1024
 """How many recordings one request lists at most: who wants more asks again, from the next id on."""
@@ -26,23 +25,29 @@ _PositionRequest = (
 )
 
 
-async def on_list_recording(session: ControlSession, request: messages.ListRecordingRequest) -> None:
+async def on_list_recording(
+    server: ServerState, session: ControlSession, request: messages.ListRecordingRequest
+) -> None:
     """Send one descriptor."""
-    descriptor = session.archive.present_descriptor(request.recording_id)
+    descriptor = server.archive.present_descriptor(request.recording_id)
     session.send(_describe(session, descriptor, request.correlation_id))
 
 
-async def on_list_recordings(session: ControlSession, request: messages.ListRecordingsRequest) -> None:
+async def on_list_recordings(
+    server: ServerState, session: ControlSession, request: messages.ListRecordingsRequest
+) -> None:
     """Send up to the number asked for; fewer are ended by RECORDING_UNKNOWN, as Aeron does."""
-    found = session.archive.descriptors(
+    found = server.archive.descriptors(
         from_recording_id=request.from_recording_id, limit=_row_limit(request.record_count)
     )
     await _send_descriptors(session, found, request)
 
 
-async def on_list_recordings_for_uri(session: ControlSession, request: messages.ListRecordingsForUriRequest) -> None:
+async def on_list_recordings_for_uri(
+    server: ServerState, session: ControlSession, request: messages.ListRecordingsForUriRequest
+) -> None:
     """As `on_list_recordings`, of one stream and of channels with a fragment."""
-    found = session.archive.descriptors(
+    found = server.archive.descriptors(
         from_recording_id=request.from_recording_id,
         limit=_row_limit(request.record_count),
         channel_fragment=request.channel,
@@ -51,9 +56,11 @@ async def on_list_recordings_for_uri(session: ControlSession, request: messages.
     await _send_descriptors(session, found, request)
 
 
-async def on_find_last_matching(session: ControlSession, request: messages.FindLastMatchingRecordingRequest) -> None:
+async def on_find_last_matching(
+    server: ServerState, session: ControlSession, request: messages.FindLastMatchingRecordingRequest
+) -> None:
     """Answer with the id of the newest recording that fits; NULL_VALUE when there is none."""
-    recording_id = session.archive.find_last_matching(
+    recording_id = server.archive.find_last_matching(
         min_recording_id=request.min_recording_id,
         channel_fragment=request.channel,
         stream_id=request.stream_id,
@@ -62,9 +69,9 @@ async def on_find_last_matching(session: ControlSession, request: messages.FindL
     session.respond(request.correlation_id, NULL_VALUE if recording_id is None else recording_id)
 
 
-async def on_position(session: ControlSession, request: _PositionRequest) -> None:
+async def on_position(server: ServerState, session: ControlSession, request: _PositionRequest) -> None:
     """Answer with a position; NULL_POSITION where the recording has none of the kind."""
-    archive, recording_id = session.archive, request.recording_id
+    archive, recording_id = server.archive, request.recording_id
     descriptor = archive.present_descriptor(recording_id)
     position: int | None
     if isinstance(request, messages.StartPositionRequest):
@@ -79,16 +86,18 @@ async def on_position(session: ControlSession, request: _PositionRequest) -> Non
     session.respond(request.correlation_id, NULL_POSITION if position is None else position)
 
 
-async def on_archive_id(session: ControlSession, request: messages.ArchiveIdRequest) -> None:
+async def on_archive_id(server: ServerState, session: ControlSession, request: messages.ArchiveIdRequest) -> None:
     """Answer with the id that the archive was given."""
-    session.respond(request.correlation_id, session.server.archive_id)
+    session.respond(request.correlation_id, server.archive_id)
 
 
-async def on_list_subscriptions(session: ControlSession, request: messages.ListRecordingSubscriptionsRequest) -> None:
+async def on_list_subscriptions(
+    server: ServerState, session: ControlSession, request: messages.ListRecordingSubscriptionsRequest
+) -> None:
     """Send what is being published here just now; fewer than asked for are ended by SUBSCRIPTION_UNKNOWN."""
     fitting = [
         recording
-        for recording in session.server.recordings.values()
+        for recording in server.recordings.values()
         if request.channel in recording.descriptor.original_channel
         and (not request.apply_stream_id or recording.descriptor.stream_id == request.stream_id)
     ][max(0, request.pseudo_index) :][: _row_limit(request.subscription_count)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import RecordingId
@@ -18,10 +18,7 @@ from trimaran.service_api.wire.message import Message
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor
 from ..control import EVENTS_STREAM_ID
-from .recording_session import refuse_frames
-
-if TYPE_CHECKING:
-    from .control_session import ControlSession
+from .control_session import ControlSession, refuse_frames
 
 EVENT_LIMIT: Final = 4096
 

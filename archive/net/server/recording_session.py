@@ -8,7 +8,7 @@ then, for as long as anybody has joined. A subscriber that does not keep up is l
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -21,10 +21,8 @@ from ...format.frame_check import FrameRules
 from ...format.messages import RecordingSignal
 from ...store.recording import Recording
 from ..control import announce, is_control_frame_next
-
-if TYPE_CHECKING:
-    from .archive_server import ArchiveServer
-    from .control_session import ControlSession
+from .control_session import ControlSession, refuse_frames
+from .recording_events import RecordingEvents
 
 WINDOW_BYTES: Final = 4 << 20
 """How far a publisher may be ahead of what is durable, not counting the message that it is sending."""
@@ -43,16 +41,19 @@ class RecordingSession:
 
     def __init__(
         self,
-        server: ArchiveServer,
         session: ControlSession,
         recording: Recording,
         *,
         correlation_id: int,
+        events: RecordingEvents,
+        publications: dict[int, RecordingSession],
     ) -> None:
         self.recording: Final = recording
         self.descriptor: Final = recording.descriptor
         self.subscription_id: Final = correlation_id
-        self._server = server
+        self._events = events
+        self._publications = publications
+        """What is published at the server, by recording id: this is among them until it is stopped."""
         self._session = session
         self._correlation_id = correlation_id
         self._rules = FrameRules.of(self.descriptor)
@@ -78,7 +79,7 @@ class RecordingSession:
         self._tell(signal, position)
         self._session.write(self._setup.encode())
         self._send_status()
-        self._server.events.started(self.descriptor, position)
+        self._events.started(self.descriptor, position)
 
     # --- the stream of its connection
 
@@ -162,9 +163,9 @@ class RecordingSession:
             _log.warning("recording_session.stop_failed", session=repr(self), reason=str(error))
             return False
         finally:
-            self._server.recordings.pop(self.recording_id, None)
+            self._publications.pop(self.recording_id, None)
         self._tell(RecordingSignal.STOP, position)
-        self._server.events.stopped(self.descriptor, position)
+        self._events.stopped(self.descriptor, position)
         for subscription in [*self._subscribers]:
             subscription.end(RecordingSignal.STOP, position)
         return True
@@ -188,7 +189,7 @@ class RecordingSession:
             ready.append(unrecorded.popleft())
         for subscription in [*self._subscribers] if ready else []:
             subscription.send(ready)
-        self._server.events.progress(self.descriptor, position)
+        self._events.progress(self.descriptor, position)
 
     def _on_failed(self, failure: BaseException) -> None:
         error = ArchiveError(
@@ -291,16 +292,3 @@ class LiveSubscription:
         self._source.leave(self)
         if self._session.stream is self:
             self._session.stream = None
-
-
-def refuse_frames(buffer: bytearray) -> None:
-    """Refuse frames of a stream on a connection that takes none.
-
-    Raises:
-        RemoteProtocolError: such a frame is at the front of the buffer.
-    """
-    if len(buffer) >= HEADER_LENGTH and not is_control_frame_next(buffer):
-        fields = FRAME_HEADER.unpack_from(buffer)
-        raise RemoteProtocolError(
-            f"frame unexpected: frame_length={fields[0]} type={fields[3]} stream_id={fields[6]} expected a request"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
@@ -11,34 +11,43 @@ from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
+from ...store.conductor import Archive
+from .control_session import ControlSession
 from .replication_session import ReplicationSession, make_order
-
-if TYPE_CHECKING:
-    from .control_session import ControlSession
+from .server_state import ServerState
 
 _AERON_CHANNEL: Final = re.compile(r"aeron:[a-z]+\?(?:.*\|)?endpoint=(?P<endpoint>[^|]*)(?:\|.*)?")
 
 _ReplicateRequest = messages.ReplicateRequest | messages.TaggedReplicateRequest | messages.ReplicateRequest2
 
 
-async def on_replicate(session: ControlSession, request: _ReplicateRequest) -> None:
+async def on_replicate(server: ServerState, session: ControlSession, request: _ReplicateRequest) -> None:
     """Begin to copy a recording of another archive; the answer is the replication id."""
-    server = session.server
     if len(server.replications) >= server.replication_limit:
         raise ArchiveError(
             f"too many replications: limit={server.replication_limit}", code=ArchiveErrorCode.MAX_RECORDINGS
         )
     order = make_order(_as_newest(request), parse_channel(request.src_control_channel))
     if order.dst_recording_id is not None:
-        _check_destination(session, order.dst_recording_id)
-    replication = ReplicationSession(session, order, next(server.ids))
+        _check_destination(server.archive, order.dst_recording_id)
+    replication = ReplicationSession(
+        session,
+        server.archive,
+        order,
+        replication_id=next(server.ids),
+        preallocate=server.preallocate,
+        network=server.network,
+    )
     session.respond(request.correlation_id, replication.replication_id)
-    server.replicate(replication)
+    server.replications[replication.replication_id] = replication
+    replication.start(lambda: server.replications.pop(replication.replication_id, None))
 
 
-async def on_stop_replication(session: ControlSession, request: messages.StopReplicationRequest) -> None:
+async def on_stop_replication(
+    server: ServerState, session: ControlSession, request: messages.StopReplicationRequest
+) -> None:
     """End a replication where it is."""
-    replication = session.server.replications.get(request.replication_id)
+    replication = server.replications.get(request.replication_id)
     if replication is None:
         raise ArchiveError(
             f"replication unknown: replication_id={request.replication_id}", code=ArchiveErrorCode.UNKNOWN_REPLICATION
@@ -60,9 +69,9 @@ def parse_channel(channel: str) -> Endpoint:
         raise ArchiveError(f"channel={channel!r} expected host:port of the source archive: {error}") from None
 
 
-def _check_destination(session: ControlSession, recording_id: int) -> None:
-    session.archive.present_descriptor(recording_id)
-    if session.archive.active_recording(recording_id) is not None:
+def _check_destination(archive: Archive, recording_id: int) -> None:
+    archive.present_descriptor(recording_id)
+    if archive.active_recording(recording_id) is not None:
         raise ArchiveError("recording is active", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id)
 
 

@@ -11,27 +11,28 @@ Source: Aeron `ReplicationSession`, signals of schema 101 `RecordingSignal`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.transport import NetworkStack
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 
 from ...config import RecordingLayout
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
 from ...format.frame_check import FrameRules
+from ...store.conductor import Archive
 from ...store.recording import Recording
 from ..connection import ArchiveConnection, Credentials
 from ..frame_stream import TERM_LENGTH_LIMIT_BYTES, FrameStream, open_replay
 from ..replay_merge import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplayMerge, is_connection_failure
 from ..replication import check_fit, copy, describe
-
-if TYPE_CHECKING:
-    from .control_session import ControlSession
+from .control_session import ControlSession
 
 TERM_LENGTH_MIN_BYTES: Final = 64 << 10
 MTU_LIMIT_BYTES: Final = 65504
@@ -61,12 +62,23 @@ class ReplicationOrder:
 class ReplicationSession:
     """One replication. It goes on when the session that asked for it has gone; that is then not told any more."""
 
-    def __init__(self, session: ControlSession, order: ReplicationOrder, replication_id: int) -> None:
+    def __init__(
+        self,
+        session: ControlSession,
+        archive: Archive,
+        order: ReplicationOrder,
+        *,
+        replication_id: int,
+        preallocate: bool,
+        network: NetworkStack,
+    ) -> None:
         self.replication_id: Final = replication_id
         self.order: Final = order
-        self.task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._session = session
-        self._archive = session.archive
+        self._archive = archive
+        self._preallocate = preallocate
+        self._network = network
         self._recording: Recording | None = None
         self._progress_s = 0.0
         """When something last came, on the loop's clock."""
@@ -75,14 +87,20 @@ class ReplicationSession:
     def __repr__(self) -> str:
         return f"<ReplicationSession id={self.replication_id} src={self.order.src_recording_id} to={self._recording!r}>"
 
+    def start(self, on_end: Callable[[], object]) -> None:
+        """Run until the end, or until `stop`; tell `on_end` then."""
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(), name=f"replication-{self.replication_id}")
+        self._task.add_done_callback(lambda _: on_end())
+
     async def stop(self) -> None:
         """End it where it is, durably."""
-        task = self.task
+        task = self._task
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task])
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Copy until the end, and tell the session that asked what becomes of it."""
         signal = messages.RecordingSignal
         self._progress_s = asyncio.get_running_loop().time()
@@ -173,7 +191,7 @@ class ReplicationSession:
     async def _dial(self) -> ArchiveConnection:
         order = self.order
         return await ArchiveConnection.dial(
-            self._session.server.network,
+            self._network,
             order.source,
             credentials=Credentials(encoded=order.credentials, client_info="trimaran replication"),
             timeout_s=CONNECT_TIMEOUT_S,
@@ -186,7 +204,7 @@ class ReplicationSession:
             local = archive.present_descriptor(order.dst_recording_id)
             check_fit(remote, local)
             recording = await archive.extend_recording(
-                order.dst_recording_id, session_id=remote.session_id, preallocate=self._session.server.preallocate
+                order.dst_recording_id, session_id=remote.session_id, preallocate=self._preallocate
             )
             self._recording = recording
             self._tell(signal.EXTEND, recording.append_position)
@@ -199,7 +217,7 @@ class ReplicationSession:
             channel=remote.original_channel,
             source_identity=remote.source_identity,
             layout=_layout_of(remote),
-            preallocate=self._session.server.preallocate,
+            preallocate=self._preallocate,
         )
         self._recording = recording
         self._tell(signal.REPLICATE, recording.append_position)

@@ -21,7 +21,6 @@ from ...log.log_fields import (
     SESSION_MESSAGE_TEMPLATE_ID,
     FieldOffsets,
 )
-from ..frame_batches import choose_columns
 from .scan import KIND, LENGTH, SESSION_ID, SLOT, STREAM_ID, TERM_ID, TERM_OFFSET, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
@@ -33,12 +32,8 @@ _TEMPLATE: Final = 0xFFFF << 16
 _TYPE_AND_BEGIN: Final = ~0x7FFF
 
 
-def frame_schema(columns: Sequence[str] | None = None, *, time_unit: TimeUnit = TimeUnit.MILLIS) -> Any:
-    """Make the Arrow schema of these columns, or of all, in the order given.
-
-    Raises:
-        ConfigurationError: there is no such column, or one is named twice.
-    """
+def frame_schema(columns: Sequence[str], *, time_unit: TimeUnit = TimeUnit.MILLIS) -> Any:
+    """Make the Arrow schema of these columns, in the order given; `choose_columns` checks names of a user."""
     types = {
         "recording_id": pa.int64(),
         "position": pa.int64(),
@@ -58,8 +53,7 @@ def frame_schema(columns: Sequence[str] | None = None, *, time_unit: TimeUnit = 
         "timestamp": pa.timestamp(_TIME_UNITS[time_unit], tz="UTC"),
         "payload": pa.binary(),
     }
-    names = choose_columns(columns)
-    return pa.schema([pa.field(name, types[name]) for name in names])
+    return pa.schema([pa.field(name, types[name]) for name in columns])
 
 
 class BatchMaker:

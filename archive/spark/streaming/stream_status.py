@@ -1,23 +1,23 @@
 """Asking the members of a cluster how far its log is committed.
 
 The question is the one that `trimaran status` asks: a connection to a member's consensus endpoint whose setup frame
-names `STATUS_STREAM_ID`, answered by one frame with a JSON document. Of that only the term and the commit position are
-looked at. It is asked here with a plain socket, because Spark's planner blocks anyway, and the archive does not know
-the cluster's package.
+names `STATUS_STREAM_ID`, answered by one frame with a `MemberStatus`. Of that only the term, the commit position and
+the role are looked at. It is asked here with a plain socket, because Spark's planner blocks anyway.
 
 Any member's answer is true for ever, only more or less late; the leader's is the newest. So the member that answered
 as leader is asked first, and as long as it does, alone. Nobody answering is no error: a stream then goes as far as it
-knows.
+knows. Only where all that answer do so in a version of the document that is not read here, it says so.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from trimaran.service_api.documents import DocumentVersionError, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame
@@ -28,7 +28,6 @@ from ...log.commit_claims import CommitClaim
 ANSWER_TIMEOUT_S: Final = 0.5
 """How long one member has to answer; in an election, with all paused, a look takes this for each of them."""
 
-ANSWER_LENGTH_LIMIT_BYTES: Final = 16384
 REMEMBERED_TERM_LIMIT: Final = 64
 """Of more terms than these, the oldest claims are forgotten: a log that needs them is late, never wrong."""
 
@@ -53,17 +52,30 @@ class CommitAsker:
         return f"<CommitAsker endpoints={self._endpoints} positions={self._positions}>"
 
     def ask(self) -> list[CommitClaim]:
-        """Give the furthest claim in each term, of those who answer now and before; empty if nobody ever did."""
+        """Give the furthest claim in each term, of those who answer now and before; empty if nobody ever did.
+
+        Raises:
+            DocumentVersionError: members answer, and none of them in a version that is read here.
+        """
+        unread: DocumentVersionError | None = None
+        is_answered = False
         for endpoint in tuple(self._endpoints):
-            answer = ask_member(endpoint, self._timeout_s)
-            if answer is None:
+            try:
+                status = ask_member(endpoint, self._timeout_s)
+            except DocumentVersionError as error:
+                unread = error
                 continue
-            claim, is_leader = answer
-            self._note(claim)
-            if is_leader:
+            if status is None:
+                continue
+            is_answered = True
+            if status.leadership_term_id is not None:
+                self._note(CommitClaim(status.leadership_term_id, status.commit_position))
+            if status.role == "LEADER":
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
                 break
+        if unread is not None and not is_answered:
+            raise unread
         return [CommitClaim(*item) for item in self._positions.items()]
 
     def _note(self, claim: CommitClaim) -> None:
@@ -73,12 +85,15 @@ class CommitAsker:
             del self._positions[min(self._positions)]
 
 
-def ask_member(endpoint: Endpoint, timeout_s: float) -> tuple[CommitClaim, bool] | None:
-    """Ask one member: what it claims, and whether it leads; None when it does not say.
+def ask_member(endpoint: Endpoint, timeout_s: float) -> MemberStatus | None:
+    """Ask one member how it is; None when it does not say.
 
     `timeout_s` is how long it may be silent, before and in the middle of its answer.
+
+    Raises:
+        DocumentVersionError: it says so in a version that is not read here.
     """
-    parser = FrameParser(ANSWER_LENGTH_LIMIT_BYTES)
+    parser = FrameParser(STATUS_LENGTH_LIMIT_BYTES)
     try:
         with SOCKETS.dial_blocking(Purpose.DOCUMENTS, endpoint, timeout_s) as connection:
             connection.sendall(SetupFrame(session_id=NULL_VALUE, stream_id=STATUS_STREAM_ID).encode())
@@ -89,16 +104,8 @@ def ask_member(endpoint: Endpoint, timeout_s: float) -> tuple[CommitClaim, bool]
                     break
         if not frames or frames[0].type != TYPE_DATA or frames[0].stream_id != STATUS_STREAM_ID:
             return None
-        return _read_answer(json.loads(frames[0].payload))
-    except (OSError, RemoteProtocolError, ValueError, UnicodeError):
+        return read_document(MemberStatus, frames[0].payload)
+    except DocumentVersionError:
+        raise
+    except (OSError, RemoteProtocolError, UnicodeError):
         return None
-
-
-def _read_answer(document: Any) -> tuple[CommitClaim, bool] | None:
-    """Take the claim from a status document; None of a member that was never in a term, or of something else."""
-    if not isinstance(document, dict):
-        return None
-    term_id, position = document.get("leadership_term_id"), document.get("commit_position")
-    if not (isinstance(term_id, int) and isinstance(position, int) and term_id >= 0 and position >= 0):
-        return None
-    return CommitClaim(term_id, position), document.get("role") == "LEADER"

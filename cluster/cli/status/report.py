@@ -14,7 +14,10 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from ...documents.status import MemberStatus, Outcome, StatusQueryError, printable_line, query_status
+from trimaran.service_api.documents import printable_line
+from trimaran.service_api.member_status import MemberStatus
+
+from ...documents.status import Outcome, StatusQueryError, query_status
 
 REPORT_SCHEMA_VERSION: Final = 1
 

@@ -12,7 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ...documents.status import ElectionStatus, MemberStatus
+from trimaran.service_api.member_status import ElectionStatus, MemberStatus
+
 from ..output import ABSENT, new_table
 from .report import ClusterReport, MemberReport
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pydantic import ValidationError
-
-from trimaran.service_api import Clock, Role
+from trimaran.service_api import Clock, RemoteProtocolError, Role
+from trimaran.service_api.documents import printable_line, read_document
 from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
 
 from ...core.consensus_module import ConsensusModule
@@ -30,7 +29,6 @@ from ...documents.inspection import (
     Topic,
     View,
 )
-from ...documents.status import printable_line
 from ...settings.member_endpoints import MemberEndpoints
 from .status_publisher import ROLE_NAMES
 
@@ -61,9 +59,9 @@ class Inspector:
     async def answer(self, request: bytes) -> bytes:
         """Make the document that was asked for, or say why there is none."""
         try:
-            wanted = InspectionRequest.model_validate_json(request)
-        except ValidationError as error:
-            refusal = InspectionRefusal(refused=f"not a request: errors={error.error_count()}")
+            wanted = read_document(InspectionRequest, request)
+        except RemoteProtocolError as error:
+            refusal = InspectionRefusal(refused=printable_line(str(error)))
             return refusal.model_dump_json().encode()
         return self.describe(wanted).model_dump_json().encode()
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from pydantic import ValidationError
-
-from trimaran.service_api import ClusterError, NotLeaderError, RemoteProtocolError
+from trimaran.service_api import ClusterError, NotLeaderError
+from trimaran.service_api.documents import printable_line, read_document
 
 from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
-from ...documents.status import printable_line
 from ..agent import ConsensusModuleAgent
 
 
@@ -49,12 +47,9 @@ class OperationHandler:
         """Do what somebody on the consensus endpoint asks for, and tell each step.
 
         Raises:
-            RemoteProtocolError: it is no request.
+            RemoteProtocolError: it is no request, or one of another schema version.
         """
-        try:
-            operation = OperationRequest.model_validate_json(request).operation
-        except ValidationError as error:
-            raise RemoteProtocolError(f"no operation: errors={error.error_count()}") from None
+        operation = read_document(OperationRequest, request).operation
         async with aclosing(self._agent.run_action(ControlToggle[operation.name])) as steps:
             async for step in steps:
                 yield self._describe(operation, step)

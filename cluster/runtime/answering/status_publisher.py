@@ -11,17 +11,11 @@ from typing import Final
 
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.distribution import installed_version
+from trimaran.service_api.documents import RoleName, printable_line
+from trimaran.service_api.member_status import DifferingMember, ElectionStatus, MemberStatus, SnapshotFetchStatus
 from trimaran.service_api.types import MemberId
 
 from ...core.consensus_module import ConsensusModule
-from ...documents.status import (
-    DifferingMember,
-    ElectionStatus,
-    MemberStatus,
-    RoleName,
-    SnapshotFetchStatus,
-    printable_line,
-)
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
 from ..watching.stall_tracker import StallTracker

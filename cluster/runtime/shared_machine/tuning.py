@@ -76,6 +76,9 @@ class MachineTuning:
         """Make what slows down a new replay of a recording that grows, and ends at `append_position` now. None: no."""
         return None
 
+    def on_loop_shared(self, until_ns: int) -> None:
+        """Note that a replay shares the loop with those who record, up to `until_ns` of the monotonic clock."""
+
     def on_state_changed(self, effect: fx.StateChanged) -> None:
         """Note that the election has a new state."""
 
@@ -139,7 +142,11 @@ class SharedMachineTuning(MachineTuning):
 
     def make_replay_pace(self, append_position: int) -> ReplayPace:
         """Make what keeps a replay to its share of the loop's time."""
-        return TimeShare(REPLAY_TIME_SHARE, append_position, on_shared=self._on_loop_shared)
+        return TimeShare(REPLAY_TIME_SHARE, append_position, on_shared=self.on_loop_shared)
+
+    def on_loop_shared(self, until_ns: int) -> None:
+        """Collect longer batches until then."""
+        self._copied_until_ns = until_ns
 
     def on_state_changed(self, effect: fx.StateChanged) -> None:
         """Claim less of the processors while the log is copied to this member."""
@@ -157,6 +164,3 @@ class SharedMachineTuning(MachineTuning):
     def close(self) -> None:
         """Claim all of the processors again."""
         self._share.close()
-
-    def _on_loop_shared(self, until_ns: int) -> None:
-        self._copied_until_ns = until_ns

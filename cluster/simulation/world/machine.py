@@ -63,8 +63,6 @@ class Machine:
         self.on_remove: Callable[[object], None] = lambda path: None
         """Called before a file is removed."""
         self.spare_sync_delay_us = 0
-        self.are_processors_short = False
-        """Whether the threads here wait for a processor all the time."""
         self.disk = self._make_disk()
 
     def __repr__(self) -> str:
@@ -87,7 +85,7 @@ class Machine:
             try_lock=self.disk.try_lock,
             boot_id=f"{self.address}-boot-{self._boot_count}",
             set_session_nice=lambda nice: True,
-            read_wait=self.clock.monotonic_ns if self.are_processors_short else lambda: 0,
+            read_wait=lambda: 0,
             sched_yield=None,
             spare_sync_delay_us=self.spare_sync_delay_us,
         )

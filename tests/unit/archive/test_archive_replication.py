@@ -30,7 +30,7 @@ def endpoint(server: ArchiveServer) -> str:
 
 
 def has_come_to(server: ArchiveServer, position: int) -> bool:
-    return bool(server.archive.descriptors()) and server.archive.recorded_position(0) == position
+    return bool(server.state.archive.descriptors()) and server.state.archive.recorded_position(0) == position
 
 
 async def record(client: ArchiveClient, count: int) -> int:
@@ -47,7 +47,7 @@ async def test_copy_is_equal_byte_for_byte() -> None:
 
         assert await copy.wait() == end_position
         assert copy.recording_id == 0
-        assert read_all(target.archive) == read_all(source.archive)
+        assert read_all(target.state.archive) == read_all(source.state.archive)
         descriptor = await ours.list_recording(0)
         assert (descriptor.original_channel, descriptor.stop_position) == ("c", end_position)
         del watching
@@ -62,7 +62,7 @@ async def test_copy_is_laid_out_as_its_source() -> None:
         descriptor = await ours.list_recording(0)
 
         assert (descriptor.term_buffer_length, descriptor.segment_file_length) == (65536, 65536)
-        assert read_all(target.archive) == read_all(source.archive)
+        assert read_all(target.state.archive) == read_all(source.state.archive)
 
 
 async def test_copy_follows_and_joins_the_live_stream() -> None:
@@ -77,7 +77,7 @@ async def test_copy_follows_and_joins_the_live_stream() -> None:
             await until(lambda: has_come_to(target, publication.position))
         async with asyncio.timeout(30):
             assert await copy.wait() == publication.position
-        assert read_all(target.archive) == read_all(source.archive)
+        assert read_all(target.state.archive) == read_all(source.state.archive)
         seen = [m.signal for m in ours._signals._messages if isinstance(m, messages.RecordingSignalEvent)]
 
     assert seen == [signal.REPLICATE, signal.MERGE, signal.SYNC, signal.STOP, signal.REPLICATE_END]
@@ -93,8 +93,8 @@ async def test_copy_ends_at_a_position_and_goes_on_from_there() -> None:
         third = await ours.replicate(endpoint(source), 0, dst_recording_id=0)
         assert await third.wait() == end_position
 
-        assert read_all(target.archive) == read_all(source.archive)
-        assert len(target.archive.descriptors()) == 1
+        assert read_all(target.state.archive) == read_all(source.state.archive)
+        assert len(target.state.archive.descriptors()) == 1
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -109,7 +109,7 @@ async def test_copy_goes_on_after_a_broken_link(live: bool) -> None:
                     task.cancel()
         async with asyncio.timeout(30):
             assert await copy.wait() == publication.position
-        assert read_all(target.archive) == read_all(source.archive)
+        assert read_all(target.state.archive) == read_all(source.state.archive)
 
 
 async def test_copy_that_was_stopped_is_whole_as_far_as_it_goes_and_can_be_asked_for_again() -> None:
@@ -120,7 +120,7 @@ async def test_copy_that_was_stopped_is_whole_as_far_as_it_goes_and_can_be_asked
             await offer_all(publication, numbered(100))
             await until(lambda: has_come_to(target, publication.position))  # without its client
             async with client_of(target) as ours:
-                await ours.stop_replication(next(iter(target.replications)))
+                await ours.stop_replication(next(iter(target.state.replications)))
                 assert await ours.stop_position(0) == publication.position
                 with pytest.raises(ArchiveError) as caught:
                     await ours.stop_replication(99)
@@ -128,7 +128,7 @@ async def test_copy_that_was_stopped_is_whole_as_far_as_it_goes_and_can_be_asked
         async with client_of(target) as ours:
             copy = await ours.replicate(endpoint(source), 0, dst_recording_id=0)
             assert await copy.wait() == publication.position
-        assert read_all(target.archive) == read_all(source.archive)
+        assert read_all(target.state.archive) == read_all(source.state.archive)
 
     assert caught.value.code is ArchiveErrorCode.UNKNOWN_REPLICATION
 

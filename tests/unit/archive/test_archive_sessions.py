@@ -218,11 +218,11 @@ async def test_client_that_ends_leaves_nothing_behind() -> None:
             await anext(follower)
         await until(lambda: not server._sessions)
 
-        assert (server.replays, server.recordings) == ({}, {})
+        assert (server.state.replays, server.state.recordings) == ({}, {})
         with pytest.raises(ArchiveError, match=f"endpoint={HOST}:1 "):
-            async with client_of(_Elsewhere()):  # type: ignore[arg-type]  # only its port is looked at
+            async with client_of(_Elsewhere()):  # type: ignore[arg-type]  # only its endpoint is looked at
                 pass
 
 
 class _Elsewhere:
-    port = 1
+    endpoint = "127.0.0.1:1"

@@ -53,9 +53,9 @@ import sys
 for name in {HEAVY}:
     sys.modules[name] = None
 import {module}
-print(sorted(name for name in sys.modules if name.startswith("archive.")))
+print(sorted(name for name in sys.modules if name.startswith("trimaran.archive.")))
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
     )

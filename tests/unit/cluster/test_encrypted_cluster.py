@@ -17,12 +17,14 @@ from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
 from trimaran.cluster.cli.local.nodes import free_base_ports
-from trimaran.cluster.documents.status import StatusQueryError, decode_status, query_document
+from trimaran.cluster.documents.status import StatusQueryError, query_document
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.host import Host
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+from trimaran.service_api.documents import read_document
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.transport import Listener, P, Purpose, SocketListener, SocketStack
 from trimaran.service_api.types import STATUS_STREAM_ID
 
@@ -114,7 +116,9 @@ async def test_every_connection_of_a_cluster_is_encrypted_by_another_network_sta
         end = max(node.module.ctx.append_position for node in nodes)
         await wait_until(lambda: third.delivered_position >= end and third.module.follower is not None)
 
-        status = decode_status(await query_document(members[2].consensus, STATUS_STREAM_ID, 20, network=network))
+        status = read_document(
+            MemberStatus, await query_document(members[2].consensus, STATUS_STREAM_ID, 20, network=network)
+        )
         assert (status.member_id, status.role) == (2, "FOLLOWER")
         async with ArchiveClient.connect(members[2].archive, network=network) as archive:
             assert await archive.list_recordings()

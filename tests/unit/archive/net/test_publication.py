@@ -45,7 +45,7 @@ async def test_what_was_offered_is_recorded_durably_and_replayed() -> None:
         assert replayed[-1].end_position == position == descriptor.stop_position
         assert replayed[-1].frame_count == 6
         assert (descriptor.stream_id, descriptor.original_channel) == (7, "orders")
-        assert len(read_all(server.archive)) == position
+        assert len(read_all(server.state.archive)) == position
 
 
 @pytest.mark.parametrize("checksums", [True, False])
@@ -76,7 +76,7 @@ async def test_several_publish_at_once_and_none_waits_for_another() -> None:
         for number, recording_id in enumerate(recording_ids):
             payloads = [message.payload async for message in client.replay(recording_id)]
             assert payloads == numbered(50, first=1000 * number)
-        assert server.recordings == {}
+        assert server.state.recordings == {}
 
 
 async def test_publisher_is_held_back_while_the_disk_is_behind() -> None:
@@ -147,7 +147,7 @@ async def test_lost_publisher_leaves_a_recording_that_can_be_extended() -> None:
                 await publication.offer(b"kept")
                 await publication.recorded()
                 raise ValueError("in the middle")
-        await until(lambda: server.recordings == {})
+        await until(lambda: server.state.recordings == {})
 
         assert await client.stop_position(0) == publication.recorded_position == 64
         async with client.extend(0) as publication:
@@ -168,7 +168,7 @@ async def test_half_a_message_is_left_out_by_readers() -> None:
             with pytest.raises(ArchiveError, match="closed here"):
                 await publication.recorded()
             publication.position = 0  # let the block end without waiting for what never comes
-        await until(lambda: server.recordings == {})
+        await until(lambda: server.state.recordings == {})
         async with client.extend(0) as publication:
             await publication.offer(b"after")
         replay = client.replay(0)
@@ -260,7 +260,7 @@ async def test_publisher_that_sends_what_is_wrong_is_told_and_nothing_of_it_is_r
                 await publication.recorded()
                 publication.connection.write(frame)
                 await publication.recorded(96)
-        await until(lambda: server.recordings == {})
+        await until(lambda: server.state.recordings == {})
 
         assert archive.recorded_position(0) == 64
         assert [message.payload async for message in client.replay(0)] == [b"right"]
@@ -277,7 +277,7 @@ async def test_events_tell_of_every_recording() -> None:
                     return
 
         watching = asyncio.ensure_future(watch())
-        await until(lambda: len(server.events._sessions) == 1)
+        await until(lambda: len(server.state.events._sessions) == 1)
         async with client.record("orders", stream_id=7) as publication:
             await publication.offer(b"x")
             await publication.recorded()

@@ -33,7 +33,7 @@ async def test_reader_joins_the_live_stream_and_says_so() -> None:
             reading = asyncio.ensure_future(payloads_of(replay))
             await until(lambda: replay.is_live)
             assert joined == [end_position]
-            await until(lambda: server.replays == {})
+            await until(lambda: server.state.replays == {})
             await offer_all(publication, messages[300:])
         async with asyncio.timeout(30):
             assert await reading == messages[1:]
@@ -49,7 +49,7 @@ async def test_nothing_is_live_before_it_is_durable() -> None:
             replay = client.replay_merge(0)
             reading = asyncio.ensure_future(payloads_of(replay))
             await until(lambda: replay.is_live)
-            (recording,) = server.recordings.values()
+            (recording,) = server.state.recordings.values()
             held = recording.recording.on_recorded
             assert held is not None
             recording.recording.on_recorded = None  # what follows is appended, and nobody is told that it is durable
@@ -93,7 +93,7 @@ async def test_broken_connections_are_dialled_again() -> None:
             for part in range(10):
                 await offer_all(publication, messages[200 * part : 200 * (part + 1)])
                 await until(lambda part=part: len(joined) > part)  # type: ignore[misc]  # bound now
-                for recording in server.recordings.values():
+                for recording in server.state.recordings.values():
                     for subscription in [*recording._subscribers]:
                         subscription._session.abort()
             await until(lambda: len(joined) == 11)
@@ -111,7 +111,7 @@ async def test_reader_outlives_a_restart_of_the_archive() -> None:
             async with client.record("c", stream_id=7) as publication:
                 await offer_all(publication, numbered(50))
                 reading = asyncio.ensure_future(payloads_of(client.replay_merge(0, position=0)))
-                await until(lambda: any(recording._subscribers for recording in server.recordings.values()))
+                await until(lambda: any(recording._subscribers for recording in server.state.recordings.values()))
                 await server.aclose()
                 await publication.offer(b"never")
                 await publication.recorded()

@@ -27,6 +27,8 @@ class StatusServer:
         self.commit_position = commit_position
         self.role = role
         self.answer = answer
+        self.more: dict[str, object] = {}
+        """Fields beside those, or in their place."""
         self.asked_count = 0
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.endpoint = Endpoint(*self._socket.getsockname())
@@ -54,8 +56,19 @@ class StatusServer:
 
     def _make_answer(self) -> bytes:
         document = {
+            "member_id": 0,
+            "version": "0.1.0",
+            "pid": 1,
+            "uptime_s": 1.0,
             "role": self.role,
+            "state": self.role,
+            "leader_member_id": 0,
             "leadership_term_id": self.leadership_term_id,
+            "append_position": self.commit_position,
             "commit_position": self.commit_position,
+            "delivered_position": self.commit_position,
+            "session_count": 0,
+            "connection_count": 0,
+            "last_election": None,
         }
-        return encode_frame(json.dumps(document).encode(), stream_id=STATUS_STREAM_ID)
+        return encode_frame(json.dumps(document | self.more).encode(), stream_id=STATUS_STREAM_ID)

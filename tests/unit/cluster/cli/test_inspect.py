@@ -26,10 +26,10 @@ from trimaran.cluster.documents.inspection import (
     Topic,
     View,
 )
-from trimaran.cluster.documents.status import RoleName
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.service_api.documents import RoleName
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS
 from trimaran.service_api.types import INSPECTION_STREAM_ID
@@ -232,7 +232,7 @@ async def test_an_answer_about_something_else_is_invalid() -> None:
         result = await run("sessions", "--members", members)
 
     assert result.exit_code == EXIT_UNREACHABLE
-    assert "invalid: not about sessions:" in result.stderr
+    assert "invalid: not a list of sessions: delivered_position: " in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [("--limit", "0"), ("--limit", "1001"), ("--offset", "-1"), ("--watch", "0")])

@@ -259,14 +259,14 @@ PLANTS: tuple[Plant, ...] = (
         "any-term-counts",
         "the quorum counts only positions of this term",
         _count_positions_of_any_term,
-        "test_election:test_winner_waits_until_a_quorum_holds_its_log_in_its_term",
+        "election.test_election:test_winner_waits_until_a_quorum_holds_its_log_in_its_term",
     ),
     Plant("any-log-wins", "a vote goes to no older log", _vote_for_any_log),
     Plant(
         "truncate-below-commit",
         "nothing below the own commit position is truncated: the node stops instead",
         _truncate_below_the_own_commit,
-        "test_election_follower:test_own_commit_position_is_never_truncated",
+        "election.test_follower_phase:test_own_commit_position_is_never_truncated",
     ),
     Plant(
         "wiped-member-votes",
@@ -307,7 +307,7 @@ PLANTS: tuple[Plant, ...] = (
         "answer-uncommitted-open",
         "nobody is told of a session before it commits",
         _answer_before_the_open_commits,
-        "test_sessions:test_leader_appends_the_open_first_and_answers_when_it_is_delivered",
+        "sessions.test_sessions:test_leader_appends_the_open_first_and_answers_when_it_is_delivered",
     ),
     Plant("time-goes-back", "log time never goes backwards across leaders", _let_log_time_go_backwards),
     Plant("open-not-rolled-back", "an uncommitted open is undone", _keep_uncommitted_opens),
@@ -322,7 +322,7 @@ PLANTS: tuple[Plant, ...] = (
         "service-close-forgotten",
         "every member knows what its service closed",
         _close_nothing_for_the_service,
-        "test_sessions:test_whoever_leads_appends_the_close_that_the_service_asked_for",
+        "sessions.test_sessions:test_whoever_leads_appends_the_close_that_the_service_asked_for",
     ),
 )
 """Every plant, in the order of the rules."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trimaran.benchmarks.processes import find_base_ports
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members
@@ -40,7 +40,7 @@ async def member(directory: Path, *services: ClusteredService, **settings: objec
         member_id=0,
         members=parse_members(f"0=127.0.0.1:{find_base_ports(1)[0]}"),
         directory=directory,
-        service="tests.unit.cluster.replaying.ledger:Ledger",
+        service="tests.unit.cluster.time_travel.ledger:Ledger",
         file_sync_level=0,
         term_length_bytes=1 << 16,
         segment_length_bytes=1 << 16,

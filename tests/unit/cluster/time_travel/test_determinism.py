@@ -59,7 +59,7 @@ def test_a_deterministic_service_writes_the_same_bytes(recorded: Recorded) -> No
 
 
 def test_several_processes_find_the_same(recorded: Recorded) -> None:
-    name = "tests.unit.cluster.replaying.ledger:Ledger"
+    name = "tests.unit.cluster.time_travel.ledger:Ledger"
 
     assert verify_snapshots(recorded.directory, name, processes=2) == verify_snapshots(recorded.directory, Ledger)
 

@@ -14,8 +14,8 @@ import pytest
 from trimaran.archive import ArchiveError
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
-from trimaran.benchmarks.time_travel_log import make_log
-from trimaran.benchmarks.time_travel_service import SumService
+from trimaran.benchmarks.logs.time_travel_log import make_log
+from trimaran.benchmarks.services.time_travel import SumService
 from trimaran.cluster.time_travel import MemberLog, replay_service
 
 

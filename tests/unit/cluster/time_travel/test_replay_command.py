@@ -14,10 +14,10 @@ from tests.unit.cluster.time_travel.ledger import Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded
 from trimaran.cluster.time_travel import Output, OutputKind, replay_service
 
-SERVICE = "tests.unit.cluster.replaying.ledger:Ledger"
-OTHER = "tests.unit.cluster.replaying.ledger:FeeLedger"
+SERVICE = "tests.unit.cluster.time_travel.ledger:Ledger"
+OTHER = "tests.unit.cluster.time_travel.ledger:FeeLedger"
 TOLD = """
-from tests.unit.cluster.replaying.ledger import Ledger
+from tests.unit.cluster.time_travel.ledger import Ledger
 
 
 class Talking(Ledger):

@@ -30,7 +30,7 @@ def first_fee(recorded: Recorded) -> int:
 
 
 def test_the_same_code_differs_in_nothing(recorded: Recorded) -> None:
-    result = what_if(recorded.directory, old=Ledger, new="tests.unit.cluster.replaying.ledger:Ledger")
+    result = what_if(recorded.directory, old=Ledger, new="tests.unit.cluster.time_travel.ledger:Ledger")
 
     assert result.is_same
     assert result.is_state_compared

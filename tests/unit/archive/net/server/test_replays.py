@@ -69,7 +69,7 @@ async def test_slow_reader_holds_back_neither_the_recorder_nor_other_readers() -
             for reading in quick:
                 assert len(await reading) == 4000
 
-        (served,) = server.replays.values()
+        (served,) = server.state.replays.values()
         assert served.session.buffered_bytes <= REPLAY_BUFFER_BYTES + CHUNK_LENGTH_BYTES
         assert all(len(connection.buffer) < 2 * STREAM_BUFFER_BYTES for connection in slow_client._connections)
         rest = [message.payload async for message in slow]
@@ -135,8 +135,8 @@ async def test_replays_are_stopped_by_others_and_their_readers_told() -> None:
         await offer_all(publication, numbered(3))
         replays = [client.replay(0, follow=True) for _ in range(3)]
         readings = [asyncio.ensure_future(payloads_of(replay)) for replay in replays]
-        await until(lambda: len(server.replays) == 3)
-        first_id = min(server.replays)
+        await until(lambda: len(server.state.replays) == 3)
+        first_id = min(server.state.replays)
         await client.stop_replay(first_id)
         with pytest.raises(ArchiveError) as unknown:
             await client.stop_replay(first_id)
@@ -208,4 +208,4 @@ async def test_reader_that_leaves_is_forgotten() -> None:
             async for message in replay:
                 if message.payload == numbered(3)[-1]:
                     break
-        await until(lambda: server.replays == {} and len(server._sessions) == 2)
+        await until(lambda: server.state.replays == {} and len(server._sessions) == 2)

@@ -8,12 +8,15 @@ import time
 import pytest
 
 from tests.unit.archive.spark.status_server import StatusServer
+from tests.unit.cluster.status.answers import member_status
 from trimaran.archive.log.commit_claims import CommitClaim
 from trimaran.archive.spark.streaming.stream_status import CommitAsker, ask_member
-from trimaran.cluster.documents.status import MemberStatus
+from trimaran.service_api.documents import DocumentVersionError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
+
+STATUS = member_status(0, state="LEADER", append=8192, commit=4096).model_dump_json().encode()
 
 
 def closed_port() -> Endpoint:
@@ -70,11 +73,11 @@ def test_nobody_to_answer_is_no_error() -> None:
         document(b"{"),
         document(b"[1, 2]"),
         document(b"\xff\xfe"),
-        document(b'{"leadership_term_id": null, "commit_position": 64}'),
-        document(b'{"leadership_term_id": 1, "commit_position": -64}'),
-        document(b'{"leadership_term_id": 1, "commit_position": "64"}'),
-        encode_frame(b'{"leadership_term_id": 1, "commit_position": 64}', stream_id=7),
-        document(b'{"leadership_term_id": 1, "commit_position": 64}')[:40],
+        document(b'{"leadership_term_id": 1, "commit_position": 64}'),
+        document(STATUS.replace(b'"commit_position":4096', b'"commit_position":-64')),
+        document(STATUS.replace(b'"commit_position":4096', b'"commit_position":"64"')),
+        encode_frame(STATUS, stream_id=7),
+        document(STATUS)[:40],
     ],
 )
 def test_what_is_no_answer_is_not_believed(answer: bytes) -> None:
@@ -93,25 +96,29 @@ def test_member_that_is_silent_takes_no_longer_than_its_time() -> None:
         assert 0.2 <= time.monotonic() - before_s < 5.0
 
 
-def test_answer_is_read_as_the_cluster_writes_it() -> None:
-    """The fields that are looked at are those of the real document."""
-    status = MemberStatus(
-        member_id=0,
-        version="1",
-        pid=1,
-        uptime_s=1.0,
-        role="LEADER",
-        state="LEADER",
-        leader_member_id=0,
-        leadership_term_id=3,
-        append_position=8192,
-        commit_position=4096,
-        delivered_position=4096,
-        session_count=0,
-        connection_count=0,
-        last_election=None,
-    )
+def test_member_that_was_never_in_a_term_claims_nothing() -> None:
+    with StatusServer(leadership_term_id=None, commit_position=64, role="FOLLOWER") as member:
+        assert CommitAsker([member.endpoint]).ask() == []
 
-    text = status.model_dump_json()
-    with StatusServer(answer=document(text.encode())) as server:
-        assert ask_member(server.endpoint, 5.0) == (CommitClaim(3, 4096), True)
+
+def test_answer_of_a_newer_member_is_read() -> None:
+    with StatusServer(leadership_term_id=3, commit_position=4096) as newer:
+        newer.more = {"added_later": {"x": 1}}
+
+        assert CommitAsker([newer.endpoint]).ask() == [CommitClaim(3, 4096)]
+
+
+def test_answer_in_a_version_that_is_not_read_is_an_error_only_where_nobody_else_answers() -> None:
+    with StatusServer(commit_position=64) as newer, StatusServer(commit_position=32, role="FOLLOWER") as other:
+        newer.more = {"schema_version": 2}
+        asker = CommitAsker([newer.endpoint, other.endpoint])
+        alone = CommitAsker([newer.endpoint, closed_port()])
+
+        assert asker.ask() == [CommitClaim(0, 32)]
+        with pytest.raises(DocumentVersionError, match="upgrade the one that reads it"):
+            alone.ask()
+
+
+def test_answer_is_read_as_the_cluster_writes_it() -> None:
+    with StatusServer(answer=document(STATUS)) as server:
+        assert ask_member(server.endpoint, 5.0) == member_status(0, state="LEADER", append=8192, commit=4096)

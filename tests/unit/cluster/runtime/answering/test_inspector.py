@@ -204,7 +204,6 @@ async def test_the_longest_answer_fits_what_is_taken() -> None:
         b'{"topic": "timers", "limit": 0}',
         b'{"topic": "timers", "limit": 1001}',
         b'{"topic": "timers", "offset": -1}',
-        json.dumps({"topic": "timers", "more": 1}).encode(),
         b"\xff\xfe",
     ],
 )
@@ -212,3 +211,21 @@ async def test_what_is_no_request_is_refused_and_harms_nobody(request_: bytes) -
     answer = await inspector_of(solo()).answer(request_)
 
     assert InspectionRefusal.model_validate_json(answer).refused.startswith("not a request")
+
+
+async def test_a_request_of_a_newer_tool_is_answered_as_far_as_it_is_understood() -> None:
+    request = json.dumps({"schema_version": 1, "topic": "timers", "added_later": 1}).encode()
+
+    view = TimersView.model_validate_json(await inspector_of(solo()).answer(request))
+
+    assert view.total_count == 0
+
+
+async def test_a_request_that_is_too_new_to_be_understood_is_refused_with_what_to_do() -> None:
+    request = json.dumps({"schema_version": 2, "topic": "timers"}).encode()
+
+    answer = await inspector_of(solo()).answer(request)
+
+    assert InspectionRefusal.model_validate_json(answer).refused == (
+        "request of schema_version=2 expected=1: a newer Trimaran wrote it; upgrade the one that reads it"
+    )

@@ -7,17 +7,12 @@ import dataclasses
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core.events import LogImageClosed
-from trimaran.cluster.documents.status import (
-    STATUS_LENGTH_LIMIT_BYTES,
-    DifferingMember,
-    ElectionStatus,
-    MemberStatus,
-    decode_status,
-)
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
 from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+from trimaran.service_api.documents import read_document
+from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, DifferingMember, ElectionStatus, MemberStatus
 from trimaran.service_api.types import MemberId
 
 
@@ -65,7 +60,7 @@ def asked(publisher: StatusPublisher) -> MemberStatus:
     """What arrives where it was asked."""
     document = publisher.encode()
     assert len(document) < STATUS_LENGTH_LIMIT_BYTES // 4
-    return decode_status(document)
+    return read_document(MemberStatus, document)
 
 
 def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.log_member import member, until
 from tests.unit.cluster.runtime.test_agent import ManualClock
-from trimaran.benchmarks.echo_service import EchoService
-from trimaran.benchmarks.processes import find_base_ports
+from trimaran.benchmarks.rig.processes import find_base_ports
+from trimaran.benchmarks.services.echo import EchoService
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.shared_machine.processor_pressure import LOOK_INTERVAL_NS
@@ -85,7 +85,7 @@ class Members:
             member_id=member_id,
             members=self._members,
             directory=self._directory / str(member_id),
-            service="benchmarks.echo_service:EchoService",
+            service="trimaran.benchmarks.services.echo:EchoService",
             term_length_bytes=1 << 16,
             segment_length_bytes=1 << 16,
             mtu_length_bytes=1408,

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event
-from trimaran.benchmarks.processes import find_base_ports
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig
 from trimaran.cluster.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members

@@ -1,0 +1,237 @@
+"""One connection to an archive, on the archive's side: its requests in order, and its one stream.
+
+Requests are answered in the order in which they came; a refusal is an answer. What breaks the protocol is said, and
+ends the connection. Whoever is silent for the idle timeout, replay or not, is taken for dead: clients keep alive.
+Bounds: one control frame of 64 KiB; of a publication what one window allows; of answers see `control_session`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.types import NULL_VALUE
+from trimaran.service_api.wire.frame import (
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_SETUP,
+    TYPE_STATUS,
+    SetupFrame,
+    StatusFrame,
+)
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
+from trimaran.service_api.wire.stream import Frame
+
+from ...errors import ArchiveError, ArchiveErrorCode
+from ...format import messages
+from ..control import (
+    CONTROL_STREAM_ID,
+    EVENTS_STREAM_ID,
+    PROTOCOL_VERSION,
+    RESPONSE_STREAM_ID,
+    is_control_frame_next,
+    major_version,
+    take_control_frame,
+)
+from .admission import Admission
+from .control_session import READ_LENGTH_BYTES, SEND_TIMEOUT_S, ControlSession
+from .requests import REQUESTS
+from .server_state import ServerState
+
+_MESSAGES: Final = registry_of(*messages.CONTROL_REQUESTS.values())
+_log = structlog.get_logger(__name__)
+
+
+async def serve_connection(server: ServerState, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve requests until the peer closes, falls silent or breaks the protocol."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            session = ControlSession(writer, tasks)
+            try:
+                await ControlAdapter(server, session, reader).run()
+            except RemoteProtocolError as error:
+                _log.warning("archive_session.protocol_broken", session=repr(session), reason=str(error))
+                session.refuse(ArchiveError(str(error)), NULL_VALUE)
+                await session.drain()
+            finally:
+                session.is_closed = True
+                if session.stream is not None:
+                    await session.stream.aclose()
+    except* (ConnectionError, TimeoutError) as group:
+        _log.debug("archive_session.connection_lost", session=repr(session), reason=str(group.exceptions[0]))
+    await _close(writer)
+
+
+class ControlAdapter:
+    """Decodes what one peer sends: lets it in, and has its requests served one after the other."""
+
+    def __init__(self, server: ServerState, session: ControlSession, reader: asyncio.StreamReader) -> None:
+        self._server = server
+        self._session = session
+        self._reader = reader
+        self._buffer = bytearray()
+        self._admission: Admission | None = None
+
+    def __repr__(self) -> str:
+        return f"<ControlAdapter {self._session!r} buffered={len(self._buffer)}>"
+
+    async def run(self) -> None:
+        """Serve requests until the peer closes or falls silent.
+
+        Raises:
+            RemoteProtocolError: the peer broke the protocol.
+            TimeoutError: the peer fell silent.
+        """
+        session, is_set_up = self._session, False
+        while not session.is_closed:
+            async with asyncio.timeout(self._server.idle_timeout_s):
+                data = await self._reader.read(READ_LENGTH_BYTES)
+            if not data:
+                return
+            self._buffer += data
+            while not session.is_closed:
+                if session.stream is not None and session.stream.take(self._buffer):
+                    continue
+                frame = self._take_frame()
+                if frame is None:
+                    break
+                if not is_set_up:
+                    _check_setup(frame)
+                    is_set_up = True
+                else:
+                    await self._on_frame(frame)
+            if session.stream is None:
+                await session.drain()
+            else:
+                await session.stream.wait_for_room()
+
+    def _take_frame(self) -> Frame | None:
+        """Take a control frame; what is of the stream is left to that."""
+        buffer = self._buffer
+        if self._session.stream is not None and (len(buffer) < HEADER_LENGTH or not is_control_frame_next(buffer)):
+            return None
+        return take_control_frame(buffer)
+
+    async def _on_frame(self, frame: Frame) -> None:
+        session = self._session
+        if frame.type == TYPE_STATUS and session.is_connected:
+            self._on_status(StatusFrame.decode(frame.raw))
+            return
+        if frame.type != TYPE_DATA or frame.stream_id != CONTROL_STREAM_ID:
+            raise RemoteProtocolError(
+                f"frame unexpected: type={frame.type} stream_id={frame.stream_id} expected={CONTROL_STREAM_ID}"
+            )
+        request = decode_message(frame.payload, registry=_MESSAGES)
+        if isinstance(request, messages.AuthConnectRequest):
+            await self._on_connect(request)
+            return
+        control_session_id = getattr(request, "control_session_id", NULL_VALUE)
+        if self._admission is not None and isinstance(request, messages.ChallengeResponse):
+            self._admission.answer(request.encoded_credentials)
+            await self._decide(self._admission)
+            return
+        if not session.is_connected or control_session_id != session.control_session_id:
+            raise RemoteProtocolError(
+                f"control session unknown: control_session_id={control_session_id} "
+                f"expected={session.control_session_id if session.is_connected else None}"
+            )
+        await self._on_request(request, getattr(request, "correlation_id", NULL_VALUE))
+
+    async def _on_request(self, request: Message, correlation_id: int) -> None:
+        session = self._session
+        if isinstance(request, messages.CloseSessionRequest):
+            session.is_closed = True
+            return
+        if isinstance(request, messages.KeepAliveRequest):
+            if session.stream is not None:
+                session.stream.on_keep_alive()
+            session.respond(correlation_id, NULL_VALUE)
+            return
+        try:
+            row = REQUESTS.get(type(request))
+            if row is None:
+                raise ArchiveError(f"request not served here: {type(request).__name__}")
+            self._authorise(request)
+            await row.handle(self._server, session, request)
+        except ArchiveError as error:
+            session.refuse(error, correlation_id)
+
+    def _authorise(self, request: Message) -> None:
+        if not self._server.may(self._session.principal, type(request)):
+            raise ArchiveError(
+                f"not allowed on this archive: request={type(request).__name__}",
+                code=ArchiveErrorCode.UNAUTHORISED_ACTION,
+                recording_id=getattr(request, "recording_id", None),
+            )
+
+    def _on_status(self, status: StatusFrame) -> None:
+        session = self._session
+        if session.stream is not None:
+            session.stream.on_status(status)
+            return
+        try:
+            session.stream = self._server.find_live(status).join(session)
+        except ArchiveError as error:
+            session.refuse(error, NULL_VALUE)
+
+    async def _on_connect(self, request: messages.AuthConnectRequest) -> None:
+        session = self._session
+        if session.is_connected or self._admission is not None:
+            raise RemoteProtocolError(
+                f"connected already: control_session_id={session.control_session_id if session.is_connected else None}"
+            )
+        if major_version(request.version) != major_version(PROTOCOL_VERSION):
+            raise RemoteProtocolError(
+                f"protocol version: major={major_version(request.version)} expected={major_version(PROTOCOL_VERSION)}"
+            )
+        if request.response_stream_id not in (RESPONSE_STREAM_ID, EVENTS_STREAM_ID):
+            raise RemoteProtocolError(f"response_stream_id={request.response_stream_id} expected={RESPONSE_STREAM_ID}")
+        self._admission = Admission(self._server.authenticator, request, next(self._server.ids))
+        await self._decide(self._admission)
+
+    async def _decide(self, admission: Admission) -> None:
+        """Ask until there is a decision: to let the peer in, to turn it away, or to ask it for more."""
+        session = self._session
+        async with asyncio.timeout(self._server.idle_timeout_s):
+            await admission.decide()
+        if admission.challenge_bytes is not None:
+            session.send(
+                messages.Challenge(
+                    control_session_id=admission.session_id,
+                    correlation_id=admission.correlation_id,
+                    version=PROTOCOL_VERSION,
+                    encoded_challenge=admission.challenge_bytes,
+                )
+            )
+            return
+        self._admission = None
+        if admission.principal is None:
+            rejected = ArchiveError("credentials rejected", code=ArchiveErrorCode.AUTHENTICATION_REJECTED)
+            session.refuse(rejected, admission.correlation_id)
+            session.is_closed = True
+            return
+        session.principal = admission.principal
+        session.control_session_id = admission.session_id
+        session.respond(admission.correlation_id, admission.session_id)
+        if admission.wants_events:
+            session.stream = self._server.events.join(session)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection once the peer has what was written, or does not want it."""
+    writer.close()
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await writer.wait_closed()
+    except (ConnectionError, TimeoutError):
+        pass
+
+
+def _check_setup(frame: Frame) -> None:
+    """Refuse a connection that was not meant for an archive."""
+    setup = SetupFrame.decode(frame.raw)
+    if frame.type != TYPE_SETUP or setup.stream_id != CONTROL_STREAM_ID:
+        raise RemoteProtocolError(f"setup: stream_id={setup.stream_id} expected={CONTROL_STREAM_ID}")

@@ -1,0 +1,65 @@
+"""What the connections of one archive server share: its archive, limits and ids, and what runs for its sessions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trimaran.service_api.authenticator import Authenticator
+from trimaran.service_api.authorisation import AuthorisationService
+from trimaran.service_api.transport import NetworkStack
+from trimaran.service_api.wire.frame import StatusFrame
+from trimaran.service_api.wire.message import Message
+
+from ...errors import ArchiveError, ArchiveErrorCode
+from ...store.conductor import Archive
+from .recording_events import RecordingEvents
+from .recording_session import RecordingSession
+from .replication_session import ReplicationSession
+from .served_replay import ServedReplay
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerState:
+    """What handlers of requests need besides the session that sent the request."""
+
+    archive: Archive
+    authenticator: Authenticator
+    authorisation: AuthorisationService
+    archive_id: int
+    replay_limit: int
+    recording_limit: int
+    replication_limit: int
+    replay_rate_limit_bytes_per_s: int | None
+    idle_timeout_s: float
+    preallocate: bool
+    network: NetworkStack
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Ids of control sessions, replays, publications and replications: never the same twice in one server."""
+    events: RecordingEvents = field(default_factory=RecordingEvents)
+    recordings: dict[int, RecordingSession] = field(default_factory=dict)
+    """What is being published here, by recording id."""
+    replays: dict[int, ServedReplay] = field(default_factory=dict)
+    """By replay session id."""
+    replications: dict[int, ReplicationSession] = field(default_factory=dict)
+    """What this archive is copying from others, by replication id."""
+
+    def may(self, principal: bytes, request: type[Message]) -> bool:
+        """Whether a peer may make such a request."""
+        return self.authorisation.is_authorised(request.SCHEMA_ID, request.TEMPLATE_ID, None, principal)
+
+    def find_live(self, status: StatusFrame) -> RecordingSession:
+        """Find the publication that a status frame names.
+
+        Raises:
+            ArchiveError: UNKNOWN_SUBSCRIPTION, nobody publishes it here just now.
+        """
+        for recording in self.recordings.values():
+            descriptor = recording.descriptor
+            if (descriptor.session_id, descriptor.stream_id) == (status.session_id, status.stream_id):
+                return recording
+        raise ArchiveError(
+            f"no such live stream here: session_id={status.session_id} stream_id={status.stream_id}",
+            code=ArchiveErrorCode.UNKNOWN_SUBSCRIPTION,
+        )

@@ -1,0 +1,1 @@
+"""Instruction counts of the hot paths under callgrind, and the stored counts that they may not exceed."""

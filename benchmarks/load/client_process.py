@@ -1,0 +1,190 @@
+"""A process that makes the traffic of one session, or of many.
+
+Run it with `python -m trimaran.benchmarks.load.client_process PARAMETERS`.
+PARAMETERS is the JSON of `ClientParameters`. It talks to the harness in lines: JSON events on standard
+output, "go" on standard input before each phase. The end of standard input ends it.
+
+    -> {"event": "progress", "replies": n}   while many sessions are opened: how many are
+    -> {"event": "ready"}       connected, garbage collector tuned        <- go
+    -> {"event": "warmed"}      the warm-up's replies are all there       <- go
+    -> {"event": "progress", "replies": n}   a few times a second
+    -> {"event": "measured"}    the replies are all there; nothing was counted yet  <- go
+    -> {"event": "result", ...}  see `_result`                                      <- go
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Self, TypeAlias
+
+import uvloop
+
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ClusterError
+
+from ..machine.environment import tune_garbage_collector
+from ..statistics.histogram import Histogram
+from ..statistics.report import first_leaf
+from .echo import EchoLoad, Phase
+from .requests import RequestLoad
+from .sessions import SessionLoad
+
+_PROGRESS_INTERVAL_S = 0.25
+_SESSIONS_PER_LINE = 100
+
+RunPhase: TypeAlias = Callable[[int], Coroutine[Any, Any, Phase]]
+Load: TypeAlias = EchoLoad | RequestLoad | SessionLoad
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ClientParameters:
+    """What one client process is told."""
+
+    endpoints: list[str]
+    payload_length: int
+    inflight: int
+    warmup_count: int
+    message_count: int
+    rate_per_s: float | None
+    """Open loop: this client's share of the rate; None: closed loop."""
+    connect_timeout_s: float
+    uses_requests: bool = False
+    """Whether messages are requests, in a closed loop."""
+    session_count: int | None = None
+    """Sessions that the traffic goes round, in a closed loop; None: one, whose client is `EchoLoad`'s."""
+    measure_s: float | None = None
+    """Measure for about so long, at the rate of the warm-up, and `message_count` messages at least."""
+
+    def to_json(self) -> str:
+        """Give the form that the process takes."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` gave."""
+        return cls(**json.loads(text))
+
+
+async def run(parameters: ClientParameters) -> None:
+    """Connect, warm up, measure, report."""
+    commands = await _open_commands()
+    async with _open_load(parameters) as (load, run_phase, cluster):
+        tune_garbage_collector()
+        _emit("ready")
+        await _next_go(commands)
+        warmup = await run_phase(parameters.warmup_count)
+        message_count = _message_count(parameters, warmup)
+        _emit("warmed", message_count=message_count)
+        await _next_go(commands)
+        before = os.times()
+        async with asyncio.TaskGroup() as tasks:
+            progress = tasks.create_task(_report_progress(load))
+            phase = await run_phase(message_count)
+            progress.cancel()
+        after = os.times()
+        _emit("measured")
+        await _next_go(commands)
+        result = _result(phase, before, after)
+        ran_twice_count = load.ran_twice_count if isinstance(load, RequestLoad) else 0
+        _emit("result", ran_twice_count=ran_twice_count, leader_member_id=cluster.leader_member_id, **result)
+        await _next_go(commands)
+
+
+@asynccontextmanager
+async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, RunPhase, ClusterClient]]:
+    """Connect; gives the load, what runs a number of its messages, and a client of it."""
+    length, inflight = parameters.payload_length, parameters.inflight
+    timeout_s = parameters.connect_timeout_s
+    if parameters.session_count is not None:
+        sessions = SessionLoad(payload_length=length, inflight=inflight)
+        async with sessions.connected(
+            parameters.endpoints,
+            parameters.session_count,
+            connect_timeout_s=timeout_s,
+            on_opened=_report_opened,
+        ) as cluster:
+            yield sessions, sessions.run, cluster
+        return
+    load: EchoLoad | RequestLoad
+    if parameters.uses_requests:
+        load = RequestLoad(payload_length=length, inflight=inflight)
+    else:
+        load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s)
+    async with ClusterClient.connect(
+        parameters.endpoints,
+        egress_listener=load if isinstance(load, EchoLoad) else None,
+        connect_timeout_s=timeout_s,
+        client_info="benchmark",
+    ) as cluster:
+        yield load, partial(load.run, cluster), cluster
+
+
+def _message_count(parameters: ClientParameters, warmup: Phase) -> int:
+    """How many messages are measured: as told, or as many as take the time at the rate of the warm-up."""
+    if parameters.measure_s is None:
+        return parameters.message_count
+    warmup_s = (warmup.ended_ns - warmup.started_ns) / 1e9
+    return max(parameters.message_count, round(parameters.warmup_count / warmup_s * parameters.measure_s))
+
+
+def _result(phase: Phase, before: os.times_result, after: os.times_result) -> dict[str, Any]:  # JSON
+    latencies, lags = Histogram(), Histogram()
+    latencies.record_all(phase.latencies_ns)
+    lags.record_all(phase.send_lags_ns)
+    return {
+        "started_ns": phase.started_ns,
+        "ended_ns": phase.ended_ns,
+        "user_seconds": after.user - before.user,
+        "system_seconds": after.system - before.system,
+        "latencies": latencies.to_json(),
+        "send_lags": lags.to_json(),
+    }
+
+
+def _emit(event: str, **values: object) -> None:
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+def _report_opened(count: int) -> None:
+    if not count % _SESSIONS_PER_LINE:
+        _emit("progress", replies=count)
+
+
+async def _report_progress(load: Load) -> None:
+    while True:
+        await asyncio.sleep(_PROGRESS_INTERVAL_S)
+        _emit("progress", replies=load.received_count)
+
+
+async def _open_commands() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def _next_go(commands: asyncio.StreamReader) -> None:
+    if not await commands.readline():
+        raise ClusterError("the harness is gone: end of standard input")
+
+
+def main() -> None:
+    """Run the process; a failure is one line on standard error and exit status 1."""
+    try:
+        uvloop.run(run(ClientParameters.from_json(sys.argv[1])))
+    except (ClusterError, BaseExceptionGroup) as error:
+        leaf = first_leaf(error)
+        if not isinstance(leaf, ClusterError):
+            raise
+        print(f"benchmark client: {leaf}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Request traffic of one session: so many callers, each with one request after another.
+
+A request begins with its number, int64, little endian; the rest is zeros. The service gives it back, and counts what
+ran: at the end of a phase it is asked, and anything that ran twice, or not at all, ends the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from trimaran.client import ClusterClient
+
+from ..services.request import COUNTS
+from .echo import LoadError, Phase, message_packer
+
+
+class RequestLoad:
+    """Makes the traffic: a closed loop of a fixed number of callers."""
+
+    def __init__(self, *, payload_length: int, inflight: int) -> None:
+        self._pack_message = message_packer(payload_length)
+        self._inflight = inflight
+        self._phase = Phase(0, 0)
+        self._next = 0
+        self.ran_twice_count = 0
+
+    @property
+    def received_count(self) -> int:
+        """Replies of the current phase."""
+        return len(self._phase.replied_at_ns)
+
+    async def run(self, cluster: ClusterClient, message_count: int) -> Phase:
+        """Make requests until all are answered.
+
+        Raises:
+            LoadError: a reply is not the request's, or the service did not run each once.
+        """
+        phase = self._phase = Phase(self._next, message_count)
+        numbers = iter(range(self._next, self._next + message_count))
+        self._next += message_count
+        if message_count:
+            phase.started_ns = time.monotonic_ns()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(min(self._inflight, message_count)):
+                    tasks.create_task(self._ask(cluster, numbers, phase))
+            phase.ended_ns = time.monotonic_ns()
+        ran_count, self.ran_twice_count = COUNTS.unpack(await cluster.request(b""))
+        if (ran_count, self.ran_twice_count) != (self._next, 0):
+            raise LoadError(f"{ran_count=} ran_twice_count={self.ran_twice_count} expected={self._next} and 0")
+        return phase
+
+    async def _ask(self, cluster: ClusterClient, numbers: Iterator[int], phase: Phase) -> None:
+        sent_at_ns, replied_at_ns, now_ns = phase.sent_at_ns, phase.replied_at_ns, time.monotonic_ns
+        for number in numbers:
+            payload = self._pack_message(number)
+            begun_ns = now_ns()
+            reply = await cluster.request(payload)
+            replied_at_ns.append(now_ns())
+            sent_at_ns.append(begun_ns)
+            if reply != payload:
+                raise LoadError(f"another reply than that to request {number}: length={len(reply)}")

@@ -1,0 +1,1 @@
+"""Logs made in seconds, without a cluster that runs for hours."""

@@ -1,0 +1,234 @@
+"""docs/performance.md and its plots, written from the JSON of the benchmarks: no figure in them is typed by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from trimaran.archive.report import words
+from trimaran.service_api.errors import ConfigurationError
+
+from ..scenarios.table import alone_words, measured_words, with_comparison
+from ..statistics.report import Report
+from . import captions
+from .figures import PARTS, cost_parts
+from .plots import PREFIX, Plot, comparison_plot, latency_plot, profile_plots, scan_plots
+from .sections import calls_words
+
+_PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
+RESULTS: Final = _PROJECT_DIR / "benchmarks" / "results"
+PAGE: Final = _PROJECT_DIR / "docs" / "performance.md"
+IMAGES: Final = "images"
+"""Where the plots are, beside the page."""
+
+_INTRODUCTION: Final = """# Performance
+
+`python -m trimaran.benchmarks performance` writes this page from `benchmarks/results/*.json`: change the benchmarks,
+not this page. `make bench` measures everything anew except the comparison: for that, run `make peers` and then
+`python -m trimaran.benchmarks compare --rounds 5 --json benchmarks/results/compare.json`.
+`python -m trimaran.benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same
+files.
+Other runs, at another hour or on another machine, are in directories below, with a table of the targets for each.
+
+Members, client and harness share the cores of one machine. An echo is a message of a client that a majority has
+recorded, that the service of every member has been given, and that the leader's service has sent back. *Level* is the
+file sync level: 0 page cache, 1 fdatasync before anything is acknowledged. Checksums are on. On one
+machine the follower that no majority needs syncs up to 20 ms later than the others (`shared_machine`). *CPU* is
+user and system time, by the kernel's count.
+"""
+
+_METHOD: Final = """\
+The echo load at 1,024 in flight runs four times on one cluster: alone, which gives the processor time; beside `perf`,
+which samples what is on a processor, and so divides that time between the kernel's system calls, the event loop, the
+garbage collector and Python; beside `py-spy`, which samples the Python stack of the thread that holds the interpreter's
+lock, and so divides Python's part by stage; and with its system calls counted. Which function is of which stage says
+one table, `benchmarks/profiling/stages.py`. Of the runs with a profiler only shares are taken. What is known to be
+askew: system calls that hold that lock weigh in Python's part, too, so that stages which send get a little more than is
+theirs.
+"""
+
+
+def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
+    """Write the page and its plots anew, and remove plots that it has no more.
+
+    Raises:
+        ConfigurationError: there are no results.
+    """
+    text, plots = make_page(results)
+    images = page.parent / IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    for path in images.glob(f"{PREFIX}*.svg"):
+        if path.name not in {plot.file_name for plot in plots}:
+            path.unlink()
+    for plot in plots:
+        (images / plot.file_name).write_text(plot.svg(), encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
+
+
+def make_page(results: Path) -> tuple[str, list[Plot]]:
+    """Make the page of a directory with `table.json` and, where they were run, `scan`, `compare` and `profile.json`.
+
+    Directories in it are of other runs: each with a table, and its comparison if there is one.
+
+    Raises:
+        ConfigurationError: there are no results.
+    """
+    table = _table(results)
+    if table is None:
+        raise ConfigurationError(f"no results: expected {results / 'table.json'}, which `make bench` writes")
+    plots = _Plots()
+    parts = [_INTRODUCTION, _environment(table), "## Targets\n", _targets(table), _costs(table)]
+    for directory in sorted(path for path in results.iterdir() if path.is_dir()):
+        other = _table(directory)
+        if other is not None:
+            parts += [f"## Targets in another run, {directory.name}\n", _environment(other), _targets(other)]
+    latencies = latency_plot(table)
+    if latencies is not None:
+        parts += ["## Latencies\n", plots.add([latencies])]
+    scanned = _load(results / "scan.json")
+    if scanned is not None:
+        parts += ["## How cost grows\n", _scan(scanned, plots)]
+    compared = _load(results / "compare.json") or next(iter(table["reports"].get("compare", [])), None)
+    if compared is not None:
+        parts += ["## Beside others\n", _comparison(compared, plots)]
+    profiled = _load(results / "profile.json")
+    if profiled is not None:
+        parts += ["## Where each microsecond goes\n", _profile(profiled, plots)]
+    return "\n".join(parts), plots.all
+
+
+class _Plots:
+    """The plots of the page so far."""
+
+    def __init__(self) -> None:
+        self.all: list[Plot] = []
+
+    def add(self, plots: Iterable[Plot]) -> str:
+        """Show plots, each below the sentence that says what there is to see."""
+        lines = []
+        for plot in plots:
+            self.all.append(plot)
+            lines.append(f"{plot.caption}\n\n![{plot.name}]({IMAGES}/{plot.file_name})\n")
+        return "\n".join(lines)
+
+
+def _table(results: Path) -> Report | None:
+    """Read the table in a directory, with the ratios to others of the comparison beside it."""
+    table, compared = _load(results / "table.json"), _load(results / "compare.json")
+    return table if table is None or compared is None else with_comparison(table, compared)
+
+
+def _load(path: Path) -> Report | None:
+    if not path.exists():
+        return None
+    report: Report = json.loads(path.read_text(encoding="utf-8"))
+    return report
+
+
+def _environment(report: Report) -> str:
+    found = report["environment"]
+    return (
+        f"Measured at commit {found['git_commit']} with {found['python']}, uvloop {found['uvloop']}, checksums by "
+        f"{found['checksums']}, on "
+        f"{found['cores']} cores ({found['cpu_model']}), {found['kernel']}, {found['file_system']}. "
+        f"{alone_words(report)} "
+        f"{words.count(report['parameters']['rounds'], 'round')}: medians, then the least and the most.\n"
+    )
+
+
+def _targets(report: Report) -> str:
+    lines = ["| what | measured | target | reached |", "|---|---|---|---|"]
+    for row in report["rows"]:
+        reached = {True: "yes", False: "**no**", None: ""}[row["reached"]]
+        lines.append(f"| {row['what']} | {measured_words(row, report['rounds'])} | {row['target']} | {reached} |")
+    return "\n".join(lines) + "\n"
+
+
+def _costs(report: Report) -> str:
+    """Where the processor's time goes at peak, and the whole distribution of latencies."""
+    lines = [
+        "Latencies and processor time of the same runs, the median round of each row:\n",
+        "| what | p50 µs | p99 µs | p99.9 µs | max µs | CPU µs a message: leader | followers | client |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, reports in report["reports"].items():
+        echoes = [found for found in reports if found["scenario"] == "echo"]
+        if not echoes:
+            continue
+        found = sorted(echoes, key=lambda echo: echo["throughput_msgs_per_s"])[len(echoes) // 2]
+        parts = cost_parts(found["cpu_seconds_per_100k"], found.get("leader"))
+        latencies = " | ".join(f"{found[figure]:,.0f}" for figure in ("p50_us", "p99_us", "p999_us", "max_us"))
+        lines.append(f"| {name} | {latencies} | " + " | ".join(f"{parts[part]:.2f}" for part in PARTS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _scan(report: Report, plots: _Plots) -> str:
+    seconds = report["parameters"]["seconds"]
+    text = (
+        f"One thing is varied at a time; the rest is 3 members, 32 bytes, 1,024 in flight, one session, level 1. "
+        f"{seconds:g} s for each point, at commit {report['environment']['git_commit']}. What the log's length costs "
+        "is measured with one member.\n"
+    )
+    missing = [
+        f"\nNot measured: {failure['dimension']} {failure['value']:,}: {failure['reason']}.\n"
+        for failure in report["failures"]
+    ]
+    return "\n".join([text, plots.add(scan_plots(report)), *missing])
+
+
+def _comparison(report: Report, plots: _Plots) -> str:
+    depths = [str(depth) for depth in report["parameters"]["depths"]]
+    parameters = report["parameters"]
+    drawn = [comparison_plot(report, depth) for depth in reversed(depths)]
+    lines = [
+        f"{parameters['payload']} bytes, {captions.comparison_rounds(report)}, every system started anew in each; "
+        f"medians at commit {report['environment']['git_commit']}, and where there are several rounds the slowest and "
+        "the fastest; *x*: how many times faster Trimaran at level 1 is. The third column says who makes the load, and "
+        f"its processor time for a message at {int(depths[-1]):,} in flight.\n",
+        plots.add(plot for plot in drawn if plot is not None),
+        "| system | an acknowledged message is | client | "
+        + " | ".join(f"{int(depth):,} in flight" for depth in depths)
+        + " |",
+        "|---|---|---|" + "---|" * len(depths),
+    ]
+    for name, peer in report["peers"].items():
+        if "missing" in peer:
+            lines.append(f"| {name} | not installed | |" + " |" * len(depths))
+            continue
+        cells = [_cell(peer["depths"].get(depth)) for depth in depths]
+        version = peer["version"].splitlines()[0]
+        client_us = peer["depths"].get(depths[-1], {}).get("client_cpu_us")
+        client = peer["client"] + ("" if client_us is None else f"; {client_us:.2f} µs")
+        lines.append(f"| {name} ({version}) | {peer['durability']} | {client} | " + " | ".join(cells) + " |")
+    lines += [f"\n{failure}" for failure in captions.comparison_failures(report)]
+    lines += [f"\n{name} is not among them: {reason}." for name, reason in report["not_measurable"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(figures: dict[str, Any] | None) -> str:
+    if figures is None:
+        return "failed"
+    said = [f"{figures['messages_per_s']:,}/s"]
+    rates = [rate for rate in figures["rounds"] if rate is not None]
+    if len(rates) > 1:
+        said.append(f"{min(rates):,} to {max(rates):,}/s")
+    if figures["p50_us"] is not None:
+        said.append(f"p50 {figures['p50_us']:,.0f} µs")
+    if "trimaran_is_times_faster" in figures:
+        said.append(f"{figures['trimaran_is_times_faster']:g}x")
+    return ", ".join(said)
+
+
+def _profile(report: Report, plots: _Plots) -> str:
+    lines = [_METHOD, f"{captions.bound(report)}\n"]
+    for plot, (role, process) in zip(profile_plots(report), report["processes"].items(), strict=True):
+        lines += [f"### The {role}\n", plots.add([plot])]
+        calls = calls_words(role, report["system_calls_per_1000_messages"].get(role, {}))
+        if calls:
+            lines.append(f"{calls}\n")
+        lines += ["| function | stage | µs a message |", "|---|---|---|"]
+        lines += [f"| `{row['function']}` | {row['stage']} | {row['us']:.3f} |" for row in process["functions"]]
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,303 @@
+"""Members of a cluster as real processes on loopback, ended by pid whatever happens.
+
+Every child runs in a session of its own, so a Ctrl-C reaches it through us alone, and the kernel kills it
+should this process die without a chance to clean up. What a member prints goes to `member-<id>.log` in the
+data directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from trimaran.service_api.errors import ClusterError
+
+PORTS_PER_MEMBER: Final = 5
+"""Ingress, consensus, log, catchup and archive, from one base port."""
+
+_FIRST_PORT: Final = 10_000
+_PR_SET_PDEATHSIG: Final = 1
+_PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
+_CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class ProcessError(ClusterError):
+    """A process that should run does not; the message ends with what it printed last."""
+
+
+@dataclass(slots=True)
+class ManagedProcess:
+    """One child process and where its output goes."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log_path: Path
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.popen.poll() is None
+
+    def cpu_seconds(self) -> float:
+        """User and system time that it took so far, in clock ticks of 10 ms; 0 when it is gone."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.is_running:
+            self.popen.send_signal(number)
+
+    def log_tail(self, line_limit: int = 15) -> str:
+        """The last lines it printed."""
+        try:
+            lines = self.log_path.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-line_limit:])
+
+    def check_running(self) -> None:
+        """Raise unless it runs.
+
+        Raises:
+            ProcessError: with its exit status and last lines.
+        """
+        if not self.is_running:
+            status = self.popen.returncode
+            raise ProcessError(f"{self.name} ended: exit_status={status} log={self.log_path}\n{self.log_tail()}")
+
+
+class ProcessGroup:
+    """Children that end together: on leaving the `with` block, with a time limit, by pid."""
+
+    def __init__(self, *, stop_timeout_s: float = 10.0) -> None:
+        self._stop_timeout_s = stop_timeout_s
+        self.processes: list[ManagedProcess] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def spawn(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        log_path: Path,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> ManagedProcess:
+        """Start a child in the project directory; without `stdout` both its outputs go to `log_path`."""
+        with log_path.open("ab") as log:
+            popen = subprocess.Popen(
+                arguments,
+                stdin=stdin,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+                cwd=_PROJECT_DIR,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        process = ManagedProcess(name, popen, log_path)
+        self.processes.append(process)
+        return process
+
+    def check_running(self) -> None:
+        """Raise unless every child runs."""
+        for process in self.processes:
+            process.check_running()
+
+    def stop(self) -> None:
+        """End every child: SIGTERM to all, then SIGKILL to those that are left at the time limit."""
+        for process in self.processes:
+            process.signal(signal.SIGCONT)
+            process.signal(signal.SIGTERM)
+        deadline = time.monotonic() + self._stop_timeout_s
+        for process in self.processes:
+            try:
+                process.popen.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                process.signal(signal.SIGKILL)
+                process.popen.wait()
+            for stream in (process.popen.stdin, process.popen.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+@dataclass(slots=True)
+class ClusterProcesses:
+    """A cluster of `trimaran node` processes on free ports of 127.0.0.1.
+
+    `settings` are node settings by name, as flags take them, for example {"file_sync_level": "1"}.
+    """
+
+    data_dir: Path
+    service: str
+    member_count: int = 3
+    service_dir: Path = _PROJECT_DIR
+    settings: Mapping[str, str] = field(default_factory=dict)
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    base_ports: list[int] = field(default_factory=list)
+    member_lists: Mapping[int, str] = field(default_factory=dict)
+    """The `members` setting of single members, where it is not the plain one."""
+    members: dict[int, ManagedProcess] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.base_ports = find_base_ports(self.member_count)
+
+    def __enter__(self) -> Self:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            stack.enter_context(self.group)
+            for member_id in range(self.member_count):
+                self.start_member(member_id)
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.group.stop()
+
+    @property
+    def ingress_endpoints(self) -> list[str]:
+        """Where clients connect, by member id."""
+        return [f"127.0.0.1:{port}" for port in self.base_ports]
+
+    def directory_of(self, member_id: int) -> Path:
+        """Where a member keeps its files."""
+        return self.data_dir / f"member-{member_id}"
+
+    def log_path_of(self, member_id: int) -> Path:
+        """Where the output of a member goes, of all its runs."""
+        return self.data_dir / f"member-{member_id}.log"
+
+    def start_member(self, member_id: int) -> ManagedProcess:
+        """Start a member, or start it again after it ended."""
+        members = ",".join(f"{i}=127.0.0.1:{port}" for i, port in enumerate(self.base_ports))
+        settings = {
+            "member_id": str(member_id),
+            "members": self.member_lists.get(member_id, members),
+            "directory": str(self.directory_of(member_id)),
+            "service": self.service,
+            "service_dir": str(self.service_dir),
+            "log_format": "json",
+            **self.settings,
+        }
+        flags = [text for name, value in settings.items() for text in _flag(name, value)]
+        process = self.group.spawn(
+            f"member-{member_id}",
+            (sys.executable, "-m", "trimaran", "node", *flags),
+            log_path=self.log_path_of(member_id),
+            environment={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
+        )
+        self.members[member_id] = process
+        return process
+
+    def kill_member(self, member_id: int) -> None:
+        """End a member without warning (SIGKILL) and wait until it is gone."""
+        member = self.members[member_id]
+        member.signal(signal.SIGKILL)
+        member.popen.wait()
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time by member name, so far."""
+        return {member.name: member.cpu_seconds() for member in self.members.values()}
+
+    def check_running(self) -> None:
+        """Raise unless every member runs."""
+        for member in self.members.values():
+            member.check_running()
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Let this process and its children open so many files, as far as it may; gives how many they may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return soft if soft != resource.RLIM_INFINITY else wanted
+    for limits in ((wanted, max(wanted, hard)), (min(wanted, hard), hard)):
+        with suppress(OSError, ValueError):  # who may not raise the hard limit is told so with either
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            break
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def find_base_ports(count: int) -> list[int]:
+    """Find base ports whose members' ports are all free now and lie below those that the kernel hands out."""
+    try:
+        last_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        last_port = 32_768
+    candidates = list(range(_FIRST_PORT, max(last_port, _FIRST_PORT + 1000), PORTS_PER_MEMBER))
+    random.SystemRandom().shuffle(candidates)
+    base_ports: list[int] = []
+    for port in candidates:
+        if len(base_ports) == count:
+            break
+        if all(_is_free(port + offset) for offset in range(PORTS_PER_MEMBER)):
+            base_ports.append(port)
+    if len(base_ports) < count:
+        raise ProcessError(f"no free ports: wanted={count * PORTS_PER_MEMBER} from={_FIRST_PORT} to={last_port}")
+    return sorted(base_ports)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _flag(name: str, value: str) -> tuple[str, ...]:
+    """One setting as the command line takes it: a switch by its name alone."""
+    flag = name.replace("_", "-")
+    if value in ("true", "false"):
+        return (f"--{flag}" if value == "true" else f"--no-{flag}",)
+    return (f"--{flag}", value)
+
+
+def _load_prctl() -> Callable[..., int] | None:
+    """Find prctl before the fork: in the child there must be nothing left to import."""
+    try:
+        return ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+
+
+_PRCTL: Final = _load_prctl()
+
+
+def _die_with_parent() -> None:
+    """In the child, before it runs: be killed when the parent dies. Linux only; elsewhere nothing happens."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

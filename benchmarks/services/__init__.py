@@ -1,0 +1,7 @@
+"""The services that are measured, by the names that `trimaran node --service` takes."""
+
+from typing import Final
+
+ECHO_SERVICE: Final = "trimaran.benchmarks.services.echo:EchoService"
+REQUEST_SERVICE: Final = "trimaran.benchmarks.services.request:RequestService"
+STATE_SERVICE: Final = "trimaran.benchmarks.services.state:StateService"

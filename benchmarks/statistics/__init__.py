@@ -1,0 +1,1 @@
+"""Counts to figures: histograms, the progress line, the final table and the JSON."""

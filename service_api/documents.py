@@ -1,0 +1,96 @@
+"""The JSON documents that one process asks another for: status, inspection, operations.
+
+The two processes may run different versions of Trimaran: a cluster is upgraded a member at a time, and a tool or a
+Spark driver is older or newer than the members it asks. So a document is written strictly and read tolerantly:
+
+- A field that the reader does not know is ignored. A field that is added later has a default, for documents of older
+  members. Neither changes `schema_version`.
+- `schema_version` rises where an older reader would misunderstand: a field goes or changes its meaning, an enumeration
+  gets a value, a request gets an option that must not be ignored. A reader refuses such a document and says what to do.
+
+The document of another process is checked like any input: its length before it is stored, its text before it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .errors import RemoteProtocolError
+
+LINE_LENGTH_LIMIT: Final = 200
+_INT64_MAX: Final = (1 << 63) - 1
+
+Line = Annotated[str, Field(max_length=LINE_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""One line of text without control characters: it may end up on a terminal."""
+Position = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+Id = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]
+RoleName = Literal["FOLLOWER", "CANDIDATE", "LEADER"]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class DocumentPart(BaseModel):
+    """A part of a document, such as a row."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+
+class Document(DocumentPart):
+    """A whole document, which says in which version of its schema it is written."""
+
+    KIND: ClassVar[str]
+    """What an error calls it."""
+
+    schema_version: int = 1
+    """The default is the version that this Trimaran writes, and the only one that it reads."""
+
+
+class DocumentVersionError(RemoteProtocolError):
+    """A document is written in a version of its schema that this Trimaran does not read."""
+
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+
+def read_document(document: type[DocumentT], payload: bytes) -> DocumentT:
+    """Read a document of another process.
+
+    Raises:
+        DocumentVersionError: the schema version is another one; the error says what to do.
+        RemoteProtocolError: these bytes are no such document; the error names the first wrong field.
+    """
+    _check_version(document, payload)
+    try:
+        return document.model_validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise RemoteProtocolError(f"not a {document.KIND}: {place + ': ' if place else ''}{first['msg']}") from None
+
+
+def _check_version(document: type[Document], payload: bytes) -> None:
+    """Look at the version alone: which field is wrong first says nothing about a document of another version."""
+    try:
+        found = _Version.model_validate_json(payload).schema_version
+    except ValidationError:
+        return
+    expected = document.model_fields["schema_version"].default
+    if found != expected:
+        advice = (
+            "a newer Trimaran wrote it; upgrade the one that reads it"
+            if found > expected
+            else "an older Trimaran wrote it; upgrade that one"
+        )
+        raise DocumentVersionError(f"{document.KIND} of schema_version={found} expected={expected}: {advice}")
+
+
+class _Version(DocumentPart):
+    schema_version: int
+
+
+def printable_line(text: str) -> str:
+    """Make a `Line` of any text: one line, nothing that would move a cursor, cut off where it gets too long."""
+    line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return line if len(line) <= LINE_LENGTH_LIMIT else line[: LINE_LENGTH_LIMIT - 1] + "…"

@@ -1,0 +1,97 @@
+"""What a member says about itself when it is asked: one document, which `trimaran status` and Spark's streams read."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from pydantic import Field
+
+from .documents import Count, Document, DocumentPart, Id, Line, Position, RoleName, Seconds
+
+STATUS_LENGTH_LIMIT_BYTES: Final = 16384
+"""The longest frame that is taken for a status; a real one has about 600 bytes."""
+
+
+class ElectionStatus(DocumentPart):
+    """The newest election of a member: the one that goes on, or the last one that was closed."""
+
+    reason: Line
+    """Why it began, as a sentence."""
+    reason_kind: Line
+    """The same to count and filter by, such as `leader_link_closed`."""
+    age_s: Seconds
+    """Seconds since it was closed; while it goes on, since it began."""
+    duration_s: Seconds | None
+    """How long it took; None while it goes on."""
+    leadership_term_id: Id | None
+    """The leadership term that came of it; None while it goes on."""
+
+
+class SnapshotFetchStatus(DocumentPart):
+    """A snapshot on its way to a member from another one."""
+
+    leader_member_id: Id
+    """Whom it comes from."""
+    log_position: Position
+    """Where it was taken; 0 until that is known."""
+    copied_bytes: Count
+    length_bytes: Count
+    """All there is to copy, the log around it included; 0 until that is known."""
+
+
+class DifferingMember(DocumentPart):
+    """Another member that is not heard, because its settings differ."""
+
+    member_id: Id
+    detail: Line
+    """Which settings, with both values."""
+
+
+class MemberStatus(Document):
+    """One member's state at the moment it was asked. Positions are bytes in the log."""
+
+    KIND: ClassVar[str] = "status"
+
+    member_id: Id
+    version: Line
+    """The version of Trimaran it runs."""
+    pid: Id
+    uptime_s: Seconds
+    role: RoleName
+    state: Line
+    """`LEADER` or `FOLLOWER` in a leadership term, the election state (`CANVASS`, ...) in an election.
+
+    `STARTING` before the first election.
+    """
+    module_state: Line = "ACTIVE"
+    """What its consensus module does: `ACTIVE`, `SUSPENDED`, `SNAPSHOT`, `TERMINATING`, ..."""
+    control_toggle: Line = "INACTIVE"
+    """The action that is under way, `NEUTRAL` if none is; `INACTIVE` but on the leader."""
+    leader_member_id: Id | None
+    """The leader it leads as or follows; None while it knows of none."""
+    leadership_term_id: Id | None
+    """The newest leadership term it takes part in; None before the first."""
+    append_position: Position
+    """How far its own recording of the log is durable."""
+    commit_position: Position
+    """How far it knows the log to be committed, and has recorded it."""
+    delivered_position: Position
+    """How far its service has been given the log."""
+    snapshot_position: Position | None = None
+    """Where its newest complete snapshot was taken; None if it has none."""
+    differing_members: list[DifferingMember] = Field(default_factory=list)
+    """Members that it does not hear, because their settings differ from its own."""
+    snapshot_fetch: SnapshotFetchStatus | None = None
+    """None unless it gets a snapshot from another member, because its own log begins too early."""
+    session_count: Count
+    """Client sessions of the cluster that are open at its delivered position."""
+    connection_count: Count
+    """Client connections to this member; a client keeps one to every member."""
+    last_election: ElectionStatus | None
+    """None before the first one."""
+    stall_count: Count = 0
+    """How often its loop stood still for longer than `stall_threshold_ms`, since its process began."""
+    stall_max_s: Seconds = 0
+    """The longest that its loop was busy with one thing, stall or not."""
+    error_count: Count = 0
+    """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""

@@ -1,0 +1,97 @@
+"""docs/performance.md and its plots say what the stored results say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.unit.benchmarks.page import samples
+from trimaran.benchmarks.page.performance_page import IMAGES, PAGE, RESULTS, make_page, write_page
+from trimaran.benchmarks.page.plots import digest_in
+from trimaran.service_api import ConfigurationError
+
+
+def test_every_figure_comes_from_the_results(tmp_path: Path) -> None:
+    for name, report in samples.everything().items():
+        (tmp_path / name).write_text(json.dumps(report))
+
+    page, plots = make_page(tmp_path)
+
+    assert "| a row | 217,123 msg/s | >= 250,000 msg/s | **no** |" in page
+    assert "| a row | p99.9 1,500 us | <= 9 us | yes |" in page
+    assert "| a row | 1 | 2 | 3 | 4 | 2.50 | 2.00 | 2.00 |" in page
+    assert "fdatasync of 4 KiB into a file that is written already 90 µs" in page
+    assert "3 interleaved rounds of 5 that were asked for" in page
+    assert "| etcd (3.4) | on disk | h2load; 3.46 µs | 21,000/s, 20,000 to 23,000/s, p50 48,000 µs, 10.3x |" in page
+    assert "etcd failed in round 2, 1,024 in flight: h2load said no." in page
+    assert "| broken (1) | none | none | failed |" in page
+    assert "broken failed in round 3, at start: no leader." in page
+    assert "| absent | not installed |" in page
+    assert "raftos is not among them: because." in page
+    assert "Not measured: sessions 10,000: not enough open files." in page
+    assert "| `core/log_publisher.py:_stamp` | append: stamp and place | 1.100 |" in page
+    assert "2 cores would do 307,692 messages a second at 100 % use" in page
+    assert [plot.name for plot in plots] == [
+        *("latencies", "growth-payload", "throughput", "growth-inflight", "growth-members", "growth-sessions"),
+        *("growth-log", "peers-1024", "profile-leader", "profile-follower", "profile-client"),
+    ]
+    for plot in plots:
+        assert f"({IMAGES}/{plot.file_name})" in page
+        assert plot.caption in page
+
+
+def test_another_run_has_a_table_of_its_own_with_its_own_ratios(tmp_path: Path) -> None:
+    other = tmp_path / "quick"
+    other.mkdir()
+    (tmp_path / "left-over").mkdir()
+    (tmp_path / "table.json").write_text(json.dumps(samples.table()))
+    environment = {**samples.ENVIRONMENT, "cpu_model": "another processor"}
+    ratio = {"what": "times etcd, 1,024 in flight, level 1", "figure": "ratio", "unit": "x", "value": 1.0}
+    rows = [{**ratio, "target": ">= 10 x", "reached": False}]
+    (other / "table.json").write_text(json.dumps(samples.table() | {"environment": environment, "rows": rows}))
+    (other / "compare.json").write_text(json.dumps(samples.everything()["compare.json"]))
+
+    page, plots = make_page(tmp_path)
+
+    here, elsewhere = page.split("## Targets in another run, quick")
+    assert "another processor" not in here
+    assert "another processor" in elsewhere
+    assert "| times etcd, 1,024 in flight, level 1 (3 rounds at commit abc) | 10.30 x | >= 10 x | yes |" in elsewhere
+    assert "left-over" not in page
+    assert [plot.name for plot in plots] == ["latencies"]
+
+
+def test_plots_are_files_of_their_own_and_old_ones_go(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
+    results.mkdir()
+    (results / "table.json").write_text(json.dumps(samples.table()))
+    images = page.parent / IMAGES
+    images.mkdir(parents=True)
+    (images / "performance-old.svg").touch()
+
+    write_page(results, page)
+
+    assert [path.name for path in images.iterdir()] == ["performance-latencies.svg"]
+    svg = (images / "performance-latencies.svg").read_text()
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in svg
+    assert digest_in(images / "performance-latencies.svg") == make_page(results)[1][0].digest
+
+
+def test_without_results_there_is_no_page(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"table\.json"):
+        make_page(tmp_path)
+
+
+def test_the_page_in_docs_is_the_one_that_the_stored_results_make() -> None:
+    """Both are there, or neither: no figure is typed by hand."""
+    if not (RESULTS / "table.json").exists():
+        assert not PAGE.exists()
+        return
+    page, plots = make_page(RESULTS)
+    assert PAGE.read_text(encoding="utf-8") == page
+    for plot in plots:
+        assert digest_in(PAGE.parent / IMAGES / plot.file_name) == plot.digest, plot.file_name

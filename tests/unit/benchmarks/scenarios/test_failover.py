@@ -1,0 +1,135 @@
+"""The fail-over benchmark: what counts as the next leader's reply, its figures, and a whole run that leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.waiting import wait_until
+from tests.unit.client.fake_member import fake_cluster
+from trimaran.benchmarks.app import main
+from trimaran.benchmarks.load.echo import SEQUENCE, LoadError
+from trimaran.benchmarks.load.failover import FailoverLoad
+from trimaran.benchmarks.rig.member_log import MemberLog
+from trimaran.benchmarks.scenarios.failover import FailoverParameters, FaultKind, run
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ConfigurationError
+
+OLD_TERM, NEW_TERM = 3, 4
+
+
+def reply(load: FailoverLoad, sequence: int, term_id: int) -> None:
+    load.on_message(0, term_id, memoryview(SEQUENCE.pack(sequence)))
+
+
+def test_only_a_message_offered_after_the_fault_and_committed_by_a_later_leader_counts() -> None:
+    load = FailoverLoad(rate_per_s=100)
+    load._sent = 5
+    expected = load.expect_next_leader(OLD_TERM)
+
+    reply(load, 3, OLD_TERM)
+    reply(load, 4, NEW_TERM)
+    reply(load, 5, OLD_TERM)
+    assert not expected.replied.is_set()
+    load.on_new_leader(NEW_TERM, 1)
+    reply(load, 7, NEW_TERM)
+
+    assert expected.replied.is_set()
+    assert expected.leadership_term_id == NEW_TERM
+    assert 0 < expected.told_ns <= expected.replied_ns
+
+
+async def test_traffic_is_steady_and_a_reply_that_comes_twice_ends_the_run() -> None:
+    load = FailoverLoad(rate_per_s=1_000)
+    async with (
+        asyncio.timeout(30),
+        fake_cluster() as cluster,
+        ClusterClient.connect(cluster.endpoints, egress_listener=load) as client,
+    ):
+        traffic = asyncio.create_task(load.run(client))
+        load.is_paused = False
+        await cluster.until(lambda: load.replied_count >= 20)
+        reply(load, 0, OLD_TERM)
+
+        with pytest.raises(LoadError, match="sequence=0 last="):
+            await traffic
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"runs": 0}, {"members": 2}, {"kinds": ()}, {"kinds": (FaultKind.KILL9,) * 2}, {"rate": 0.5}],
+    ids=str,
+)
+def test_parameters_that_make_no_run_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(values))):
+        FailoverParameters(**values)
+
+
+def test_an_unknown_kind_is_one_line_and_exit_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "failover", "--kinds", "kill9,fire"])
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+
+    with pytest.raises(SystemExit) as raised:
+        main()
+
+    assert raised.value.code == 2
+    assert capsys.readouterr().err == "benchmarks: kinds='fire' expected some of kill9,sigstop,cut_link\n"
+
+
+def pids_below(directory: Path) -> list[int]:
+    """The processes that name a directory on their command lines."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(directory) in command and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found
+
+
+@pytest.mark.slow
+def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path) -> None:
+    """Issue 3: keys kill9, sigstop and cut_link, each with p50_ms, p99_ms and max_ms."""
+    directory = tmp_path / "data"
+    settings = {"leader_heartbeat_timeout_ms": "1000", "startup_canvass_timeout_ms": "2000"}
+
+    report = run(FailoverParameters(runs=1, node_settings=settings), directory=directory)
+
+    for kind in FaultKind:
+        figures = report[kind]
+        assert figures["count"] == len(figures["values_ms"]) == 1
+        assert 0 < figures["p50_ms"] == figures["p99_ms"] == figures["max_ms"]
+        assert list(report[f"{kind}_steps_p50_ms"])[-1] == "client.replied"
+    assert report["kill9"]["max_ms"] < 1_000 < report["sigstop"]["max_ms"]
+    assert report["sigstop"]["target_ms"] == 1_500
+    assert (report["environment"]["file_sync_level"], report["environment"]["election_timeout_ms"]) == (1, 500)
+    assert json.loads(json.dumps(report))["runs"][0]["kind"] == "kill9"
+    assert pids_below(directory) == []
+
+
+@pytest.mark.slow
+async def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = ("-m", "trimaran.benchmarks", "failover", "--kinds", "sigstop", "--dir", str(tmp_path / "data"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    log = MemberLog(tmp_path / "data" / "direct" / "member-0.log")
+    await wait_until(lambda: log.path.exists() and log.leadership() is not None, timeout_s=60, what="a leader")
+
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(60):
+        await process.wait()
+
+    assert process.returncode != 0
+    assert pids_below(tmp_path) == []

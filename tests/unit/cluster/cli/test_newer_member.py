@@ -1,0 +1,123 @@
+"""Commands ask a member of a newer version: they show what they know of its answers.
+
+The member is a thread with a socket; what it answers has fields at every level that this version has never heard of.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from typer.testing import CliRunner, Result
+
+from tests.unit.cluster.cli.test_inspect import members_view, sessions_view
+from tests.unit.cluster.status.answers import member_status
+from tests.unit.service_api.test_documents import with_unknown_fields
+from trimaran.cluster.cli.app import build_app
+from trimaran.cluster.cli.output import EXIT_UNREACHABLE
+from trimaran.cluster.core.control_toggle import ActionStep
+from trimaran.cluster.documents.operations import Operation, OperationProgress
+from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID
+from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_frame, read_header
+
+SETUP_LENGTH = 64
+STATUS = member_status(1, state="LEADER").model_copy(update={"version": "9.0.0"})
+SUSPENDED = OperationProgress(
+    operation=Operation.SUSPEND,
+    step=ActionStep.DONE,
+    member_id=1,
+    log_position=123_456,
+    detail="suspended",
+    is_final=True,
+)
+
+
+class NewerMember:
+    """Answers each stream with a document of its own, until it is closed."""
+
+    def __init__(self) -> None:
+        self.answers: Mapping[int, BaseModel] = {STATUS_STREAM_ID: STATUS, OPERATION_STREAM_ID: SUSPENDED}
+        self.schema_version = 1
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.members = f"1,127.0.0.1:1,127.0.0.1:{self._socket.getsockname()[1]},127.0.0.1:2,127.0.0.1:3,127.0.0.1:4"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rb") as stream:
+                setup = stream.read(SETUP_LENGTH)
+                stream_id = int.from_bytes(setup[16:20], "little")
+                if stream_id != STATUS_STREAM_ID:  # the others come with a request, which is read before the answer
+                    header = stream.read(HEADER_LENGTH)
+                    stream.read((read_header(header).frame_length + 31 & -32) - HEADER_LENGTH)
+                document = with_unknown_fields(json.loads(self.answers[stream_id].model_dump_json()))
+                document["schema_version"] = self.schema_version
+                connection.sendall(encode_frame(json.dumps(document).encode(), stream_id=stream_id))
+
+
+@pytest.fixture
+def newer() -> Iterator[NewerMember]:
+    member = NewerMember()
+    yield member
+    member.close()
+
+
+def run(member: NewerMember, command: str, *arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200"}).invoke(
+        build_app([command]), [command, "--members", member.members, "--timeout", "20", *arguments]
+    )
+
+
+def shown(result: Result) -> Any:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def test_status_shows_a_newer_member(newer: NewerMember) -> None:
+    report = shown(run(newer, "status", "-o", "json"))
+
+    assert report["has_quorum"]
+    assert report["members"][0]["status"] == json.loads(STATUS.model_dump_json())
+
+
+def test_health_counts_a_newer_member_as_healthy(newer: NewerMember) -> None:
+    assert shown(run(newer, "health", "-o", "json"))["problems"] == []
+
+
+def test_a_newer_leader_does_what_it_is_asked(newer: NewerMember) -> None:
+    report = shown(run(newer, "suspend", "-o", "json"))
+
+    assert (report["outcome"], report["log_position"], report["leader_member_id"]) == ("done", 123_456, 1)
+
+
+@pytest.mark.parametrize("view", [members_view(1), sessions_view(4, 5).model_copy(update={"answered_by": 1})])
+def test_lists_of_a_newer_member_are_shown(newer: NewerMember, view: Any) -> None:
+    newer.answers = {INSPECTION_STREAM_ID: view}
+
+    assert shown(run(newer, view.TOPIC, "-o", "json")) == json.loads(view.model_dump_json())
+
+
+def test_a_member_that_is_too_new_is_shown_with_what_to_do(newer: NewerMember) -> None:
+    newer.schema_version = 2
+
+    result = run(newer, "status", "-o", "json")
+
+    assert result.exit_code == EXIT_UNREACHABLE
+    assert json.loads(result.stdout)["members"][0]["detail"] == (
+        "status of schema_version=2 expected=1: a newer Trimaran wrote it; upgrade the one that reads it"
+    )
