@@ -41,7 +41,7 @@ from ..disk.file_system import ReadableFileSystem
 from ..errors import ArchiveError
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor
-from .log_fields import read_log_fields
+from trimaran.service_api.wire.log.fields import read_log_fields
 from .recording_log_entries import RECORDING_LOG_FILE_NAME, LogEntry, read_entries
 
 NEW_LEADERSHIP_TERM_TEMPLATE_ID: Final = 24

@@ -18,7 +18,7 @@ from trimaran.service_api.wire.sbe import MESSAGE_HEADER
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from .locations import ArchiveLocation
-from .log_fields import LOG_SCHEMA_ID, MESSAGE_HEADER_LENGTH
+from trimaran.service_api.wire.log.fields import (LOG_SCHEMA_ID, MESSAGE_HEADER_LENGTH)
 
 TIME_UNIT_OFFSETS: Final = {24: 40, 100: 32}
 """By template id: where in its block a new leadership term event and a snapshot marker name the unit, as int32."""

@@ -12,7 +12,7 @@ from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA
 
 from ..files.reader import Frame, FrameReader, MessageReader
 from ..format.descriptor import RecordingDescriptor
-from ..log.log_fields import read_log_fields
+from trimaran.service_api.wire.log.fields import read_log_fields
 from .frame_batches import FrameSelection, ReadProblem, choose_columns, make_schema, read_batches
 
 OnProblem = Callable[[ReadProblem], None]

@@ -20,7 +20,7 @@ from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.locations import ArchiveLocation, locate_archive
-from ..log.log_fields import LogFields
+from trimaran.service_api.wire.log.fields import LogFields
 
 if TYPE_CHECKING:
     from .vector.scan import FrameBlock

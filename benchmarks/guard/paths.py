@@ -17,7 +17,7 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.messages.consensus import AppendPosition
-from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClientSession, ClusteredService

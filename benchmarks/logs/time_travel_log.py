@@ -14,7 +14,7 @@ from typing import Final
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
-from trimaran.cluster.messages.log import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent
+from trimaran.service_api.wire.log.messages import (ClusterAction, ClusterActionRequest, NewLeadershipTermEvent)
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
 from trimaran.cluster.runtime.snapshots.snapshot_taker import container_messages

@@ -29,13 +29,7 @@ from ..messages.consensus import (
     TerminationPosition,
     Vote,
 )
-from ..messages.log import (
-    ClusterActionRequest,
-    NewLeadershipTermEvent,
-    SessionCloseEvent,
-    SessionOpenEvent,
-    TimerEvent,
-)
+from trimaran.service_api.wire.log.messages import (ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import dialogue, leadership_probe
 from . import effects as fx

@@ -11,7 +11,7 @@ from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, Correlati
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
-from ..messages.log import NewLeadershipTermEvent, TimerEvent
+from trimaran.service_api.wire.log.messages import (NewLeadershipTermEvent, TimerEvent)
 from ..messages.reads import ReadPositionRequest
 from . import dialogue
 from . import effects as fx

@@ -29,7 +29,7 @@ from trimaran.service_api import BackPressureError, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId
 
 from ..messages import snapshot as wire
-from ..messages.log import encode_session_message
+from trimaran.service_api.wire.log.messages import encode_session_message
 from ..messages.snapshot import PendingMessage
 from . import effects as fx
 from .context import ConsensusContext

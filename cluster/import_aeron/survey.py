@@ -33,15 +33,7 @@ from trimaran.service_api.wire.message import decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ..core.log.recording_log import EntryType, RecordingLogEntry
-from ..messages.log import (
-    LOG_MESSAGES,
-    ClusterAction,
-    ClusterActionRequest,
-    NewLeadershipTermEvent,
-    SessionCloseEvent,
-    SessionOpenEvent,
-    TimerEvent,
-)
+from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from .source import Source
 

@@ -11,7 +11,6 @@ Source: Aeron `ConsensusModuleSnapshotTaker` and `ServiceSnapshotTaker`; schema 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
 from trimaran.service_api.types import NULL_TERM_ID, CloseReason, TimeUnit
@@ -30,11 +29,12 @@ from trimaran.service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import ClusterMessage, Message, Registry, registry_of
 from trimaran.service_api.wire.sbe import INT64_NULL
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
-from .log import encode_session_message
+from trimaran.service_api.wire.log.messages import encode_session_message
 from .replies import KeptReply, SessionRequests
 
 CONSENSUS_MODULE_SNAPSHOT_TYPE_ID: Final = 1
@@ -42,30 +42,6 @@ SERVICE_SNAPSHOT_TYPE_ID: Final = 2
 
 _NOT_APPENDED: Final = (1 << 63) - 1
 """The timestamp of a queued message."""
-
-
-class SnapshotMark(IntEnum):
-    """Where in a snapshot a marker stands. Source: schema 111 `SnapshotMark`."""
-
-    BEGIN = 0
-    SECTION = 1
-    END = 2
-
-
-class SnapshotMarker(ClusterMessage):
-    """The first and the last message of a snapshot: a snapshot without its END is not one.
-
-    `log_position` is the end of the SNAPSHOT action; `index` is 0 in what Aeron writes.
-    """
-
-    TEMPLATE_ID: ClassVar[int] = 100
-    type_id: Int64
-    log_position: Position
-    leadership_term_id: WireTermId
-    index: Int32
-    mark: SnapshotMark | None
-    time_unit: Annotated[TimeUnit | None, Since(4)] = None
-    app_version: Annotated[Version, Since(4)] = 0
 
 
 class ClientSession(ClusterMessage):

@@ -30,7 +30,7 @@ from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..core.timers import EVERY_SERVICE, TimerIds
-from ..messages.log import NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent
+from trimaran.service_api.wire.log.messages import (NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .replies import RequestRunner, SessionReplies

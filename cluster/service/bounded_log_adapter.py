@@ -26,15 +26,7 @@ from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMess
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ..core.log.log_buffer import LogBuffer
-from ..messages.log import (
-    LOG_MESSAGES,
-    ClusterActionRequest,
-    MembershipChangeEvent,
-    NewLeadershipTermEvent,
-    SessionCloseEvent,
-    SessionOpenEvent,
-    TimerEvent,
-)
+from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, ClusterActionRequest, MembershipChangeEvent, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
 

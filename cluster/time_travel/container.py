@@ -23,7 +23,7 @@ from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
 from ..core.members import ClusterMember
-from ..messages.log import NewLeadershipTermEvent
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from .member_log import MemberLog

@@ -20,7 +20,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.format.layout import parse_segment_file_name
 from trimaran.archive.log.commit_claims import MemberMarks, marks_of, prove_commit
-from trimaran.archive.log.log_fields import read_log_fields
+from trimaran.service_api.wire.log.fields import read_log_fields
 from trimaran.archive.log.recording_log_entries import LogEntry
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..messages.snapshot import SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark, SnapshotMarker
+from ..messages.snapshot import SERVICE_SNAPSHOT_TYPE_ID
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 
 
 class SnapshotComparison:

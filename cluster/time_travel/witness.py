@@ -20,13 +20,7 @@ from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId
 
 from ..core.consensus_module import ConsensusModule
 from ..core.service_messages import service_id_of
-from ..messages.log import (
-    ClusterActionRequest,
-    NewLeadershipTermEvent,
-    SessionCloseEvent,
-    SessionOpenEvent,
-    TimerEvent,
-)
+from trimaran.service_api.wire.log.messages import (ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..service.agent import ClusteredServiceAgent
 from .container import Bystander
 from .difference import Change, Difference

@@ -15,7 +15,7 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
-from trimaran.cluster.messages.log import SessionCloseEvent, TimerEvent
+from trimaran.service_api.wire.log.messages import (SessionCloseEvent, TimerEvent)
 from trimaran.cluster.runtime.links import log_links, member_links
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.log_links import _LogLink

@@ -13,14 +13,7 @@ from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA
 from trimaran.service_api.wire.sbe import INT64_NULL
 
-from ...log.log_fields import (
-    LOG_FIELDS,
-    LOG_SCHEMA_ID,
-    MESSAGE_HEADER_LENGTH,
-    NOT_YET_APPENDED,
-    SESSION_MESSAGE_TEMPLATE_ID,
-    FieldOffsets,
-)
+from trimaran.service_api.wire.log.fields import (LOG_FIELDS, LOG_SCHEMA_ID, MESSAGE_HEADER_LENGTH, NOT_YET_APPENDED, SESSION_MESSAGE_TEMPLATE_ID, FieldOffsets)
 from .scan import KIND, LENGTH, SESSION_ID, SLOT, STREAM_ID, TERM_ID, TERM_OFFSET, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trimaran.service_api.types import TimeUnit
 
-from ...log.log_fields import NOT_YET_APPENDED
+from trimaran.service_api.wire.log.fields import NOT_YET_APPENDED
 from .message_plan import BlockPlan, FixedFieldPlan, GroupPlan, MessagePlan, VarFieldPlan
 from .payloads import Payloads, as_text
 

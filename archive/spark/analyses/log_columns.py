@@ -23,7 +23,7 @@ from trimaran.service_api.wire.frame import (
     TYPE_PADDING,
 )
 
-from ...log.log_fields import MESSAGE_HEADER_LENGTH
+from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
 
 SESSION_MESSAGE: Final = 1
 TIMER_EVENT: Final = 20

@@ -31,7 +31,7 @@ from trimaran.service_api.wire.session import (
 )
 from trimaran.service_api.wire.session_token import channel_digest
 
-from ...messages.log import SessionCloseEvent, SessionOpenEvent
+from trimaran.service_api.wire.log.messages import (SessionCloseEvent, SessionOpenEvent)
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..log.log_publisher import LogPublisher, max_message_length

@@ -20,7 +20,7 @@ from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
 from trimaran.service_api.wire.message import Message
 
 from ...messages import snapshot as wire
-from ...messages.log import ClusterActionRequest
+from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotFailed, SnapshotTaken

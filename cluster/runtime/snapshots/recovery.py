@@ -31,7 +31,7 @@ from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ...core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
-from ...messages.log import LOG_MESSAGES, NewLeadershipTermEvent
+from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, NewLeadershipTermEvent)
 from ...messages.replies import KeptReply, SessionRequests
 from ...messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,

@@ -12,8 +12,8 @@ from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.log.locations import locate_archive
 from trimaran.archive.log.time_unit import TIME_UNIT_OFFSETS, find_time_unit, read_time_unit
-from trimaran.cluster.messages.log import NewLeadershipTermEvent
-from trimaran.cluster.messages.snapshot import SnapshotMark, SnapshotMarker
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 from trimaran.service_api.types import MemberId, TermId, TimeUnit
 
 

@@ -22,13 +22,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader, MessageReader
-from trimaran.archive.log.log_fields import (
-    LOG_FIELDS,
-    LOG_SCHEMA_ID,
-    SESSION_MESSAGE_TEMPLATE_ID,
-    FieldOffsets,
-    read_log_fields,
-)
+from trimaran.service_api.wire.log.fields import (LOG_FIELDS, LOG_SCHEMA_ID, SESSION_MESSAGE_TEMPLATE_ID, FieldOffsets, read_log_fields)
 from trimaran.cluster.messages import LOG_MESSAGES
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit

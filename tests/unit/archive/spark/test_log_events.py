@@ -8,7 +8,7 @@ from pathlib import Path
 from trimaran.archive.spark import analyses
 from trimaran.archive.spark.analyses.log_columns import TEMPLATE_NAMES
 from trimaran.archive.spark.analyses.log_events import OFFSETS
-from trimaran.cluster.messages.log import LOG_MESSAGES
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES
 from trimaran.service_api.wire.message import registry_key
 
 PAGE = Path(__file__).parents[4] / "docs" / "analyses.md"

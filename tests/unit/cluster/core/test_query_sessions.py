@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.cluster.core.sessions.test_sessions import deliver, opened
 from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.messages.log import SessionCloseEvent
+from trimaran.service_api.wire.log.messages import SessionCloseEvent
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId, TermId
 

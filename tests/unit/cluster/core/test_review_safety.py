@@ -22,7 +22,7 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.cluster.messages.log import SessionOpenEvent
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.message import Message

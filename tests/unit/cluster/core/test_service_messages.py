@@ -22,7 +22,7 @@ from trimaran.cluster.core.service_messages import (
 )
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
-from trimaran.cluster.messages.log import LOG_MESSAGES
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES
 from trimaran.service_api import BackPressureError, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING

@@ -20,7 +20,7 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.cluster.messages.log import LOG_MESSAGES, NewLeadershipTermEvent, TimerEvent
+from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, NewLeadershipTermEvent, TimerEvent)
 from trimaran.service_api import Role
 from trimaran.service_api.types import MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.frame import HEADER_LENGTH

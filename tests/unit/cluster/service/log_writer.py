@@ -6,14 +6,7 @@ from collections.abc import Callable
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.messages.log import (
-    ClusterAction,
-    ClusterActionRequest,
-    NewLeadershipTermEvent,
-    SessionCloseEvent,
-    SessionOpenEvent,
-    TimerEvent,
-)
+from trimaran.service_api.wire.log.messages import (ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role

@@ -12,12 +12,7 @@ from trimaran.cluster.core.log.recording_log import EntryType
 from trimaran.cluster.core.module_state import ModuleState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
-from trimaran.cluster.messages.log import (
-    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
-    ClusterAction,
-    ClusterActionRequest,
-    SessionOpenEvent,
-)
+from trimaran.service_api.wire.log.messages import (CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT, ClusterAction, ClusterActionRequest, SessionOpenEvent)
 from trimaran.service_api import CloseReason, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit
 

@@ -18,7 +18,7 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.cluster.messages.log import TimerEvent
+from trimaran.service_api.wire.log.messages import TimerEvent
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import (

@@ -19,7 +19,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
-from trimaran.cluster.messages.log import CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest
+from trimaran.service_api.wire.log.messages import (CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest)
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotReader, SnapshotWriter
 from trimaran.service_api import ClusterError, LocalProtocolError
 from trimaran.service_api.types import SERVICE_SNAPSHOT_STREAM_ID, TermId
