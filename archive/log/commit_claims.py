@@ -32,19 +32,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 from trimaran.service_api.wire.frame import TYPE_PADDING
+from trimaran.service_api.wire.log.fields import read_log_fields
+from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT
+from trimaran.service_api.wire.log.recording_log import (
+    RECORDING_LOG_FILE_NAME,
+    EntryType,
+    RecordingLogEntry,
+    read_slots,
+)
 
 from ..disk.file_system import ReadableFileSystem
-from ..errors import ArchiveError
+from ..errors import ArchiveError, CorruptionError
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor
-from trimaran.service_api.wire.log.fields import read_log_fields
-from .recording_log_entries import RECORDING_LOG_FILE_NAME, LogEntry, read_entries
-
-NEW_LEADERSHIP_TERM_TEMPLATE_ID: Final = 24
 
 
 class CommitClaim(NamedTuple):
@@ -103,13 +108,18 @@ def parse_marks(data: bytes) -> MemberMarks:
     Raises:
         CorruptionError: it holds what cannot be a recording log; the entry is named.
     """
-    return marks_of(read_entries(data))
+    try:
+        return marks_of(slot for slot in read_slots(data) if isinstance(slot, RecordingLogEntry))
+    except RemoteProtocolError as error:
+        raise CorruptionError(str(error)) from error
 
 
-def marks_of(log_entries: Iterable[LogEntry]) -> MemberMarks:
+def marks_of(log_entries: Iterable[RecordingLogEntry]) -> MemberMarks:
     """Take the marks out of the valid entries of a recording log."""
-    entries = list(log_entries)
-    terms = sorted((entry for entry in entries if entry.is_term), key=lambda entry: entry.leadership_term_id)
+    entries = [entry for entry in log_entries if entry.is_valid]
+    terms = sorted(
+        (entry for entry in entries if entry.entry_type is EntryType.TERM), key=lambda entry: entry.leadership_term_id
+    )
     return MemberMarks(
         log_recording_id=terms[-1].recording_id if terms else NULL_VALUE,
         terms=tuple(
@@ -121,7 +131,11 @@ def marks_of(log_entries: Iterable[LogEntry]) -> MemberMarks:
             for term in terms
         ),
         snapshots=tuple(
-            sorted(CommitClaim(entry.leadership_term_id, entry.log_position) for entry in entries if not entry.is_term)
+            sorted(
+                CommitClaim(entry.leadership_term_id, entry.log_position)
+                for entry in entries
+                if entry.entry_type is not EntryType.TERM
+            )
         ),
     )
 
@@ -174,4 +188,4 @@ def _has_begun(
         return False
     fields = read_log_fields(frame.payload)
     found = (fields.template_id, fields.leadership_term_id)
-    return found == (NEW_LEADERSHIP_TERM_TEMPLATE_ID, mark.leadership_term_id)
+    return found == (NEW_LEADERSHIP_TERM_EVENT, mark.leadership_term_id)

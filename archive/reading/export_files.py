@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol, TextIO
 
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED
+from trimaran.service_api.wire.log.fields import read_log_fields
 
 from ..files.reader import Frame, FrameReader, MessageReader
 from ..format.descriptor import RecordingDescriptor
-from trimaran.service_api.wire.log.fields import read_log_fields
 from .frame_batches import FrameSelection, ReadProblem, choose_columns, make_schema, read_batches
 
 OnProblem = Callable[[ReadProblem], None]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId, TimeUnit
+from trimaran.service_api.wire.log.fields import LogFields
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
@@ -20,7 +21,6 @@ from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.locations import ArchiveLocation, locate_archive
-from trimaran.service_api.wire.log.fields import LogFields
 
 if TYPE_CHECKING:
     from .vector.scan import FrameBlock

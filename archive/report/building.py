@@ -16,9 +16,10 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
+
 from ..reading.frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses, problems
-from ..spark.analyses.log_columns import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 from ..spark.source.options import parse_options
 from ..spark.source.partitions import plan_read
 from . import sections, words

@@ -9,6 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from trimaran.service_api.wire.log.layout import MESSAGE_NAMES
+
 from . import words
 from .theme import (
     ALARM,
@@ -203,11 +205,7 @@ def payload_sizes(frame: Frame) -> Chart:
 
 def kind_names(frame: Frame) -> Column:
     """Name the kind of messages that each row of a histogram counts, by its template."""
-    from ..spark.analyses.log_columns import (
-        TEMPLATE_NAMES,  # here: it loads pyspark, which the other figures do without
-    )
-
-    return frame["template_id"].map(TEMPLATE_NAMES).fillna("other")
+    return frame["template_id"].map(MESSAGE_NAMES).fillna("other")
 
 
 def _bin_name(begin: int, end: int) -> str:

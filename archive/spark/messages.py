@@ -18,9 +18,10 @@ from pyspark.sql.types import StructField, StructType
 
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.log.fields import LOG_FIELDS
+from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID
 from trimaran.service_api.wire.message import Message
 
-from trimaran.service_api.wire.log.fields import (LOG_FIELDS, LOG_SCHEMA_ID)
 from ..reading.vector.message_columns import find_messages, read_messages
 from ..reading.vector.message_plan import TIMESTAMP, MessagePlan
 from ..reading.vector.payloads import Payloads

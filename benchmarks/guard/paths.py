@@ -17,7 +17,6 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.messages.consensus import AppendPosition
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClientSession, ClusteredService
@@ -30,6 +29,7 @@ from trimaran.service_api.types import (
     TimeUnit,
 )
 from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
 
 from ..services.echo import EchoService

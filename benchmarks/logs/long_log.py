@@ -15,8 +15,8 @@ from typing import Final
 from trimaran.archive import Archive, ArchiveConfig
 from trimaran.cluster.cli.demo.recordings import find_log_recording
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.cluster.runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
 from trimaran.service_api.types import ClusterSessionId, TermId
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..rig.processes import ProcessError
 from .log_writer import LogWriter

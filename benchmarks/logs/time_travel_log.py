@@ -13,8 +13,6 @@ from typing import Final
 
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.cluster.core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
-from trimaran.service_api.wire.log.messages import (ClusterAction, ClusterActionRequest, NewLeadershipTermEvent)
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
 from trimaran.cluster.runtime.snapshots.snapshot_taker import container_messages
@@ -30,6 +28,8 @@ from trimaran.service_api.types import (
     TermId,
     TimeUnit,
 )
+from trimaran.service_api.wire.log.messages import ClusterAction, ClusterActionRequest, NewLeadershipTermEvent
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
 from ..services.time_travel import KEY_AND_AMOUNT, KEY_COUNT
 from .log_writer import LogWriter

@@ -12,8 +12,7 @@ import typer
 
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME
 from trimaran.service_api.errors import ConfigurationError
-
-from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 MemberDirectoryArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory; it may run or not.")

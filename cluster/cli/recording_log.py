@@ -11,8 +11,9 @@ from typing import Any
 
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import NULL_POSITION
+from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
-from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
 from .log.entry import format_time
 from .member_directory import MemberDirectoryArgument, expect_recording_log

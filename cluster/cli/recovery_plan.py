@@ -21,8 +21,9 @@ from trimaran.archive.files.segment_files import SegmentFiles
 from trimaran.archive.store.repair import find_tail
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import NULL_VALUE
+from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
-from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
 from .log.directory import LogDirectory
 from .log.entry import format_time

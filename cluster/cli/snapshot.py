@@ -25,11 +25,12 @@ from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, EntryType, RecordingLogEntry
 
-from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog
 from ..documents.operations import Operation
 from ..runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
-from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from ..runtime.files.recording_log_file import RecordingLogFile
 from ..runtime.snapshots.recovery import read_snapshots
 from .operation import TimeoutOption, carry_out
 from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows

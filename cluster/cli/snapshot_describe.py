@@ -16,8 +16,8 @@ from trimaran.archive.files.reader import FrameReader, MessageReader
 from trimaran.archive.reading.message_view import MessageViewer
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 
-from ..core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
 from ..runtime.files.recording_log_file import read_recording_log
 from .archive import VOCABULARY
 from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory

@@ -24,10 +24,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from trimaran.service_api.wire.log.messages import (
+    CLUSTER_ACTION_FLAGS_DEFAULT,
+    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
+    ClusterAction,
+    ClusterActionRequest,
+)
 from trimaran.service_api.wire.session import AdminResponseCode
 
 from ..messages.consensus import TerminationAck, TerminationPosition
-from trimaran.service_api.wire.log.messages import (CLUSTER_ACTION_FLAGS_DEFAULT, CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT, ClusterAction, ClusterActionRequest)
 from . import effects as fx
 from .context import ConsensusContext
 from .control_toggle import FINAL_STEPS, ActionStep, ControlToggle

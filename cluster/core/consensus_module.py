@@ -16,6 +16,13 @@ from typing import Any
 
 from trimaran.service_api import Role
 from trimaran.service_api.types import NULL_TERM_ID, ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api.wire.log.messages import (
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 
 from ..messages.consensus import (
     AppendPosition,
@@ -29,7 +36,6 @@ from ..messages.consensus import (
     TerminationPosition,
     Vote,
 )
-from trimaran.service_api.wire.log.messages import (ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import dialogue, leadership_probe
 from . import effects as fx

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
 from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
-from trimaran.service_api.wire.log.messages import (NewLeadershipTermEvent, TimerEvent)
 from ..messages.reads import ReadPositionRequest
 from . import dialogue
 from . import effects as fx

@@ -27,9 +27,9 @@ from typing import Final
 
 from trimaran.service_api import BackPressureError, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.log.messages import encode_session_message
 
 from ..messages import snapshot as wire
-from trimaran.service_api.wire.log.messages import encode_session_message
 from ..messages.snapshot import PendingMessage
 from . import effects as fx
 from .context import ConsensusContext

@@ -21,11 +21,12 @@ from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
 
-from ..core.log.recording_log import RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog
 from ..runtime.files.mark_file import MARK_FILE_NAME
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
-from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, read_recording_log
+from ..runtime.files.recording_log_file import read_recording_log
 
 _ACTIVITY: Final = struct.Struct("<q")
 _ACTIVITY_OFFSET: Final = 16

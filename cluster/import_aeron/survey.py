@@ -29,11 +29,19 @@ from trimaran.service_api.types import (
     SERVICE_SNAPSHOT_STREAM_ID,
     TimeUnit,
 )
+from trimaran.service_api.wire.log.messages import (
+    LOG_MESSAGES,
+    ClusterAction,
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
+from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from trimaran.service_api.wire.message import decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
-from ..core.log.recording_log import EntryType, RecordingLogEntry
-from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from .source import Source
 

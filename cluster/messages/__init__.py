@@ -4,6 +4,22 @@
 snapshots, `backup` for standbys, `nodestate` and `mark` in files.
 """
 
+from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_DEFAULT as CLUSTER_ACTION_FLAGS_DEFAULT
+from trimaran.service_api.wire.log.messages import (
+    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT as CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
+)
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES as LOG_MESSAGES
+from trimaran.service_api.wire.log.messages import ChangeType as ChangeType
+from trimaran.service_api.wire.log.messages import ClusterAction as ClusterAction
+from trimaran.service_api.wire.log.messages import ClusterActionRequest as ClusterActionRequest
+from trimaran.service_api.wire.log.messages import MembershipChangeEvent as MembershipChangeEvent
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent as NewLeadershipTermEvent
+from trimaran.service_api.wire.log.messages import SessionCloseEvent as SessionCloseEvent
+from trimaran.service_api.wire.log.messages import SessionOpenEvent as SessionOpenEvent
+from trimaran.service_api.wire.log.messages import TimerEvent as TimerEvent
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark as SnapshotMark
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker as SnapshotMarker
+
 from .backup import AddPassiveMember as AddPassiveMember
 from .backup import BackupQuery as BackupQuery
 from .backup import BackupResponse as BackupResponse
@@ -41,17 +57,6 @@ from .control import RequestServiceAck as RequestServiceAck
 from .control import ScheduleTimer as ScheduleTimer
 from .control import ServiceAck as ServiceAck
 from .control import ServiceTerminationPosition as ServiceTerminationPosition
-from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_DEFAULT as CLUSTER_ACTION_FLAGS_DEFAULT
-from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT as CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT
-from trimaran.service_api.wire.log.messages import LOG_MESSAGES as LOG_MESSAGES
-from trimaran.service_api.wire.log.messages import ChangeType as ChangeType
-from trimaran.service_api.wire.log.messages import ClusterAction as ClusterAction
-from trimaran.service_api.wire.log.messages import ClusterActionRequest as ClusterActionRequest
-from trimaran.service_api.wire.log.messages import MembershipChangeEvent as MembershipChangeEvent
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent as NewLeadershipTermEvent
-from trimaran.service_api.wire.log.messages import SessionCloseEvent as SessionCloseEvent
-from trimaran.service_api.wire.log.messages import SessionOpenEvent as SessionOpenEvent
-from trimaran.service_api.wire.log.messages import TimerEvent as TimerEvent
 from .mark import ClusterComponentType as ClusterComponentType
 from .mark import MarkFileHeader as MarkFileHeader
 from .nodestate import NODE_STATE_RECORDS as NODE_STATE_RECORDS
@@ -69,6 +74,4 @@ from .snapshot import ClusterMembers as ClusterMembers
 from .snapshot import ClusterSession as ClusterSession
 from .snapshot import ConsensusModule as ConsensusModule
 from .snapshot import PendingMessageTracker as PendingMessageTracker
-from .snapshot import SnapshotMark as SnapshotMark
-from .snapshot import SnapshotMarker as SnapshotMarker
 from .snapshot import Timer as Timer

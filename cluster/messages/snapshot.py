@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
-from trimaran.service_api.types import NULL_TERM_ID, CloseReason, TimeUnit
+from trimaran.service_api.types import NULL_TERM_ID, CloseReason
 from trimaran.service_api.wire.fields import (
     Capacity,
     Data,
@@ -23,18 +23,16 @@ from trimaran.service_api.wire.fields import (
     Since,
     Text,
     Timestamp,
-    Version,
     WireCorrelationId,
     WireMemberId,
     WireSessionId,
-    WireTermId,
 )
+from trimaran.service_api.wire.log.messages import encode_session_message
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import ClusterMessage, Message, Registry, registry_of
 from trimaran.service_api.wire.sbe import INT64_NULL
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
-from trimaran.service_api.wire.log.messages import encode_session_message
 from .replies import KeptReply, SessionRequests
 
 CONSENSUS_MODULE_SNAPSHOT_TYPE_ID: Final = 1

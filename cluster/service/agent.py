@@ -25,12 +25,17 @@ from trimaran.service_api import (
     SnapshotPublication,
 )
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api.wire.log.messages import (
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from trimaran.service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..core.timers import EVERY_SERVICE, TimerIds
-from trimaran.service_api.wire.log.messages import (NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..messages.snapshot import ClientSession
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .replies import RequestRunner, SessionReplies

@@ -20,13 +20,21 @@ from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
 from trimaran.service_api.wire.frame_run import count_agreeing
+from trimaran.service_api.wire.log.messages import (
+    LOG_MESSAGES,
+    ClusterActionRequest,
+    MembershipChangeEvent,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ..core.log.log_buffer import LogBuffer
-from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, ClusterActionRequest, MembershipChangeEvent, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
 

@@ -10,11 +10,18 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.log.messages import (
+    ClusterAction,
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from trimaran.service_api.wire.message import decode_message, registry_of
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ..core.module_state import ModuleState
-from trimaran.service_api.wire.log.messages import (ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from .cluster import Member
 
 Expect = Callable[..., None]

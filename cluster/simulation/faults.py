@@ -17,9 +17,9 @@ from typing import Final
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
-from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .operator import Operator

@@ -14,9 +14,9 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, parse_catalog
 from trimaran.service_api import ClusterError
 from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..core.log.recording_log import RecordingLog
-from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
 from .cluster import DIRECTORY
 
 _CATALOG_LIMIT_BYTES: Final = 256 << 10

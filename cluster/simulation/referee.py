@@ -20,14 +20,14 @@ from trimaran.archive.format.layout import parse_segment_file_name
 from trimaran.service_api import ClusteredService, Role
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
-from ..core.log.recording_log import RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog
 from ..core.service_messages import TrackerState
 from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
-from ..runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME
 from .action_rules import ActionRules
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from trimaran.service_api.wire.request import RequestCode
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
@@ -23,7 +24,6 @@ from ..core.log.log_buffer import LogBuffer
 from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
 from ..core.members import ClusterMember
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
 from .member_log import MemberLog

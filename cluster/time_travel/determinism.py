@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from trimaran.archive.files.reader import MessageReader, StopReason
 from trimaran.service_api import ClusteredService, ClusterError
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import decode_message
 
-from ..core.log.recording_log import RecordingLogEntry
 from ..messages.snapshot import CONSENSUS_MODULE_SNAPSHOT_MESSAGES
-from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from ..runtime.snapshots.snapshot_taker import container_messages
 from .container import Bystander
 from .member_log import MemberLog, SnapshotSet

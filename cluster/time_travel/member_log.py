@@ -19,15 +19,15 @@ from trimaran.archive import ArchiveError, CorruptionError, RecordingDescriptor
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.format.layout import parse_segment_file_name
-from trimaran.archive.log.commit_claims import MemberMarks, marks_of, prove_commit
-from trimaran.service_api.wire.log.fields import read_log_fields
-from trimaran.archive.log.recording_log_entries import LogEntry
+from trimaran.archive.log.commit_claims import marks_of, prove_commit
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
+from trimaran.service_api.wire.log.fields import read_log_fields
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
-from ..core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ..core.log.recording_log import RecordingLog
 from ..import_aeron.source import Source, read_source
 from ..runtime.snapshots.recovery import find_time_unit
 from .frame_check import make_frame_check
@@ -115,7 +115,7 @@ class MemberLog:
     @property
     def committed_position(self) -> int:
         """How much of the log is known to be committed by what this directory says."""
-        claim = prove_commit(self._source.archive, self.log, _marks_of(self.recording_log))
+        claim = prove_commit(self._source.archive, self.log, marks_of(self.recording_log.entries))
         return self.log.start_position if claim is None else min(claim.position, self.recorded_position)
 
     @cached_property
@@ -282,17 +282,3 @@ def _times(data: bytes) -> Iterator[tuple[int, int]]:
             if timestamp is not None:
                 yield offset, timestamp
         offset += align(frame_length)
-
-
-def _marks_of(recording_log: RecordingLog) -> MemberMarks:
-    return marks_of(
-        LogEntry(
-            entry.recording_id,
-            entry.leadership_term_id,
-            entry.term_base_log_position,
-            entry.log_position,
-            entry.entry_type is EntryType.TERM,
-        )
-        for entry in recording_log.entries
-        if entry.is_valid_term or entry.is_valid_snapshot
-    )

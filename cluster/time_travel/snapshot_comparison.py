@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..messages.snapshot import SERVICE_SNAPSHOT_TYPE_ID
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
+
+from ..messages.snapshot import SERVICE_SNAPSHOT_TYPE_ID
 
 
 class SnapshotComparison:

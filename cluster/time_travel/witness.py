@@ -17,10 +17,16 @@ from typing import Final
 
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId
+from trimaran.service_api.wire.log.messages import (
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 
 from ..core.consensus_module import ConsensusModule
 from ..core.service_messages import service_id_of
-from trimaran.service_api.wire.log.messages import (ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from ..service.agent import ClusteredServiceAgent
 from .container import Bystander
 from .difference import Change, Difference

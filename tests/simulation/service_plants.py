@@ -15,7 +15,6 @@ from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
-from trimaran.service_api.wire.log.messages import (SessionCloseEvent, TimerEvent)
 from trimaran.cluster.runtime.links import log_links, member_links
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.log_links import _LogLink
@@ -24,6 +23,7 @@ from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose
 from trimaran.service_api.types import CorrelationId
+from trimaran.service_api.wire.log.messages import SessionCloseEvent, TimerEvent
 
 from .plant import Plant, Planting
 

@@ -8,11 +8,11 @@ from typing import Any
 from trimaran.cluster.core.sessions.sessions import ClusterSession, SessionManager
 from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, SnapshotControl
 from trimaran.cluster.core.timers import TimerService
-from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from trimaran.cluster.messages.snapshot import ClientSession
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import TermId
+from trimaran.service_api.wire.log.messages import ClusterActionRequest
 
 from .plant import SNAPSHOT_HUNT_OPTIONS, Plant, Planting
 

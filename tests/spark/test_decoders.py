@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from examples.access_quota import Request
 from trimaran.archive.spark import decode_payload
-from trimaran.service_api.wire.log.messages import (TimerEvent, encode_session_message)
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.fields import Int32, Text, Timestamp
+from trimaran.service_api.wire.log.messages import TimerEvent, encode_session_message
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 

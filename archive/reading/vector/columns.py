@@ -11,16 +11,22 @@ from numpy.typing import NDArray
 
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA
+from trimaran.service_api.wire.log.fields import (
+    LOG_FIELDS,
+    MESSAGE_HEADER_LENGTH,
+    NOT_YET_APPENDED,
+    FieldOffsets,
+)
+from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID, SESSION_MESSAGE_HEADER
 from trimaran.service_api.wire.sbe import INT64_NULL
 
-from trimaran.service_api.wire.log.fields import (LOG_FIELDS, LOG_SCHEMA_ID, MESSAGE_HEADER_LENGTH, NOT_YET_APPENDED, SESSION_MESSAGE_TEMPLATE_ID, FieldOffsets)
 from .scan import KIND, LENGTH, SESSION_ID, SLOT, STREAM_ID, TERM_ID, TERM_OFFSET, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 _SHORTEST_MESSAGE: Final = HEADER_LENGTH + MESSAGE_HEADER_LENGTH
-_SESSION_FIELDS: Final = LOG_FIELDS[SESSION_MESSAGE_TEMPLATE_ID]
+_SESSION_FIELDS: Final = LOG_FIELDS[SESSION_MESSAGE_HEADER]
 _LAST_SESSION_OFFSET: Final = max(offset for offset in _SESSION_FIELDS if offset is not None)
-_SESSION_MESSAGE: Final = SESSION_MESSAGE_TEMPLATE_ID << 16
+_SESSION_MESSAGE: Final = SESSION_MESSAGE_HEADER << 16
 _TEMPLATE: Final = 0xFFFF << 16
 _TYPE_AND_BEGIN: Final = ~0x7FFF
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimaran.service_api.types import TimeUnit
-
 from trimaran.service_api.wire.log.fields import NOT_YET_APPENDED
+
 from .message_plan import BlockPlan, FixedFieldPlan, GroupPlan, MessagePlan, VarFieldPlan
 from .payloads import Payloads, as_text
 

@@ -22,27 +22,8 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     TYPE_PADDING,
 )
-
 from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
-
-SESSION_MESSAGE: Final = 1
-TIMER_EVENT: Final = 20
-SESSION_OPEN_EVENT: Final = 21
-SESSION_CLOSE_EVENT: Final = 22
-CLUSTER_ACTION_REQUEST: Final = 23
-NEW_LEADERSHIP_TERM_EVENT: Final = 24
-MEMBERSHIP_CHANGE_EVENT: Final = 25
-
-TEMPLATE_NAMES: Final = {
-    SESSION_MESSAGE: "SessionMessageHeader",
-    TIMER_EVENT: "TimerEvent",
-    SESSION_OPEN_EVENT: "SessionOpenEvent",
-    SESSION_CLOSE_EVENT: "SessionCloseEvent",
-    CLUSTER_ACTION_REQUEST: "ClusterActionRequest",
-    NEW_LEADERSHIP_TERM_EVENT: "NewLeadershipTermEvent",
-    MEMBERSHIP_CHANGE_EVENT: "MembershipChangeEvent",
-}
-"""The messages of a log by template id, as schema 111 names them; a test compares them with `messages`."""
+from trimaran.service_api.wire.log.layout import MESSAGE_NAMES
 
 _SERVICE_ID_SHIFT: Final = 56
 _INT64_SIGN: Final = 1 << 63
@@ -173,7 +154,7 @@ def var_data(index: int) -> Column:
 
 def template_name() -> Column:
     """What the message of a row is called; NULL where it is none of a log."""
-    names = (F.when(F.col("template_id") == template, F.lit(name)) for template, name in TEMPLATE_NAMES.items())
+    names = (F.when(F.col("template_id") == template, F.lit(name)) for template, name in MESSAGE_NAMES.items())
     return F.coalesce(*names)
 
 

@@ -2,7 +2,7 @@
 
 Each function keeps the rows of one template and cuts its fields out of the column payload, so whoever has them alone,
 read with where="template_id IN (21, 22, 24)", spares the rest. `log_messages` decodes any message in full, given its
-class; these need no class of the cluster's, which the archive does not know, and no Python worker.
+class; these need no class and no Python worker.
 Source: Aeron `LogPublisher`; schema 111, templates 21, 22 and 24.
 """
 
@@ -14,34 +14,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.types import CloseReason, TimeUnit
-
-from .log_columns import (
+from trimaran.service_api.wire.log.layout import (
+    FIELD_OFFSETS,
     NEW_LEADERSHIP_TERM_EVENT,
     SESSION_CLOSE_EVENT,
     SESSION_OPEN_EVENT,
-    block_enum,
-    block_integer,
-    block_version,
-    check_columns,
-    var_data,
 )
 
-_COLUMNS: Final = ("recording_id", "position", "template_id", "leadership_term_id", "timestamp", "payload")
-OFFSETS: Final = {
-    NEW_LEADERSHIP_TERM_EVENT: {
-        "term_base_log_position": 24,
-        "leader_member_id": 32,
-        "log_session_id": 36,
-        "time_unit": 40,
-        "app_version": 44,
-    },
-    SESSION_OPEN_EVENT: {"response_stream_id": 32},
-    SESSION_CLOSE_EVENT: {"close_reason": 24},
-}
-"""Where in its SBE block a message has the fields that are decoded here, in bytes; a test compares them with
-`trimaran.cluster.messages`.
-"""
+from .log_columns import block_enum, block_integer, block_version, check_columns, var_data
 
+_COLUMNS: Final = ("recording_id", "position", "template_id", "leadership_term_id", "timestamp", "payload")
 _UNIT_NAMES: Final = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 
 
@@ -53,7 +35,7 @@ def new_terms(log: DataFrame) -> DataFrame:
     time_unit ("ms", "us", "ns"; NULL from Aeron before 1.26, whose unit is ms) and app_version ("1.2.3", or NULL).
     """
     check_columns(log, "new_terms", *_COLUMNS)
-    at = OFFSETS[NEW_LEADERSHIP_TERM_EVENT]
+    at = FIELD_OFFSETS[NEW_LEADERSHIP_TERM_EVENT]
     unit = block_enum(at["time_unit"], TimeUnit)
     return _only(log, NEW_LEADERSHIP_TERM_EVENT).select(
         "recording_id",
@@ -92,7 +74,7 @@ def sessions_closed(log: DataFrame) -> DataFrame:
     check_columns(log, "sessions_closed", *_COLUMNS, "cluster_session_id")
     return _only(log, SESSION_CLOSE_EVENT).select(
         *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id"),
-        block_enum(OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
+        block_enum(FIELD_OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
     )
 
 
@@ -110,7 +92,7 @@ def session_ends(log: DataFrame) -> DataFrame:
     )
     closed = F.struct(
         *(F.col("position").alias("closed_position"), F.col("timestamp").alias("closed_timestamp")),
-        block_enum(OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
+        block_enum(FIELD_OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
     )
     is_open, is_close = (F.col("template_id") == template for template in (SESSION_OPEN_EVENT, SESSION_CLOSE_EVENT))
     return (
@@ -126,8 +108,9 @@ def session_ends(log: DataFrame) -> DataFrame:
 
 def _response() -> tuple[Column, ...]:
     """Where a client's session sends to, and who it is."""
+    at = FIELD_OFFSETS[SESSION_OPEN_EVENT]
     return (
-        block_integer(OFFSETS[SESSION_OPEN_EVENT]["response_stream_id"], 4).cast("int").alias("response_stream_id"),
+        block_integer(at["response_stream_id"], 4).cast("int").alias("response_stream_id"),
         var_data(0).cast("string").alias("response_channel"),
         var_data(1).alias("encoded_principal"),
     )

@@ -8,9 +8,10 @@ from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.wire.frame import UNFRAGMENTED
+from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
-from .log_columns import SESSION_MESSAGE, client_session_id, has_flags, micros_between, service_id
+from .log_columns import client_session_id, has_flags, micros_between, service_id
 from .log_events import session_ends
 from .whole_messages import whole_messages
 
@@ -108,8 +109,8 @@ _SESSION: Final = ("recording_id", "cluster_session_id", "service_id")
 def _session_messages(log: DataFrame) -> DataFrame:
     """The application's messages: where, when, whose, how long."""
     # Fragments say nothing of their message: those of all messages are put together before the others are left out.
-    messages = whole_messages(log.where((F.col("template_id") == SESSION_MESSAGE) | ~has_flags(UNFRAGMENTED)))
-    return messages.where(F.col("template_id") == SESSION_MESSAGE).select(
+    messages = whole_messages(log.where((F.col("template_id") == SESSION_MESSAGE_HEADER) | ~has_flags(UNFRAGMENTED)))
+    return messages.where(F.col("template_id") == SESSION_MESSAGE_HEADER).select(
         *("recording_id", "position", "timestamp"),
         service_id().alias("service_id"),
         client_session_id().alias("cluster_session_id"),
@@ -123,7 +124,7 @@ def _activity(log: DataFrame) -> DataFrame:
     alone = F.coalesce(client_session_id(), -1 - F.col("position"))
     in_session = Window.partitionBy("recording_id", alone).orderBy("position")
     idle = micros_between(F.lag("timestamp").over(in_session), F.col("timestamp"))
-    is_message = F.col("template_id") == SESSION_MESSAGE
+    is_message = F.col("template_id") == SESSION_MESSAGE_HEADER
     length = F.when(is_message, F.col("message_length") - SESSION_HEADER_LENGTH)
     log_end = F.max("last_timestamp").over(Window.partitionBy("recording_id"))
     return (

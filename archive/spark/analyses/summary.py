@@ -8,21 +8,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH
-
-from .log_columns import (
+from trimaran.service_api.wire.log.layout import (
     CLUSTER_ACTION_REQUEST,
     SESSION_CLOSE_EVENT,
-    SESSION_MESSAGE,
+    SESSION_MESSAGE_HEADER,
     SESSION_OPEN_EVENT,
     TIMER_EVENT,
-    aligned_length,
-    check_columns,
-    extent,
-    is_data,
-    is_padding,
-    micros_between,
-    payload_length,
 )
+
+from .log_columns import aligned_length, check_columns, extent, is_data, is_padding, micros_between, payload_length
 
 _COLUMNS: Final = (
     *("recording_id", "position", "frame_length", "flags", "type", "template_id", "leadership_term_id"),
@@ -55,8 +49,8 @@ def summary(log: DataFrame) -> DataFrame:
             F.min("leadership_term_id").alias("first_term"),
             F.max("leadership_term_id").alias("last_term"),
             F.count_distinct("leadership_term_id").alias("terms"),
-            F.count_if(_is(SESSION_MESSAGE) & is_client).alias("client_messages"),
-            F.count_if(_is(SESSION_MESSAGE) & ~is_client).alias("service_messages"),
+            F.count_if(_is(SESSION_MESSAGE_HEADER) & is_client).alias("client_messages"),
+            F.count_if(_is(SESSION_MESSAGE_HEADER) & ~is_client).alias("service_messages"),
             F.count_distinct(F.when(is_client, F.col("cluster_session_id"))).alias("sessions"),
             F.count_if(_is(SESSION_OPEN_EVENT)).alias("sessions_opened"),
             F.count_if(_is(SESSION_CLOSE_EVENT)).alias("sessions_closed"),

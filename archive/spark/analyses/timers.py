@@ -9,9 +9,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
 from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.log.layout import TIMER_EVENT
 
 from ..messages import parse_time_unit
-from .log_columns import TIMER_EVENT, check_columns, end_position, micros_between
+from .log_columns import check_columns, end_position, micros_between
 
 SCHEDULED: Final = "timer_scheduled"
 CANCELLED: Final = "timer_cancelled"

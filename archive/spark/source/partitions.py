@@ -20,13 +20,13 @@ from pyspark.sql.datasource import InputPartition
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ...disk.file_system import read_fully
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...log.commit_claims import parse_marks, prove_commit
 from ...log.locations import ArchiveLocation, locate_archive
-from ...log.recording_log_entries import RECORDING_LOG_FILE_NAME
 from ...log.time_unit import find_time_unit
 from ...reading.frame_batches import ReadProblem, find_entries
 from .boundaries import CutRules, find_cut, find_end

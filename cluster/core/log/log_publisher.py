@@ -32,9 +32,9 @@ from trimaran.service_api.wire.frame import (
     term_of,
 )
 from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, term_offsets
+from trimaran.service_api.wire.log.messages import ClusterActionRequest, NewLeadershipTermEvent
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 
-from trimaran.service_api.wire.log.messages import (ClusterActionRequest, NewLeadershipTermEvent)
 from .log_buffer import LogBuffer
 
 PREFIX_LENGTH: Final = 24

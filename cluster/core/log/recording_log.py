@@ -7,105 +7,28 @@ the log from there.
 
 This module decides and never writes: every change is remembered as an `EntryWrite`, and the file layer
 applies them in order. Entries keep the place they were first written to; a revived or closed entry is
-rewritten there.
-
-    offset size field
-    0      8    recording_id
-    8      8    leadership_term_id
-    16     8    term_base_log_position
-    24     8    log_position             end of the term, -1 while it is open; position of the snapshot
-    32     8    timestamp                cluster time
-    40     4    service_id               -1 for the consensus module and for terms
-    44     4    type                     0 term, 1 snapshot, 2 standby snapshot; bit 31 invalid; -1 removed
-    48     4+n  endpoint                 of a standby snapshot only
-
-An entry takes a multiple of 64 bytes: 48, or 52 and the endpoint, rounded up.
+rewritten there. `service_api.wire.log.recording_log` has the bytes.
 Source: Aeron `RecordingLog`.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import insort
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from typing import Final, Self
 
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError, invariant
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-
-ENTRY_ALIGNMENT: Final = 64
-MAX_ENTRY_LENGTH: Final = 4096
-"""No entry is longer, its endpoint included. Source: Aeron `RecordingLog.MAX_ENTRY_LENGTH`."""
-
-CONSENSUS_MODULE_SERVICE_ID: Final = -1
-
-_ENTRY: Final = struct.Struct("<qqqqqii")
-_ENDPOINT_LENGTH: Final = struct.Struct("<i")
-_INVALID_FLAG: Final = -(1 << 31)
-_REMOVED: Final = -1
-
-
-class EntryType(IntEnum):
-    """What an entry stands for."""
-
-    TERM = 0
-    SNAPSHOT = 1
-    STANDBY_SNAPSHOT = 2
-
+from trimaran.service_api.wire.log.recording_log import (
+    CONSENSUS_MODULE_SERVICE_ID,
+    MAX_ENTRY_LENGTH,
+    EntryType,
+    RecordingLogEntry,
+    read_slots,
+    slot_length,
+)
 
 _TYPE_ORDER: Final = {EntryType.TERM: 0, EntryType.STANDBY_SNAPSHOT: 1, EntryType.SNAPSHOT: 2}
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class RecordingLogEntry:
-    """One term or one snapshot. Positions are bytes in the log, `NULL_POSITION` where open."""
-
-    recording_id: int
-    leadership_term_id: int
-    term_base_log_position: int
-    log_position: int
-    timestamp: int
-    service_id: int = CONSENSUS_MODULE_SERVICE_ID
-    entry_type: EntryType = EntryType.TERM
-    is_valid: bool = True
-    archive_endpoint: str = ""
-    """Of a standby snapshot, the archive that has it."""
-    entry_index: int
-    """The place of the entry in the file, counted from 0; removed entries keep theirs."""
-    file_position: int
-    """Where the entry begins in the file, in bytes."""
-
-    @property
-    def length(self) -> int:
-        """The bytes that the entry takes in the file."""
-        return _entry_length(self.entry_type, len(self.archive_endpoint))
-
-    @property
-    def is_valid_term(self) -> bool:
-        """Whether this is a term that counts."""
-        return self.is_valid and self.entry_type is EntryType.TERM
-
-    @property
-    def is_valid_snapshot(self) -> bool:
-        """Whether this is a snapshot of our own that counts."""
-        return self.is_valid and self.entry_type is EntryType.SNAPSHOT
-
-    def encode(self) -> bytes:
-        """Build the bytes of the slot, zeros included."""
-        data = _ENTRY.pack(
-            self.recording_id,
-            self.leadership_term_id,
-            self.term_base_log_position,
-            self.log_position,
-            self.timestamp,
-            self.service_id,
-            self.entry_type if self.is_valid else self.entry_type | _INVALID_FLAG,
-        )
-        if self.entry_type is EntryType.STANDBY_SNAPSHOT:
-            endpoint = self.archive_endpoint.encode("ascii")
-            data += _ENDPOINT_LENGTH.pack(len(endpoint)) + endpoint
-        return data.ljust(self.length, b"\0")
 
 
 @dataclass(slots=True, frozen=True)
@@ -182,16 +105,13 @@ class RecordingLog:
         """
         log = cls()
         slots = log._slots
-        while slots.end_position < len(data):
-            entry = _parse_entry(data, slots.end_position, slots.next_entry_index)
-            if entry is None:
-                break
-            if isinstance(entry, RecordingLogEntry):
-                log._check_unique(entry)
-                log._insert(entry)
-                slots.end_position += entry.length
+        for slot in read_slots(data):
+            if isinstance(slot, RecordingLogEntry):
+                log._check_unique(slot)
+                log._insert(slot)
+                slots.end_position += slot.length
             else:
-                slots.end_position += entry
+                slots.end_position += slot
             slots.next_entry_index += 1
         return log
 
@@ -450,7 +370,7 @@ class RecordingLog:
         Raises:
             ClusterError: the endpoint is not ASCII, or too long for an entry.
         """
-        length = _entry_length(EntryType.STANDBY_SNAPSHOT, len(archive_endpoint))
+        length = slot_length(EntryType.STANDBY_SNAPSHOT, len(archive_endpoint))
         if length > MAX_ENTRY_LENGTH or not archive_endpoint.isascii():
             raise ClusterError(f"archive_endpoint={archive_endpoint!r} expected ASCII within {MAX_ENTRY_LENGTH} bytes")
         return self._append(
@@ -504,9 +424,8 @@ class RecordingLog:
             entry_index=entry.entry_index,
         )
         self._discard(entry)
-        data = bytearray(entry.encode())
-        struct.pack_into("<i", data, _ENTRY.size - 4, _REMOVED)
-        self._slots.writes.append(EntryWrite(entry.entry_index, entry.file_position, bytes(data)))
+        data = entry.encode(is_removed=True)
+        self._slots.writes.append(EntryWrite(entry.entry_index, entry.file_position, data))
 
     # Helpers
 
@@ -589,13 +508,6 @@ class RecordingLog:
         ]
 
 
-def _entry_length(entry_type: EntryType, endpoint_length: int) -> int:
-    length = _ENTRY.size
-    if entry_type is EntryType.STANDBY_SNAPSHOT:
-        length += _ENDPOINT_LENGTH.size + endpoint_length
-    return -(-length // ENTRY_ALIGNMENT) * ENTRY_ALIGNMENT
-
-
 def _sort_key(entry: RecordingLogEntry) -> tuple[int, ...]:
     """Order entries as they became true: terms as in the file, snapshots by position, module last."""
     if entry.entry_type is EntryType.TERM:
@@ -619,48 +531,4 @@ def _set_key(entry: RecordingLogEntry) -> tuple[object, ...]:
         entry.term_base_log_position,
         entry.log_position,
         entry.archive_endpoint,
-    )
-
-
-def _parse_entry(data: bytes, position: int, entry_index: int) -> RecordingLogEntry | int | None:
-    """Read the slot at `position`: an entry, the length of a removed one, None where the file is torn."""
-    available = len(data) - position
-    if available < _ENTRY.size or not any(data[position : position + _ENTRY.size]):
-        rest = data[position + _ENTRY.size :]
-        if any(rest):
-            raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} is empty")
-        return None
-    *values, service_id, type_value = _ENTRY.unpack_from(data, position)
-    if type_value == _REMOVED:
-        return ENTRY_ALIGNMENT
-    is_valid = type_value >= 0
-    where = f"recording log: entry_index={entry_index} position={position}"
-    try:
-        entry_type = EntryType(type_value if is_valid else type_value - _INVALID_FLAG)
-    except ValueError:
-        raise RemoteProtocolError(f"{where} type={type_value} expected one of [0, 1, 2]") from None
-    endpoint = ""
-    if entry_type is EntryType.STANDBY_SNAPSHOT:
-        start = position + _ENTRY.size + _ENDPOINT_LENGTH.size
-        if available < start - position:
-            return None
-        (size,) = _ENDPOINT_LENGTH.unpack_from(data, position + _ENTRY.size)
-        if not 0 <= size <= MAX_ENTRY_LENGTH - _ENTRY.size - _ENDPOINT_LENGTH.size:
-            raise RemoteProtocolError(f"{where} endpoint length={size} limit={MAX_ENTRY_LENGTH}")
-        if len(data) - start < size:
-            return None
-        endpoint = data[start : start + size].decode("ascii", "replace")
-    recording_id, leadership_term_id, term_base_log_position, log_position, timestamp = values
-    return RecordingLogEntry(
-        recording_id=recording_id,
-        leadership_term_id=leadership_term_id,
-        term_base_log_position=term_base_log_position,
-        log_position=log_position,
-        timestamp=timestamp,
-        service_id=service_id,
-        entry_type=entry_type,
-        is_valid=is_valid,
-        archive_endpoint=endpoint,
-        entry_index=entry_index,
-        file_position=position,
     )

@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .recording_log import EntryType, RecordingLog
+from trimaran.service_api.wire.log.recording_log import EntryType
+
+from .recording_log import RecordingLog
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

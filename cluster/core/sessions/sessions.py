@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
+from trimaran.service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent
 from trimaran.service_api.wire.session import (
     AdminRequestType,
     AdminResponse,
@@ -31,7 +32,6 @@ from trimaran.service_api.wire.session import (
 )
 from trimaran.service_api.wire.session_token import channel_digest
 
-from trimaran.service_api.wire.log.messages import (SessionCloseEvent, SessionOpenEvent)
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..log.log_publisher import LogPublisher, max_message_length

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 
-from ..log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLog
+from ..log.recording_log import RecordingLog
 
 
 @dataclass(slots=True, frozen=True)

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 from trimaran.service_api import CloseReason, RemoteProtocolError
 from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
+from trimaran.service_api.wire.log.messages import ClusterActionRequest
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 from trimaran.service_api.wire.message import Message
 
 from ...messages import snapshot as wire
-from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import SnapshotFailed, SnapshotTaken
-from ..log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
 from ..log.retention import drop_old_snapshots, needed_log_position
 from ..service_messages import ServiceMessages, TrackerState, read_trackers
 from ..sessions.session_state import SessionState
@@ -159,7 +160,7 @@ class SnapshotControl:
     # --- what is in it
 
     def _container_messages(self, action: _Action) -> Iterable[Message]:
-        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
+        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
         for session in self._open_sessions(action):
             yield wire.ClientSession(
                 cluster_session_id=session.cluster_session_id,
@@ -167,14 +168,14 @@ class SnapshotControl:
                 response_channel=session.response_channel,
                 encoded_principal=session.encoded_principal,
             )
-        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+        yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
 
     def _module_messages(self, action: _Action) -> Iterable[wire.ModuleMessage]:
         # All but the first field tell of service 0 what its tracker tells again.
         trackers = [*self._service_messages.snapshot_messages()]
         first = trackers[0]
         assert isinstance(first, wire.PendingMessageTracker)
-        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN)
+        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
         yield wire.ConsensusModule(
             next_session_id=self._sessions.next_committed_session_id,
             next_service_session_id=first.next_service_session_id,
@@ -196,7 +197,7 @@ class SnapshotControl:
         for correlation_id, deadline in self._timers.pending():
             yield wire.Timer(correlation_id=CorrelationId(correlation_id), deadline=deadline)
         yield from trackers
-        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+        yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
 
     def _open_sessions(self, action: _Action) -> list[ClusterSession]:
         """Sessions whose opening was delivered, by id; the leader has others already."""
@@ -204,9 +205,9 @@ class SnapshotControl:
         opened = (sessions[session_id] for session_id in sorted(sessions))
         return [session for session in opened if session.opened_log_position <= action.log_position]
 
-    def _marker(self, action: _Action, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+    def _marker(self, action: _Action, type_id: int, mark: SnapshotMark) -> SnapshotMarker:
         config = self._ctx.config
-        return wire.SnapshotMarker(
+        return SnapshotMarker(
             type_id=type_id,
             log_position=action.log_position,
             leadership_term_id=TermId(action.leadership_term_id),
@@ -250,10 +251,8 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
     Raises:
         RemoteProtocolError: they are not one, or hold what this version cannot take over.
     """
-    begin = expect_marker(
-        messages[0] if messages else None, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.BEGIN
-    )
-    end = expect_marker(messages[-1], wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, wire.SnapshotMark.END)
+    begin = expect_marker(messages[0] if messages else None, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
+    end = expect_marker(messages[-1], wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
     if (begin.log_position, begin.leadership_term_id) != (end.log_position, end.leadership_term_id):
         raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
     modules: list[wire.ConsensusModule] = []
@@ -285,12 +284,12 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
     )
 
 
-def expect_marker(message: wire.ModuleMessage | None, type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
+def expect_marker(message: wire.ModuleMessage | None, type_id: int, mark: SnapshotMark) -> SnapshotMarker:
     """Give the marker that this message must be.
 
     Raises:
         RemoteProtocolError: it is another, or no marker.
     """
-    if isinstance(message, wire.SnapshotMarker) and (message.type_id, message.mark) == (type_id, mark):
+    if isinstance(message, SnapshotMarker) and (message.type_id, message.mark) == (type_id, mark):
         return message
     raise RemoteProtocolError(f"marker missing: type_id={type_id} mark={mark.name} actual={message!r}")

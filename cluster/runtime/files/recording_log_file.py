@@ -4,39 +4,25 @@ After a power loss any subset of the unsynced sectors may be there. An entry of 
 old or new; and where a change touches more than one sector, each is synced before the next is written. So the file
 holds a beginning of the changes, as after a kill between two writes.
 
-The last 16 bytes of a slot, which Aeron leaves zero and does not read, hold the text TRIMARAN, 4 zero bytes, and the
-CRC-32 of the slot before them (unsigned). A slot with zeros there, as Aeron writes it, is accepted: in it only what
-cannot be is found. So are the entry of a standby snapshot whose endpoint leaves no room, and a slot in which Aeron has
-left the endpoint of a standby snapshot that it wrote before. What no checksum of a slot
-finds: that the last slots are missing or all zero.
-
 Every function here may block. A failed write or sync is final: what is on the disk is no longer known, so the
 file refuses everything after it and the node stops.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from pathlib import Path
 from typing import Final, Self
 
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully, write_fully
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, with_checksum
 
-from ...core.log.recording_log import ENTRY_ALIGNMENT, MAX_ENTRY_LENGTH, EntryType, RecordingLog
-
-RECORDING_LOG_FILE_NAME: Final = "recording.log"
+from ...core.log.recording_log import RecordingLog
 
 _NEW_FILE_NAME: Final = RECORDING_LOG_FILE_NAME + ".new"
 """A recording log that is to take the place of the other, until it is whole."""
 
 _SECTOR_LENGTH: Final = 512
-_CHECKSUM: Final = struct.Struct("<8s4xI")
-_CHECKSUM_MAGIC: Final = b"TRIMARAN"
-_TYPE_AND_ENDPOINT_LENGTH: Final = struct.Struct("<ii")
-_ENDPOINT_LENGTH: Final = struct.Struct("<i")
-_TYPE_OFFSET: Final = 44
 
 
 class RecordingLogFile:
@@ -89,7 +75,6 @@ class RecordingLogFile:
                 disk.sync_directory(directory)
             data = read_fully(disk, handle, disk.file_length(handle), 0)
             recording_log = RecordingLog.parse(data)
-            _check_slots(data, recording_log)
             if len(data) > recording_log.end_position:
                 disk.set_length(handle, recording_log.end_position)
                 _sync(disk, handle, file_sync_level)
@@ -119,7 +104,7 @@ class RecordingLogFile:
             for write in writes:
                 if sector not in (None, write.file_position // _SECTOR_LENGTH):
                     _sync(self._file_system, self._handle, self._file_sync_level)
-                write_fully(self._file_system, self._handle, _with_checksum(write.data), write.file_position)
+                write_fully(self._file_system, self._handle, with_checksum(write.data), write.file_position)
                 sector = (write.file_position + len(write.data) - 1) // _SECTOR_LENGTH
             _sync(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
@@ -142,7 +127,7 @@ class RecordingLogFile:
             handle = disk.open_file(new_path, create=True)
             try:
                 for write in recording_log.take_writes():
-                    write_fully(disk, handle, _with_checksum(write.data), write.file_position)
+                    write_fully(disk, handle, with_checksum(write.data), write.file_position)
                 if self._file_sync_level > 0:
                     disk.sync_file(handle)
                 disk.rename(new_path, self._path)
@@ -172,52 +157,9 @@ def read_recording_log(path: Path) -> RecordingLog:
     data = path.read_bytes()
     try:
         recording_log = RecordingLog.parse(data)
-        _check_slots(data, recording_log)
     except RemoteProtocolError as error:
         raise ClusterError(f"damaged recording log: path={path}: {error}") from error
     return recording_log
-
-
-def _with_checksum(slot: bytes) -> bytes:
-    """Fill in the checksum where the slot has room for it."""
-    checked_length = len(slot) - _CHECKSUM.size
-    if _content_length(slot) > checked_length:
-        return slot
-    return slot[:checked_length] + _CHECKSUM.pack(_CHECKSUM_MAGIC, zlib.crc32(slot[:checked_length]))
-
-
-def _content_length(slot: bytes) -> int:
-    """Tell how many bytes of a slot its entry takes: all but a standby snapshot's take 48."""
-    entry_type, endpoint_length = _TYPE_AND_ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET)
-    is_standby = entry_type & 0x7FFF_FFFF == EntryType.STANDBY_SNAPSHOT  # the highest bit says invalid
-    return _TYPE_OFFSET + 8 + endpoint_length if is_standby else _TYPE_OFFSET + 4
-
-
-def _check_slots(data: bytes, recording_log: RecordingLog) -> None:
-    """Check every slot that has a checksum against it, also those of removed entries.
-
-    Raises:
-        RemoteProtocolError: a slot is not what was written.
-    """
-    lengths = {entry.file_position: entry.length for entry in recording_log.entries}
-    position = entry_index = 0
-    while position < recording_log.end_position:
-        length = lengths.get(position, ENTRY_ALIGNMENT)
-        slot = data[position : position + length].ljust(length, b"\0")
-        has_checksum = any(slot[max(_content_length(slot), length - _CHECKSUM.size) :])
-        if has_checksum and slot != _with_checksum(slot) and not _holds_older_endpoint(slot):
-            raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} checksum wrong")
-        position += length
-        entry_index += 1
-
-
-def _holds_older_endpoint(slot: bytes) -> bool:
-    """Tell whether Aeron, which does not clear its buffer, has left an earlier entry's endpoint behind this one."""
-    rest = slot[_content_length(slot) :].rstrip(b"\0")
-    if _content_length(slot) == _TYPE_OFFSET + 4:  # no standby snapshot: the length of that endpoint comes first
-        (endpoint_length,) = _ENDPOINT_LENGTH.unpack_from(slot, _TYPE_OFFSET + 4)
-        rest = rest[4:] if 0 < endpoint_length < MAX_ENTRY_LENGTH else b"\0"
-    return rest.isascii() and rest.decode("ascii").isprintable()
 
 
 def _sync(file_system: FileSystem, handle: int, file_sync_level: int) -> None:

@@ -26,12 +26,14 @@ from trimaran.service_api.types import (
     TimeUnit,
 )
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES, NewLeadershipTermEvent
+from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import SessionMessageHeader
 
-from ...core.log.recording_log import EntryType, RecordingLog, RecordingLogEntry
+from ...core.log.recording_log import RecordingLog
 from ...core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot, expect_marker
-from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, NewLeadershipTermEvent)
 from ...messages.replies import KeptReply, SessionRequests
 from ...messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
@@ -40,8 +42,6 @@ from ...messages.snapshot import (
     ClientSession,
     ModuleMessage,
     PendingMessage,
-    SnapshotMark,
-    SnapshotMarker,
 )
 from ...service.replies import SessionReplies, decode_replies
 from ..files.recording_log_file import RecordingLogFile

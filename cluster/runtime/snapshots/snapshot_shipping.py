@@ -40,12 +40,13 @@ from trimaran.service_api.types import (
     RecordingId,
     TermId,
 )
+from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID
 from trimaran.service_api.wire.message import decode_message, registry_of
 
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.context import ConsensusContext
-from ...core.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLog
+from ...core.log.recording_log import RecordingLog
 from ...core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
 from ...documents.status import query_documents
 from ...messages.backup import SnapshotRecording

@@ -1,9 +1,7 @@
-"""Where the messages of a cluster's log hold the fields that all of them are looked at by.
+"""Reads the few fields of a log's messages that all readers look at, without decoding the messages.
 
-The archive knows nothing of Raft, but most of what it holds are logs, and who reads a log as a table wants to
-filter by term, session and time without decoding every message. So the offsets of these four fields are
-written down here once; a test compares them with the message classes of `trimaran.cluster.messages`.
-Source: schema 111, templates 1 and 20 to 25.
+A reader of a log as a table wants to filter by term, session and time; a recording says in two of its messages in
+which unit its times are. Imports nothing outside the standard library: see `schema`.
 """
 
 from __future__ import annotations
@@ -13,17 +11,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from trimaran.service_api.wire.sbe import INT64_NULL, MESSAGE_HEADER
+from ...types import TimeUnit
+from ..sbe import INT64_NULL, MESSAGE_HEADER
+from .layout import FIELD_OFFSETS, LOG_SCHEMA_ID, SNAPSHOT_MARKER
 
-LOG_SCHEMA_ID: Final = 111
 MESSAGE_HEADER_LENGTH: Final = MESSAGE_HEADER.size
-SESSION_MESSAGE_TEMPLATE_ID: Final = 1
-"""What clients send, and nearly all of a log: a header with the application's bytes behind it."""
 
 NOT_YET_APPENDED: Final = (1 << 63) - 1
-"""The timestamp of a message that a snapshot holds because the log has not got it yet."""
+"""The timestamp of a message that a snapshot holds because the log does not have it yet."""
 
+_INT32: Final = struct.Struct("<i")
 _INT64: Final = struct.Struct("<q")
+_UNITS: Final = frozenset(unit.value for unit in TimeUnit)
 
 
 class FieldOffsets(NamedTuple):
@@ -37,16 +36,17 @@ class FieldOffsets(NamedTuple):
 
 LOG_FIELDS: Final[Mapping[int, FieldOffsets]] = MappingProxyType(
     {
-        SESSION_MESSAGE_TEMPLATE_ID: FieldOffsets(0, 8, None, 16),
-        20: FieldOffsets(0, None, 8, 16),
-        21: FieldOffsets(0, 16, 8, 24),
-        22: FieldOffsets(0, 8, None, 16),
-        23: FieldOffsets(0, None, None, 16),
-        24: FieldOffsets(0, None, None, 16),
-        25: FieldOffsets(0, None, None, 16),
+        template_id: FieldOffsets(*(offsets.get(name) for name in FieldOffsets._fields))
+        for template_id, offsets in FIELD_OFFSETS.items()
+        if template_id != SNAPSHOT_MARKER
     }
 )
-"""By template id: session messages, timers, session opened and closed, cluster action, new term, membership."""
+"""By template id: the messages of a log."""
+
+_TIME_UNIT_OFFSETS: Final = {
+    template_id: offsets["time_unit"] for template_id, offsets in FIELD_OFFSETS.items() if "time_unit" in offsets
+}
+"""By template id: the first message of a leadership term and of a snapshot, which name the unit, as int32."""
 
 
 class LogFields(NamedTuple):
@@ -76,6 +76,23 @@ def read_log_fields(payload: bytes) -> LogFields:
     if values[-1] == NOT_YET_APPENDED:
         values[-1] = None
     return LogFields(template_id, *values)
+
+
+def read_time_unit(payload: bytes) -> TimeUnit | None:
+    """Read the unit of a log's times from a message that names it.
+
+    None for any other message, and for an old one that does not name it yet.
+    """
+    if len(payload) < MESSAGE_HEADER_LENGTH:
+        return None
+    block_length, template_id, schema_id, _ = MESSAGE_HEADER.unpack_from(payload)
+    offset = _TIME_UNIT_OFFSETS.get(template_id)
+    if schema_id != LOG_SCHEMA_ID or offset is None or block_length < offset + _INT32.size:
+        return None
+    if len(payload) < MESSAGE_HEADER_LENGTH + block_length:
+        return None
+    (value,) = _INT32.unpack_from(payload, MESSAGE_HEADER_LENGTH + offset)
+    return TimeUnit(value) if value in _UNITS else None
 
 
 def _read(payload: bytes, offset: int | None, block_length: int) -> int | None:

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimaran.cluster.cli.recording_log import rows_of
-from trimaran.cluster.core.log.recording_log import EntryType, EntryWrite, RecordingLog, RecordingLogEntry
+from trimaran.cluster.core.log.recording_log import EntryWrite, RecordingLog
 from trimaran.service_api.errors import ClusterError, InvariantViolation, RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
+from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
 DATA = Path(__file__).parents[2] / "data" / "aeron"
 

@@ -31,8 +31,9 @@ from trimaran.cluster.runtime.files.node_state_file import (
     NODE_STATE_FILE_NAME,
     NodeStateFile,
 )
-from trimaran.cluster.runtime.files.recording_log_file import RECORDING_LOG_FILE_NAME, RecordingLogFile
+from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api.errors import ClusterError
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 DATA = Path(__file__).parents[2] / "data" / "aeron"
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.archive.streams import PowerLoss, PowerSupply
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.cluster.core.log.recording_log import RecordingLogEntry
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 DIRECTORY = Path("/cluster")
 SEEDS = range(6)

@@ -22,11 +22,9 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader, MessageReader
-from trimaran.service_api.wire.log.fields import (LOG_FIELDS, LOG_SCHEMA_ID, SESSION_MESSAGE_TEMPLATE_ID, FieldOffsets, read_log_fields)
-from trimaran.cluster.messages import LOG_MESSAGES
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.session import SessionMessageHeader
+from trimaran.service_api.wire.log.fields import FieldOffsets, read_log_fields
 
 NODES = {
     "single-node": (0,), "checksummed": (0,), "torn": (0,), "archive-only": (0,), "three-node-failover": (0, 1, 2)
@@ -133,16 +131,6 @@ def test_messages_are_joined_as_the_plain_reader_joins_them(checksummed: Path) -
             rows_of(archive.frames(checksummed, recording_id=recording_id, reassemble=True, columns=columns))
             == expected
         )
-
-
-def test_the_fields_lie_where_the_message_classes_have_them() -> None:
-    for message in LOG_MESSAGES.values():
-        offsets = {field.name: field.offset for field in message.LAYOUT.block}
-        assert LOG_FIELDS[message.TEMPLATE_ID] == FieldOffsets(**{n: offsets.get(n) for n in FieldOffsets._fields})
-
-    assert {message.SCHEMA_ID for message in LOG_MESSAGES.values()} == {LOG_SCHEMA_ID}
-    assert sorted(LOG_FIELDS) == sorted(message.TEMPLATE_ID for message in LOG_MESSAGES.values())
-    assert SESSION_MESSAGE_TEMPLATE_ID == SessionMessageHeader.TEMPLATE_ID
 
 
 @pytest.mark.parametrize(

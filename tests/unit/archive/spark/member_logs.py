@@ -17,10 +17,10 @@ import numpy as np
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.cluster.core.log.recording_log import RecordingLog
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api.types import LOG_STREAM_ID, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
 from trimaran.service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 TERM_LENGTH = 65536

@@ -14,11 +14,11 @@ from tests.interchange.samples import CLUSTER_NODES, SCENARIOS, sample_of
 from tests.unit.archive.spark.expected import wire_fields
 from tests.unit.archive.streams import extract_sample
 from trimaran import archive
-from trimaran.service_api.wire.log.fields import NOT_YET_APPENDED
 from trimaran.archive.reading.vector.message_columns import find_messages, read_messages
 from trimaran.archive.reading.vector.message_plan import MessagePlan
 from trimaran.archive.reading.vector.payloads import Payloads
 from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.log.fields import NOT_YET_APPENDED
 from trimaran.service_api.wire.message import MESSAGES, Message, registry_key
 
 MODULES = (trimaran.cluster.messages,)  # imported for their registration

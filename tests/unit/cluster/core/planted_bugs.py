@@ -24,9 +24,9 @@ from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
 from trimaran.cluster.messages.consensus import NewLeadershipTerm
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import MemberId, TermId
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.session import EventCode
 
 

@@ -11,10 +11,10 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.core.module_state import TRANSITIONS, ModuleState
-from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, ClusterAction, ClusterActionRequest)
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES, ClusterAction, ClusterActionRequest
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.unit.cluster.core.sessions.test_sessions import deliver, opened
 from tests.unit.cluster.core.solo import Solo
 from trimaran.cluster.core import events as ev
-from trimaran.service_api.wire.log.messages import SessionCloseEvent
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId, TermId
+from trimaran.service_api.wire.log.messages import SessionCloseEvent
 
 
 def test_connection_on_which_a_session_was_opened_may_query() -> None:

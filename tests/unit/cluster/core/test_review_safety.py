@@ -22,9 +22,9 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.session import SessionConnectRequest
 

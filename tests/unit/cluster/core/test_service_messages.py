@@ -22,10 +22,10 @@ from trimaran.cluster.core.service_messages import (
 )
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
-from trimaran.service_api.wire.log.messages import LOG_MESSAGES
 from trimaran.service_api import BackPressureError, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES
 from trimaran.service_api.wire.message import decode_message
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
 

@@ -24,9 +24,9 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.sessions.session_claims import SessionClaims
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
-from trimaran.service_api.wire.log.messages import (ClusterAction, ClusterActionRequest, SessionOpenEvent)
 from trimaran.cluster.messages.snapshot import ClientSession
 from trimaran.service_api.types import CorrelationId, TermId
+from trimaran.service_api.wire.log.messages import ClusterAction, ClusterActionRequest, SessionOpenEvent
 from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.session_token import channel_digest, is_digest_of, token_channel, token_digest
 

@@ -20,10 +20,10 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, NewLeadershipTermEvent, TimerEvent)
 from trimaran.service_api import Role
 from trimaran.service_api.types import MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES, NewLeadershipTermEvent, TimerEvent
 from trimaran.service_api.wire.message import Message, decode_message
 
 HEARTBEAT_INTERVAL = 20 * MS

@@ -8,8 +8,8 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.core.test_terms import START, appended
 from trimaran.cluster.core import events as ev
-from trimaran.service_api.wire.log.messages import (NewLeadershipTermEvent, TimerEvent)
 from trimaran.service_api.types import TICKS_PER_MS, MemberId, TermId, TimeUnit
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
 
 
 def term_event(time_unit: TimeUnit | None) -> NewLeadershipTermEvent:

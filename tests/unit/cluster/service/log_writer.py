@@ -6,12 +6,19 @@ from collections.abc import Callable
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
-from trimaran.service_api.wire.log.messages import (ClusterAction, ClusterActionRequest, NewLeadershipTermEvent, SessionCloseEvent, SessionOpenEvent, TimerEvent)
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
+from trimaran.service_api.wire.log.messages import (
+    ClusterAction,
+    ClusterActionRequest,
+    NewLeadershipTermEvent,
+    SessionCloseEvent,
+    SessionOpenEvent,
+    TimerEvent,
+)
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 TERM, SESSION = TermId(3), ClusterSessionId(11)

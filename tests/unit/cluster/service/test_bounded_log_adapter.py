@@ -8,11 +8,11 @@ import pytest
 
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
 from trimaran.cluster.cli.single_process import InMemorySnapshot
-from trimaran.service_api.wire.log.messages import (ClusterAction, MembershipChangeEvent)
 from trimaran.cluster.messages.snapshot import ClientSession as ClientSessionMessage
 from trimaran.service_api import CloseReason, ClusterError, InvariantViolation
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId
+from trimaran.service_api.wire.log.messages import ClusterAction, MembershipChangeEvent
 
 NO_IMAGE = InMemorySnapshot()
 CLOSING = ClusterSessionId(SESSION + 1)

@@ -18,10 +18,11 @@ from tests.unit.cluster.simulation.small_world import SECOND
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ControlToggle
-from trimaran.cluster.core.log.recording_log import RecordingLog, RecordingLogEntry
+from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.simulation.cluster import DIRECTORY, Member
 from trimaran.service_api import ClientSession, Cluster, ClusterError, SnapshotImage, SnapshotPublication
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 CLUSTER_DIRECTORY = DIRECTORY / "cluster"
 

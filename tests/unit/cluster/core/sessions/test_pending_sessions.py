@@ -14,11 +14,11 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.sessions.pending_sessions import CHANNEL_LIMIT
 from trimaran.cluster.core.sessions.session_state import LEGAL_TRANSITIONS, SessionState, enter
-from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.cluster.runtime.authenticator import GuardedAuthenticator
 from trimaran.service_api import InvariantViolation
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, PRINCIPAL_LIMIT_BYTES, SessionProxy
 from trimaran.service_api.types import ClusterSessionId, CorrelationId
+from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.session import (
     Challenge,
     EventCode,

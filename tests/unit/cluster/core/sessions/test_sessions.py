@@ -12,10 +12,10 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.sessions.session_state import SessionState, enter
 from trimaran.cluster.core.sessions.sessions import ClusterSession, SessionManager
-from trimaran.service_api.wire.log.messages import (LOG_MESSAGES, SessionCloseEvent, SessionOpenEvent)
 from trimaran.service_api import CloseReason
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES, SessionCloseEvent, SessionOpenEvent
 from trimaran.service_api.wire.message import Message, decode_message, peek_header
 from trimaran.service_api.wire.session import (
     EventCode,

@@ -8,13 +8,19 @@ from tests.unit.cluster.core.sessions.test_sessions import connect, lose_leaders
 from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
-from trimaran.cluster.core.log.recording_log import EntryType
 from trimaran.cluster.core.module_state import ModuleState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
-from trimaran.service_api.wire.log.messages import (CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT, ClusterAction, ClusterActionRequest, SessionOpenEvent)
 from trimaran.service_api import CloseReason, RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId, TimeUnit
+from trimaran.service_api.wire.log.messages import (
+    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
+    ClusterAction,
+    ClusterActionRequest,
+    SessionOpenEvent,
+)
+from trimaran.service_api.wire.log.recording_log import EntryType
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 
 MIN_SERVICE_SESSION_ID = -(1 << 63)
 
@@ -63,19 +69,19 @@ def test_snapshot_holds_what_was_delivered_in_the_order_of_aeron() -> None:
     effect = take_snapshot(solo, 512)
 
     assert effect.service_messages == (
-        marker(2, wire.SnapshotMark.BEGIN),
+        marker(2, SnapshotMark.BEGIN),
         *(client_session(session_id) for session_id in (1, 2)),
-        marker(2, wire.SnapshotMark.END),
+        marker(2, SnapshotMark.END),
     )
     assert effect.module_messages == (
-        marker(1, wire.SnapshotMark.BEGIN),
+        marker(1, SnapshotMark.BEGIN),
         module_state(next_session_id=3),
         cluster_session(1, 256, None),
         cluster_session(2, 128, CloseReason.SERVICE_ACTION),
         wire.Timer(correlation_id=CorrelationId(30), deadline=800),
         wire.Timer(correlation_id=CorrelationId(31), deadline=900),
         tracker(),
-        marker(1, wire.SnapshotMark.END),
+        marker(1, SnapshotMark.END),
     )
 
 
@@ -235,8 +241,8 @@ def test_incomplete_sets_are_taken_out_of_the_recording_log() -> None:
 # --- what is expected
 
 
-def marker(type_id: int, mark: wire.SnapshotMark) -> wire.SnapshotMarker:
-    return wire.SnapshotMarker(
+def marker(type_id: int, mark: SnapshotMark) -> SnapshotMarker:
+    return SnapshotMarker(
         type_id=type_id,
         log_position=512,
         leadership_term_id=TermId(0),

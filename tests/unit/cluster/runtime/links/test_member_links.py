@@ -18,7 +18,6 @@ from trimaran.cluster.messages.consensus import (
     StopCatchup,
     Vote,
 )
-from trimaran.service_api.wire.log.messages import TimerEvent
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import (
@@ -38,6 +37,7 @@ from trimaran.service_api.types import (
     TermId,
 )
 from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.log.messages import TimerEvent
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.stream import FrameParser
 

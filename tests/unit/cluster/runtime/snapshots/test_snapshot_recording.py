@@ -19,10 +19,11 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, decode_module_snapshot
 from trimaran.cluster.messages import snapshot as wire
-from trimaran.service_api.wire.log.messages import (CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest)
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotReader, SnapshotWriter
 from trimaran.service_api import ClusterError, LocalProtocolError
 from trimaran.service_api.types import SERVICE_SNAPSHOT_STREAM_ID, TermId
+from trimaran.service_api.wire.log.messages import CLUSTER_ACTION_FLAGS_DEFAULT, ClusterAction, ClusterActionRequest
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
 from trimaran.service_api.wire.message import Message, decode_message
 
 
@@ -110,7 +111,7 @@ def load_sample(directory: Path, scenario: str, node: int) -> list[tuple[Recordi
             for message in MessageReader(FrameReader(member / "archive", descriptor)):
                 payloads.append(message.payload)
                 messages.append(decode_message(message.payload, registry=registry))
-                if isinstance(messages[-1], wire.SnapshotMarker) and messages[-1].mark is wire.SnapshotMark.END:
+                if isinstance(messages[-1], SnapshotMarker) and messages[-1].mark is SnapshotMark.END:
                     break
         found.append((RecordingLog.parse((member / "cluster" / "recording.log").read_bytes()), messages, payloads))
         log.invalidate_latest_snapshot()
@@ -142,12 +143,12 @@ def test_snapshots_of_aeron_are_taken_over_and_written_again_byte_for_byte(tmp_p
 
 
 def _is_end(message: Message) -> bool:
-    return isinstance(message, wire.SnapshotMarker) and message.mark is wire.SnapshotMark.END
+    return isinstance(message, SnapshotMarker) and message.mark is SnapshotMark.END
 
 
 def take_again(snapshot: ModuleSnapshot, clients: list[wire.ClientSession], marker: Message) -> fx.TakeSnapshot:
     """Have a module that took a snapshot over take it again."""
-    assert isinstance(marker, wire.SnapshotMarker)
+    assert isinstance(marker, SnapshotMarker)
     position, term_id = snapshot.log_position, snapshot.leadership_term_id
     solo = Solo(terms=[(term_id, 0, position)], is_started=False, app_version=marker.app_version)
     solo.module.snapshots.restore(snapshot, clients, timestamp=0)

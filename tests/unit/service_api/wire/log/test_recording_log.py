@@ -1,4 +1,4 @@
-"""The entries of a recording log, held against the reader of `cluster`."""
+"""The slots of a recording log: what real files hold, torn ends, and what cannot be a slot."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.archive.streams import extract_sample
-from trimaran.archive.errors import CorruptionError
-from trimaran.archive.log.recording_log_entries import LogEntry, read_entries
-from trimaran.cluster.core.log.recording_log import EntryType, RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.service_api.errors import RemoteProtocolError
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry, read_slots
 
 
 def bytes_of(log: RecordingLog) -> bytes:
@@ -35,24 +35,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(target.rglob("recording.log"))
 
 
-def test_entries_are_those_that_cluster_reads(files: list[Path]) -> None:
+def entries_of(data: bytes) -> list[RecordingLogEntry]:
+    return [slot for slot in read_slots(data) if isinstance(slot, RecordingLogEntry)]
+
+
+def test_each_slot_of_a_real_file_is_written_as_it_was_read(files: list[Path]) -> None:
+    """The 48 bytes of each entry: after them Aeron leaves what its buffer held."""
     entries_seen = 0
     for file in files:
-        entries = RecordingLog.parse(file.read_bytes()).entries
+        data = file.read_bytes()
+        for entry in entries_of(data):
+            written = data[entry.file_position : entry.file_position + 48]
 
-        valid = sorted((entry for entry in entries if entry.is_valid), key=lambda entry: entry.file_position)
-
-        assert list(read_entries(file.read_bytes())) == [
-            LogEntry(
-                entry.recording_id,
-                entry.leadership_term_id,
-                entry.term_base_log_position,
-                entry.log_position,
-                entry.entry_type is EntryType.TERM,
-            )
-            for entry in valid
-        ]
-        entries_seen += len(valid)
+            assert entry.encode()[:48] == written
+            entries_seen += 1
     assert len(files) > 10
     assert entries_seen > 50
 
@@ -60,14 +56,14 @@ def test_entries_are_those_that_cluster_reads(files: list[Path]) -> None:
 def test_an_empty_file_has_no_entries_and_a_torn_one_is_left_out() -> None:
     data = bytes_of(log_with_terms(0, 640))
 
-    assert list(read_entries(b"")) == list(read_entries(bytes(64))) == []
-    assert list(read_entries(data[:-40])) == list(read_entries(data[:64]))
-    assert [entry.term_base_log_position for entry in read_entries(data)] == [0, 640]
+    assert (entries_of(b"")) == (entries_of(bytes(64))) == []
+    assert (entries_of(data[:-40])) == (entries_of(data[:64]))
+    assert [entry.term_base_log_position for entry in entries_of(data)] == [0, 640]
 
 
 def test_what_cannot_be_an_entry_is_corruption() -> None:
     data = bytearray(bytes_of(log_with_terms(0, 640)))
     data[64 + 44] = 7
 
-    with pytest.raises(CorruptionError, match="recording log: offset=64 type=7"):
-        list(read_entries(bytes(data)))
+    with pytest.raises(RemoteProtocolError, match="recording log: entry_index=1 position=64 type=7"):
+        (entries_of(bytes(data)))
