@@ -13,7 +13,8 @@ from trimaran.service_api.wire.log.fields import read_log_fields
 
 from ..files.reader import Frame, FrameReader, MessageReader
 from ..format.descriptor import RecordingDescriptor
-from .frame_batches import FrameSelection, ReadProblem, choose_columns, make_schema, read_batches
+from .frame_batches import FrameSelection, ReadProblem, make_schema, read_batches
+from .frame_columns import COLUMNS, ColumnType, Encoding, choose_columns
 
 OnProblem = Callable[[ReadProblem], None]
 OnProgress = Callable[[int], None]
@@ -22,11 +23,6 @@ ROW_GROUP_BYTES: Final = 64 << 20
 """How much of a table is gathered before it is written: readers skip whole groups, so many small ones cost more."""
 
 _PROGRESS_INTERVAL_ROWS: Final = 4096
-_DELTA_COLUMNS: Final = ("position", "timestamp", "term_offset")
-_DICTIONARY_COLUMNS: Final = (
-    *("recording_id", "version", "flags", "type", "stream_id", "term_id", "template_id", "leadership_term_id"),
-    "cluster_session_id",
-)
 
 
 class PartFile(Protocol):
@@ -112,8 +108,8 @@ def _open_parquet(path: Path, schema: Any) -> Any:
         compression="zstd",
         coerce_timestamps="us" if has_nanoseconds else None,
         allow_truncated_timestamps=True,
-        use_dictionary=[name for name in names if name in _DICTIONARY_COLUMNS],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in _DELTA_COLUMNS},
+        use_dictionary=[name for name in names if COLUMNS[name].encoding is Encoding.DICTIONARY],
+        column_encoding={n: "DELTA_BINARY_PACKED" for n in names if COLUMNS[n].encoding is Encoding.DELTA},
     )
 
 
@@ -128,7 +124,7 @@ class _JsonLinesFile:
 
     def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
         self.row_count = 0
-        self._columns = columns
+        self._columns = [COLUMNS[name] for name in columns]
         self._file: TextIO = path.open("w", encoding="ascii")
 
     def write_part(
@@ -163,8 +159,11 @@ class _JsonLinesFile:
     def _row(self, recording_id: int, frame: Frame) -> dict[str, Any]:
         begins = frame.type == TYPE_DATA and frame.flags & FLAG_BEGIN
         fields = read_log_fields(frame.payload if begins else b"")
-        row = {"recording_id": recording_id} | frame._asdict() | fields._asdict() | {"payload": frame.payload.hex()}
-        return {name: row[name] for name in self._columns}
+        values: dict[str, Any] = {"recording_id": recording_id} | frame._asdict() | fields._asdict()
+        return {
+            column.name: values[column.name].hex() if column.type is ColumnType.BINARY else values[column.name]
+            for column in self._columns
+        }
 
 
 def _up_to(frames: Iterator[Frame], bound_position: int | None) -> Iterator[Frame]:

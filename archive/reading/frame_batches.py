@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId, TimeUnit
-from trimaran.service_api.wire.log.fields import LogFields
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
@@ -21,20 +20,12 @@ from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.locations import ArchiveLocation, locate_archive
+from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
     from .vector.scan import FrameBlock
 
 DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 22
-
-HEADER_COLUMNS: Final = (
-    *("recording_id", "position", "frame_length", "version", "flags", "type", "term_offset", "session_id"),
-    *("stream_id", "term_id", "reserved_value"),
-)
-"""What a frame's header says, and where it lies."""
-MESSAGE_COLUMNS: Final = LogFields._fields
-"""What the first bytes of a payload say, where they begin a message of the cluster's log."""
-FRAME_COLUMNS: Final = (*HEADER_COLUMNS, *MESSAGE_COLUMNS, "payload")
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,21 +106,6 @@ def frames(
     location = locate_archive(path)
     entries = find_entries(location.directory, recording_id, location.file_system)
     return _open(location, entries, selection, schema, on_problem or _raise_problem)
-
-
-def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Check the names of columns; None stands for all.
-
-    Raises:
-        ConfigurationError: there is no such column, or one is named twice.
-    """
-    names = FRAME_COLUMNS if columns is None else tuple(columns)
-    for name in names:
-        if name not in FRAME_COLUMNS:
-            raise ConfigurationError(f"no such column: column={name!r} expected some of {', '.join(FRAME_COLUMNS)}")
-    if len(set(names)) < len(names):
-        raise ConfigurationError(f"a column is named twice: columns={','.join(names)}")
-    return names
 
 
 def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:

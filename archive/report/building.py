@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CLOSE_EVENT, SESSION_OPEN_EVENT
 
-from ..reading.frame_batches import HEADER_COLUMNS, MESSAGE_COLUMNS
+from ..reading.frame_columns import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses, problems
 from ..spark.source.options import parse_options
 from ..spark.source.partitions import plan_read

@@ -37,7 +37,7 @@ from ..reading.export import (
     read_manifest,
     recording_identity,
 )
-from ..reading.frame_batches import choose_columns
+from ..reading.frame_columns import choose_columns
 from .source.boundaries import find_end
 from .source.columns import frame_struct
 from .source.data_source import SHORT_NAME, register

@@ -21,7 +21,7 @@ from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..reading.frame_batches import FRAME_COLUMNS
+from ..reading.frame_columns import FRAME_COLUMNS
 from .source.filters import UNHANDLED_COLUMNS, Condition, Conditions, microseconds_of
 
 _TOKEN: Final = re.compile(r"\s*(?:(<=>|<=|>=|<>|!=|==|[=<>(),])|(-?\d+)\b|'([^']*)'|([A-Za-z_]\w*)|(\S))", re.ASCII)

@@ -26,15 +26,8 @@ from typing import Final
 
 from trimaran.archive import RecordingDescriptor
 from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.reading.frame_batches import (
-    FRAME_COLUMNS,
-    HEADER_COLUMNS,
-    MESSAGE_COLUMNS,
-    FrameSelection,
-    ReadProblem,
-    make_schema,
-    read_batches,
-)
+from trimaran.archive.reading.frame_batches import FrameSelection, ReadProblem, make_schema, read_batches
+from trimaran.archive.reading.frame_columns import FRAME_COLUMNS, HEADER_COLUMNS, MESSAGE_COLUMNS
 from trimaran.archive.reading.vector.scan import BLOCK_LENGTH_BYTES, FrameScanner
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import TimeUnit

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import CorruptionError
 from trimaran.archive.reading.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
-from trimaran.archive.reading.frame_batches import HEADER_COLUMNS
+from trimaran.archive.reading.frame_columns import HEADER_COLUMNS
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import CorrelationId, MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA
+from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, FrameHeader
 from trimaran.service_api.wire.log.fields import (
     LOG_FIELDS,
     MESSAGE_HEADER_LENGTH,
@@ -20,9 +20,18 @@ from trimaran.service_api.wire.log.fields import (
 from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID, SESSION_MESSAGE_HEADER
 from trimaran.service_api.wire.sbe import INT64_NULL
 
-from .scan import KIND, LENGTH, SESSION_ID, SLOT, STREAM_ID, TERM_ID, TERM_OFFSET, FrameBlock
+from ..frame_columns import COLUMNS, ColumnType
+from .scan import KIND, LENGTH, SLOT, FrameBlock
 
 _TIME_UNITS: Final[Mapping[TimeUnit, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
+_ARROW_TYPES: Final[Mapping[ColumnType, Any]] = {
+    ColumnType.INT16: pa.int16(),
+    ColumnType.INT32: pa.int32(),
+    ColumnType.INT64: pa.int64(),
+    ColumnType.BINARY: pa.binary(),
+}
+_HEADER: Final = np.dtype([*zip(FrameHeader._fields, FRAME_HEADER.format[1:], strict=True)]).newbyteorder("<")
+"""A frame header as numpy sees it: its fields by name."""
 _SHORTEST_MESSAGE: Final = HEADER_LENGTH + MESSAGE_HEADER_LENGTH
 _SESSION_FIELDS: Final = LOG_FIELDS[SESSION_MESSAGE_HEADER]
 _LAST_SESSION_OFFSET: Final = max(offset for offset in _SESSION_FIELDS if offset is not None)
@@ -33,26 +42,8 @@ _TYPE_AND_BEGIN: Final = ~0x7FFF
 
 def frame_schema(columns: Sequence[str], *, time_unit: TimeUnit = TimeUnit.MILLIS) -> Any:
     """Make the Arrow schema of these columns, in the order given; `choose_columns` checks names of a user."""
-    types = {
-        "recording_id": pa.int64(),
-        "position": pa.int64(),
-        "frame_length": pa.int32(),
-        "version": pa.int16(),
-        "flags": pa.int16(),
-        "type": pa.int32(),
-        "term_offset": pa.int32(),
-        "session_id": pa.int32(),
-        "stream_id": pa.int32(),
-        "term_id": pa.int32(),
-        "reserved_value": pa.int64(),
-        "template_id": pa.int32(),
-        "leadership_term_id": pa.int64(),
-        "cluster_session_id": pa.int64(),
-        "correlation_id": pa.int64(),
-        "timestamp": pa.timestamp(_TIME_UNITS[time_unit], tz="UTC"),
-        "payload": pa.binary(),
-    }
-    return pa.schema([pa.field(name, types[name]) for name in columns])
+    types = {**_ARROW_TYPES, ColumnType.TIMESTAMP: pa.timestamp(_TIME_UNITS[time_unit], tz="UTC")}
+    return pa.schema([pa.field(name, types[COLUMNS[name].type]) for name in columns])
 
 
 class BatchMaker:
@@ -78,15 +69,12 @@ class _Rows:
         self._messages: _Messages | None = None
 
     def column(self, name: str, arrow_type: Any) -> Any:
-        block, headers = self._block, self._block.headers
-        if name in _HEADER_WORDS:
-            return _array(arrow_type, headers[:, _HEADER_WORDS[name]])
-        if name in _PARTS_OF_KIND:
-            return _array(arrow_type, _PARTS_OF_KIND[name](headers[:, KIND]))
+        block = self._block
+        if name in FrameHeader._fields:
+            values = block.headers.view(_HEADER)[:, 0][name]
+            return _array(arrow_type, values.astype(arrow_type.to_pandas_dtype(), copy=False))
         if name == "position":
             return _array(arrow_type, block.positions)
-        if name == "reserved_value":
-            return _array(arrow_type, headers.view(np.int64)[:, 3])
         if name == "recording_id":
             return _array(arrow_type, np.full(len(block), self._recording_id, np.int64))
         if name == "payload":
@@ -96,20 +84,6 @@ class _Rows:
         if name == "template_id":
             return _array(arrow_type, self._messages.template_ids.astype(np.int32), self._messages.is_message)
         return _array(arrow_type, *self._messages.field(FieldOffsets._fields.index(name)))
-
-
-_HEADER_WORDS: Final = {
-    "frame_length": LENGTH,
-    "term_offset": TERM_OFFSET,
-    "session_id": SESSION_ID,
-    "stream_id": STREAM_ID,
-    "term_id": TERM_ID,
-}
-_PARTS_OF_KIND: Final[Mapping[str, Callable[[NDArray[np.int32]], NDArray[Any]]]] = {
-    "version": lambda kind: (kind & 0xFF).astype(np.int16),
-    "flags": lambda kind: (kind >> 8 & 0xFF).astype(np.int16),
-    "type": lambda kind: kind >> 16 & 0xFFFF,
-}
 
 
 class _Messages:

@@ -9,27 +9,16 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Short
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ...reading.frame_batches import FRAME_COLUMNS, MESSAGE_COLUMNS, choose_columns
+from ...reading.frame_columns import COLUMNS, FRAME_COLUMNS, MESSAGE_COLUMNS, ColumnType, choose_columns
 
-FRAME_TYPES: Final[Mapping[str, DataType]] = {
-    "recording_id": LongType(),
-    "position": LongType(),
-    "frame_length": IntegerType(),
-    "version": ShortType(),
-    "flags": ShortType(),
-    "type": IntegerType(),
-    "term_offset": IntegerType(),
-    "session_id": IntegerType(),
-    "stream_id": IntegerType(),
-    "term_id": IntegerType(),
-    "reserved_value": LongType(),
-    "template_id": IntegerType(),
-    "leadership_term_id": LongType(),
-    "cluster_session_id": LongType(),
-    "correlation_id": LongType(),
-    "timestamp": TimestampType(),
-    "payload": BinaryType(),
+_SPARK_TYPES: Final[Mapping[ColumnType, DataType]] = {
+    ColumnType.INT16: ShortType(),
+    ColumnType.INT32: IntegerType(),
+    ColumnType.INT64: LongType(),
+    ColumnType.TIMESTAMP: TimestampType(),
+    ColumnType.BINARY: BinaryType(),
 }
+FRAME_TYPES: Final[Mapping[str, DataType]] = {name: _SPARK_TYPES[column.type] for name, column in COLUMNS.items()}
 """By column, in their order: those of `archive.frames`, with timestamps in the microseconds of Spark."""
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import datasource as sources
 
-from ...reading.frame_batches import FRAME_COLUMNS
+from ...reading.frame_columns import FRAME_COLUMNS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

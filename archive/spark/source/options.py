@@ -16,7 +16,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.quantities import parse_size_bytes
 from trimaran.service_api.types import TimeUnit
 
-from ...reading.frame_batches import choose_columns
+from ...reading.frame_columns import choose_columns
 from ..where import parse_where
 from .filters import NO_CONDITIONS, Conditions
 

@@ -34,7 +34,6 @@ from ...log.commit_claims import CommitClaim
 from .stream_cut import NO_LIMIT, Cut, CutRules, DivergenceError, LogWalk
 from .stream_members import MemberDirectory, MemberLog, PassedOver, look_at
 from .stream_offset import LogOffset
-from .stream_status import CommitAsker
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -139,6 +138,8 @@ class LogPlanner:
             )
             for directory in settings.directories
         ]
+        from .stream_status import CommitAsker  # the driver asks; executors import this module, too, without pydantic
+
         self._waiter = CommitAsker(settings.commit_from)
         self._target_position: int | None = None
         self._planned: Cut | None = None

@@ -27,7 +27,8 @@ from ...reading.export import (
     open_export,
     plan_parts,
 )
-from ...reading.frame_batches import choose_columns, make_schema
+from ...reading.frame_batches import make_schema
+from ...reading.frame_columns import choose_columns
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, OutputFormat, OutputOption, print_line, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
 from .progress import one_bar, progress_bars

@@ -304,17 +304,3 @@ def test_the_program_in_the_documentation_runs(checksummed: Path, capsys: pytest
     assert f"bytes in frames: {sum(frame['frame_length'] for frame in frames)}\n" in output
     assert "timestamp_count" in output
     assert re.search(r"\n\d+ messages\n", output)
-
-
-def test_the_table_in_the_documentation_names_every_column_with_its_type(checksummed: Path) -> None:
-    text = (Path(__file__).parents[4] / "docs" / "archive-frames.md").read_text()
-    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", text, flags=re.MULTILINE)
-    named: dict[str, str] = {}
-    for names, types in rows:
-        columns, kinds = re.findall(r"`(\w+)`", names), types.split(", ")
-        named |= dict(zip(columns, kinds if len(kinds) == len(columns) else [types] * len(columns), strict=True))
-
-    schema = archive.frames(checksummed).schema
-
-    actual = {field.name: str(field.type) for field in schema} | {"timestamp": "timestamp, UTC"}
-    assert named == actual

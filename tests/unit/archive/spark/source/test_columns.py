@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.archive.reading.frame_batches import FRAME_COLUMNS, MESSAGE_COLUMNS
+from trimaran.archive.reading.frame_columns import FRAME_COLUMNS, MESSAGE_COLUMNS
 from trimaran.archive.spark.source.columns import frame_struct
 
 
