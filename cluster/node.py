@@ -35,6 +35,7 @@ from trimaran.service_api.types import (
 )
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
+from .auth.secrets_watch import SecretsWatch
 from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
@@ -164,17 +165,15 @@ class Node:
         self._files = files
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
-        ctx = _make_context(config, files, recording, host, service_count=len(services))
+        self._secrets = SecretsWatch(Path(config.secrets_file)) if config.secrets_file else None
+        ctx = _make_context(config, files, recording, host, service_count=len(services), secrets=self._secrets)
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
         self.tuning = self._make_tuning(ctx, host)
         archive.make_replay_pace = self.tuning.make_replay_pace
         self.agent = ConsensusModuleAgent(
-            self.module,
-            clock=host.clock,
-            ingress_window_bytes=config.ingress_window_bytes,
-            tuning=self.tuning,
+            self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent)
@@ -275,6 +274,8 @@ class Node:
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._run_housekeeping(), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
+                if self._secrets is not None:
+                    tasks.create_task(self._secrets.run(), name="secrets-watch")
                 await self.service_agent.start()
                 self.vitals.is_service_started = True
                 assert self.agent.terminated is not None
@@ -588,7 +589,13 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
 
 
 def _make_context(
-    config: NodeConfig, files: MemberFiles, recording: Recording, host: Host, *, service_count: int
+    config: NodeConfig,
+    files: MemberFiles,
+    recording: Recording,
+    host: Host,
+    *,
+    service_count: int,
+    secrets: SecretsWatch | None,
 ) -> ConsensusContext:
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()
@@ -630,7 +637,7 @@ def _make_context(
             load_authenticator(
                 config.authenticator,
                 config.service_dir,
-                secrets_file=Path(config.secrets_file),
+                secrets=secrets,
                 random=host.random,
             )
         ),

@@ -33,21 +33,20 @@ class _Attempt:
 class PasswordAuthenticator:
     """The built-in authenticator `password`; clients use `PasswordCredentials`."""
 
-    def __init__(self, secrets: Callable[[int], SecretsFile], random_bytes: Callable[[int], bytes]) -> None:
-        """`secrets` gives the file as it is at a time, `random_bytes` nonces of a length; none may come again."""
+    def __init__(self, secrets: Callable[[], SecretsFile], random_bytes: Callable[[int], bytes]) -> None:
+        """`secrets` gives the file as it is now, `random_bytes` nonces of a length; none may come again."""
         self._secrets = secrets
-        self._file = secrets(0)
         self._random_bytes = random_bytes
         self._attempts: dict[int, _Attempt] = {}
 
     def __repr__(self) -> str:
-        return f"<PasswordAuthenticator {self._file!r} attempts={len(self._attempts)}>"
+        return f"<PasswordAuthenticator {self._secrets()!r} attempts={len(self._attempts)}>"
 
     def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """The credentials are the principal."""
-        self._file = self._secrets(now_ms)
-        entry = self._file.lookup(encoded_credentials)
-        challenge = PasswordChallenge(self._random_bytes(NONCE_LENGTH), entry.salt, self._file.iterations)
+        file = self._secrets()
+        entry = file.lookup(encoded_credentials)
+        challenge = PasswordChallenge(self._random_bytes(NONCE_LENGTH), entry.salt, file.iterations)
         self._attempts[session_id] = _Attempt(encoded_credentials, entry, challenge)
         if len(self._attempts) > _ATTEMPT_LIMIT:
             del self._attempts[next(iter(self._attempts))]
@@ -75,7 +74,7 @@ class PasswordAuthenticator:
         if attempt is None or attempt.response is None:
             proxy.reject()
             return
-        is_known = attempt.encoded_principal in self._file.verifiers
+        is_known = attempt.encoded_principal in self._secrets().verifiers
         is_proven = is_proof(attempt.response, attempt.entry.verifier, attempt.encoded_principal, attempt.challenge)
         if is_proven and is_known:
             proxy.authenticate(attempt.encoded_principal)

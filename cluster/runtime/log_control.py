@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, Recording
@@ -143,15 +144,12 @@ class LogControl:
 
     async def persist_candidate_term(self, effect: fx.PersistCandidateTerm) -> None:
         """Write the candidate term; it is on disk when this returns."""
-        await self._blocking(
-            lambda: self._node_state_file.propose_max_candidate_term_id(
-                effect.candidate_term_id, effect.log_position, effect.timestamp
-            )
-        )
+        propose = aiofiles.os.wrap(self._node_state_file.propose_max_candidate_term_id)
+        await propose(effect.candidate_term_id, effect.log_position, effect.timestamp)
 
     async def persist_recording_log(self) -> None:
         """Write what changed in the recording log; it is on disk when this returns."""
-        await self._blocking(self._recording_log_file.persist)
+        await aiofiles.os.wrap(self._recording_log_file.persist)()
 
     # --- beginning and ending
 
@@ -405,6 +403,3 @@ class LogControl:
     def _watch(self, recording: Recording) -> None:
         recording.on_recorded = self._on_recorded
         recording.on_failed = self._on_failed
-
-    async def _blocking(self, job: Callable[[], object]) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, job)

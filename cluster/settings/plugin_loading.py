@@ -13,7 +13,7 @@ from trimaran.service_api.authorisation import BUILT_IN_AUTHORISATION_SERVICES, 
 from trimaran.service_api.errors import ConfigurationError
 
 from ..auth.password_authenticator import PasswordAuthenticator
-from ..auth.secrets_watch import SecretsWatch
+from ..auth.secrets_file import SecretsFile
 
 _AUTHORISATION_METHODS: Final = ("is_authorised",)
 _AUTHENTICATOR_METHODS: Final = (
@@ -71,19 +71,22 @@ def load_authorisation(name: str, service_dir: Path) -> AuthorisationService:
 
 
 def load_authenticator(
-    name: str, service_dir: Path, *, secrets_file: Path, random: Callable[[], float]
+    name: str, service_dir: Path, *, secrets: Callable[[], SecretsFile] | None, random: Callable[[], float]
 ) -> Authenticator:
     """Make the authenticator that the setting names: built in, or the user's.
 
-    `random` is what the nonces of `password` are made of, uniform in [0, 1).
+    `secrets` gives what `password` knows of principals; its nonces are made of `random`, uniform in [0, 1).
 
     Raises:
-        ConfigurationError: the user's: as `load_named`, the class is none of an authenticator, or the secrets file
-            cannot be used.
+        ConfigurationError: the user's: as `load_named`, or the class is none of an authenticator.
     """
 
     def random_bytes(length: int) -> bytes:
         return bytes(int(random() * 256) for _ in range(length))
+
+    def make_password_authenticator() -> Authenticator:
+        assert secrets is not None  # the settings see to it
+        return PasswordAuthenticator(secrets, random_bytes)
 
     loaded: Authenticator = load_instance(
         "authenticator",
@@ -91,7 +94,7 @@ def load_authenticator(
         service_dir,
         built_in={
             "accept-all": AcceptAll,
-            "password": lambda: PasswordAuthenticator(SecretsWatch(secrets_file), random_bytes),
+            "password": make_password_authenticator,
         },
         methods=_AUTHENTICATOR_METHODS,
     )

@@ -7,12 +7,12 @@ it: the operator marks that set invalid, and the next start uses the one before 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, Recording, RecordingDescriptor, RecordingState
@@ -193,7 +193,7 @@ async def remove_leftovers(
     """Remove what a crash or a failure left: snapshots that were never complete or that are not kept, other logs."""
     recording_log = recording_log_file.recording_log
     if recording_log.remove_incomplete_snapshots(service_count):
-        await asyncio.get_running_loop().run_in_executor(None, recording_log_file.persist)
+        await aiofiles.os.wrap(recording_log_file.persist)()
     kept = {entry.recording_id for entry in recording_log.entries if entry.entry_type is EntryType.SNAPSHOT}
     kept.add(log.recording_id)
     for descriptor in archive.descriptors():

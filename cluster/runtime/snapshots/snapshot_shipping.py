@@ -21,6 +21,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
+import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
@@ -219,7 +220,7 @@ class SnapshotFetcher:
         if ready is None or ready.log_position != effect.log_position or ready.recording_log is None:
             return  # it was stopped while its event was on the way
         recording_log = ready.recording_log
-        await asyncio.get_running_loop().run_in_executor(None, self._recording_log_file.replace, recording_log)
+        await aiofiles.os.wrap(self._recording_log_file.replace)(recording_log)
         logger.info("snapshot.installed", log_position=ready.log_position, leader_member_id=ready.leader_member_id)
         self._on_installed()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -28,6 +30,8 @@ principal ops {"01" * 16} {"02" * 32}
 """
 
 
+DEADLINE_S = 20.0
+
 random_bytes = Random(1).randbytes
 
 
@@ -38,9 +42,9 @@ def file_of(**secrets: str) -> SecretsFile:
     return file
 
 
-def always(file: SecretsFile) -> Callable[[int], SecretsFile]:
+def always(file: SecretsFile) -> Callable[[], SecretsFile]:
     """Give the same file at any time."""
-    return lambda now_ms: file
+    return lambda: file
 
 
 class Proxy:
@@ -86,42 +90,104 @@ def write(path: Path, **secrets: str) -> None:
     new.replace(path)
 
 
-def test_file_is_read_again_once_it_has_changed_and_a_second_has_passed(tmp_path: Path) -> None:
+def test_watch_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    path.write_text("nonsense\n")
+
+    with pytest.raises(ConfigurationError, match="line=1 begins with 'nonsense'"):
+        SecretsWatch(path)
+
+
+async def test_file_is_read_again_once_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "secrets"
     write(path, ops="old")
     watch = SecretsWatch(path)
-    known = [[*watch(now_ms).verifiers] for now_ms in (5_000, 5_500)]
 
     write(path, ops="old", app="new")
-    later = [[*watch(now_ms).verifiers] for now_ms in (5_999, 6_000)]
+    before = [*watch().verifiers]
+    await watch.look()
 
-    assert known == [[b"ops"]] * 2
-    assert later == [[b"ops"], [b"ops", b"app"]]
+    assert before == [b"ops"]
+    assert [*watch().verifiers] == [b"ops", b"app"]
+
+
+async def test_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch = SecretsWatch(path)
+    read = watch()
+
+    await watch.look()
+
+    assert watch() is read
+
+
+async def test_loop_goes_on_while_the_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that stands still holds up nobody who is in."""
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch, is_passed, real = SecretsWatch(path), threading.Event(), SecretsFile.load
+
+    def load(path: Path) -> SecretsFile:
+        assert is_passed.wait(DEADLINE_S), "the loop waits for the disk"
+        return real(path)
+
+    monkeypatch.setattr(SecretsFile, "load", load)
+    write(path, app="new")
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(watch.look())
+        await asyncio.sleep(0)
+        is_passed.set()
+        await looking
+
+    assert [*watch().verifiers] == [b"app"]
+
+
+async def test_running_watch_sees_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.cluster.auth.secrets_watch._LOOK_INTERVAL_S", 0.001)
+    path = tmp_path / "secrets"
+    write(path, ops="old")
+    watch = SecretsWatch(path)
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(watch.run())
+
+        write(path, app="new")
+        while [*watch().verifiers] != [b"app"]:  # noqa: ASYNC110  # nobody announces it
+            await asyncio.sleep(0.001)
+
+        running.cancel()
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("version 7\n")])
-def test_file_that_is_spoilt_changes_nothing_and_is_said_once(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+async def test_file_that_is_spoilt_changes_nothing_and_is_said_once(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     path = tmp_path / "secrets"
     write(path, ops="old")
     watch = SecretsWatch(path)
 
     damage(path)
     with capture_logs() as logs:
-        known = [[*watch(now_ms).verifiers] for now_ms in (5_000, 7_000, 9_000)]
+        await watch.look()
+        await watch.look()
+    known = [*watch().verifiers]
     write(path, app="new")
+    await watch.look()
 
-    assert known == [[b"ops"]] * 3
+    assert known == [b"ops"]
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [("secrets.refused", "error")]
-    assert [*watch(11_000).verifiers] == [b"app"]
+    assert [*watch().verifiers] == [b"app"]
 
 
 def test_who_was_removed_comes_in_no_more_and_who_was_added_does() -> None:
     """Also one whose attempt was under way."""
     files = [file_of(ops="right"), file_of(app="fine")]
-    authenticator, proxy = PasswordAuthenticator(lambda now_ms: files[now_ms // 1_000], random_bytes), Proxy()
+    current = [files[0]]
+    authenticator, proxy = PasswordAuthenticator(lambda: current[0], random_bytes), Proxy()
     credentials = PasswordCredentials("ops", "right")
     authenticator.on_connect_request(-2, credentials.encoded_credentials(), 0)
     authenticator.on_connected_session(proxy, 0)
+    current[0] = files[1]
     authenticator.on_connect_request(-3, b"app", 1_000)
     authenticator.on_challenge_response(-2, credentials.on_challenge(proxy.challenges[0]), 1_000)
 

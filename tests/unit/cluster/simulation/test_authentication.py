@@ -20,11 +20,17 @@ random_bytes = Random(3).randbytes
 
 def guard(small: SmallCluster, path: Path) -> None:
     """Let nobody in but ops, whose secret is `right`."""
-    file = SecretsFile.empty(random_bytes, iterations=ITERATIONS_MIN)
-    file.add("ops", "right", random_bytes)
-    file.save(path)
+    write(path, ops="right")
     for member in small.cluster.members.values():
         member.config = member.config.model_copy(update={"authenticator": "password", "secrets_file": str(path)})
+
+
+def write(path: Path, **secrets: str) -> None:
+    """Let nobody in but these, each with a secret."""
+    file = SecretsFile.empty(random_bytes, iterations=ITERATIONS_MIN)
+    for principal, secret in secrets.items():
+        file.add(principal, secret, random_bytes)
+    file.save(path)
 
 
 def connect(small: SmallCluster, principal: str, secret: str) -> list[str]:
@@ -60,6 +66,21 @@ def test_only_who_proves_to_know_the_secret_comes_in(tmp_path: Path, principal: 
         small.start()
 
         assert connect(small, principal, secret) == [met]
+
+
+def test_members_that_run_let_in_whoever_is_added_to_the_file(tmp_path: Path) -> None:
+    with small_cluster() as small:
+        guard(small, tmp_path / "secrets")
+        small.start()
+        before = connect(small, "app", "fine")
+
+        write(tmp_path / "secrets", app="fine")
+        seen_ns = small.cluster.now_ns + 2_000_000_000
+        small.wait(lambda: small.cluster.now_ns >= seen_ns)
+
+        assert before == ["AUTHENTICATION_REJECTED"]
+        assert connect(small, "app", "fine") == ["hello"]
+        assert connect(small, "ops", "right") == ["AUTHENTICATION_REJECTED"]
 
 
 def test_principal_is_the_same_on_every_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
