@@ -31,6 +31,7 @@ from trimaran.cluster.simulation.rules import RuleBroken, expect
 from trimaran.cluster.simulation.trace import Trace
 from trimaran.cluster.simulation.world.network import LinkQuality
 from trimaran.service_api import ClusterError
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
@@ -347,7 +348,7 @@ def a_copy_that_breaks_off(scene: Scene) -> None:
     scene.run(0.5)
     scene.cluster.network.quality = LinkQuality(5 * MS, 10 * MS)
     scene.cluster.network.unblock_all()
-    port = int(away.config.me.archive.rpartition(":")[2])
+    port = Endpoint.parse(away.config.me.archive).port
     for _ in range(20):
         scene.run(0.05)
         transports = scene.cluster.network.transports

@@ -98,7 +98,7 @@ def test_a_port_in_use_is_named(runner: NodeRunner, tmp_path: Path) -> None:
     [
         ({"service": "absent:AccessQuota"}, "service module not found: module=absent"),
         ({"service": "access_quota:Absent"}, "service class not found: service=access_quota:Absent"),
-        ({"members": "0=127.0.0.1"}, "bad endpoint: endpoint='127.0.0.1' expected host:port"),
+        ({"members": "0=127.0.0.1"}, "bad endpoint: endpoint='127.0.0.1': it has no port; expected host:port"),
         ({"members": "1=127.0.0.1:9000"}, "own id is not in members: member_id=0 expected one of [1]"),
         ({"config": "absent.toml"}, "config file cannot be read: file=absent.toml"),
     ],

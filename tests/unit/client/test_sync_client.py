@@ -423,7 +423,7 @@ def test_the_example_script_prints_an_answer_for_each_line() -> None:
         assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
         assert done.stderr == "SessionOpened(cluster_session_id=7, leadership_term_id=0, leader_member_id=0)\n"
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert refused.stderr == "endpoint='nonsense' expected 'host:port' with port 1..65535\n"
+        assert refused.stderr.startswith("bad endpoint: endpoint='nonsense': it has no port; expected host:port")
 
 
 def test_an_exit_does_not_hang_when_the_members_are_frozen() -> None:

@@ -13,7 +13,6 @@ import pytest
 from tests.unit.cluster.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.simulation.small_world import SECOND
 from trimaran.client import (
-    ClientConfig,
     ClusterClient,
     ConnectionEvent,
     IndeterminateError,
@@ -39,8 +38,7 @@ class Application:
     number: int = 0
 
     async def run(self) -> None:
-        config = ClientConfig(
-            endpoints=self.small.cluster.ingress_endpoints,
+        config = self.small.client_config(
             keep_alive_interval_s=0.5,
             new_leader_timeout_s=self.new_leader_timeout_s,
             random=Random(1).random,

@@ -17,6 +17,7 @@ from trimaran.cluster.simulation.referee import Referee
 from trimaran.cluster.simulation.relay import Relay
 from trimaran.cluster.simulation.rules import RuleBroken, expect
 from trimaran.service_api import ClientSession
+from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import ClusterSessionId, TermId
 
 from .small_cluster import Counter, SmallCluster, running_cluster, small_cluster
@@ -319,7 +320,7 @@ def test_a_leader_that_comes_late_need_not_have_what_a_later_term_committed(smal
 def say(small: SmallCluster, member: Member, message: RequestVote | Vote | AppendPosition) -> None:
     """Let a member send a message on one of its connections to another's consensus port."""
     for transport in small.cluster.network.transports:
-        port = int(small.leader.config.me.consensus.rpartition(":")[2])
+        port = Endpoint.parse(small.leader.config.me.consensus).port
         if transport.address[0] == member.machine.address and transport.peer_address[1] == port:
             transport.write(bytes(32) + message.encode())
             return

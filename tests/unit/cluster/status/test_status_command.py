@@ -104,7 +104,7 @@ def test_the_exit_status_tells_no_answer_no_leader_and_no_majority_apart() -> No
     [
         ((), "missing setting: members: give --members, TRIMARAN_MEMBERS or members in the config file"),
         (("--members", ""), "empty member list"),
-        (("--members", "0=127.0.0.1"), "bad endpoint: endpoint='127.0.0.1' expected host:port (--members)"),
+        (("--members", "0=127.0.0.1"), "bad endpoint: endpoint='127.0.0.1': it has no port; expected host:port"),
         (("--config", "absent.toml"), "config file cannot be read: file=absent.toml"),
         (("--members", "0=127.0.0.1:9000", "--watch", "0"), "Invalid value for '--watch'"),
         (("--members", "0=127.0.0.1:9000", "-o", "yaml"), "'yaml' is not one of"),
