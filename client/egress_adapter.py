@@ -17,8 +17,8 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import EGRESS_STREAM_ID
 from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
 from trimaran.service_api.wire.request import (
+    REPLY_HEADER,
     REQUEST_BLOCK_LENGTH,
-    REQUEST_HEADER,
     REQUEST_HEADER_LENGTH,
     REQUEST_MESSAGE,
 )
@@ -225,7 +225,7 @@ class EgressAdapter:
         elif term < session.leadership_term_id:
             session.stale_egress_count += 1
         elif block_length == REQUEST_BLOCK_LENGTH:
-            sequence, code = REQUEST_HEADER.unpack_from(message)[-2:]
+            sequence, code = REPLY_HEADER.unpack_from(message)[-2:]
             self._on_answer(sequence, code, message[REQUEST_HEADER_LENGTH:])
         else:
             self._listener.on_message(timestamp, term, memoryview(message)[8 + block_length :])

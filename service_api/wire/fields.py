@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from ..types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
-from .sbe import INT32_NULL, INT64_NULL, UINT8_NULL
+from .sbe import INT32_NULL, INT64_NULL, UINT8_NULL, UINT16_NULL
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,6 +57,7 @@ Int64 = Annotated[int, _INT64, Wire("q", INT64_NULL)]
 Int32 = Annotated[int, _INT32, Wire("i", INT32_NULL)]
 Int8 = Annotated[int, Field(ge=-128, le=127), Wire("b", -128)]
 UInt8 = Annotated[int, Field(ge=0, le=254), Wire("B", UINT8_NULL)]
+UInt16 = Annotated[int, Field(ge=0, le=65534), Wire("H", UINT16_NULL)]
 
 Position = Annotated[int, _INT64, Wire("q", INT64_NULL)]
 """A byte offset in a log or recording; -1 where there is none."""
@@ -242,7 +243,7 @@ class _Annotation:
         """Describe the field as a part of the block."""
         wire, values = self.wire, self._values()
         if wire is None:
-            wire = Wire("i", INT32_NULL)  # enums and booleans
+            wire = Wire("i", INT32_NULL)  # enums and booleans, unless annotated with another one
         return BlockField(
             name=self.name,
             wire_name=wire_name_of(self.name),
@@ -280,8 +281,8 @@ class _Annotation:
         has_values = self._values() is not None
         if self.wire is None and not has_values and self.element is None:
             raise TypeError(f"{where}: unsupported annotation {info.annotation!r}: no wire type")
-        if self.wire is not None and has_values:
-            raise TypeError(f"{where}: an enum or boolean takes no wire type")
+        if has_values and self.kind != _BLOCK:
+            raise TypeError(f"{where}: an enum or boolean is a number on the wire")
         if has_values and not self.optional:
             raise TypeError(f"{where}: an enum or boolean has a null value, so it must allow None")
         if self.optional and self.kind != _BLOCK:

@@ -33,7 +33,11 @@ class GroupElement(BaseModel):
 
 
 class Message(BaseModel):
-    """One SBE message. Subclasses with a `TEMPLATE_ID` are messages, those without are schemas."""
+    """One SBE message. Subclasses with a `TEMPLATE_ID` are messages, those without are schemas.
+
+    A subclass of a message is that message with a longer block. Readers of the message skip what is longer, so the
+    registry keeps the message, and who knows the longer one asks for it by its class.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -55,9 +59,10 @@ class Message(BaseModel):
             TypeError: the class cannot be laid out, or its template id is taken.
         """
         super().__pydantic_init_subclass__(**kwargs)
-        if "TEMPLATE_ID" not in cls.__dict__:
+        if not hasattr(cls, "TEMPLATE_ID"):
             return
-        if "WIRE_NAME" not in cls.__dict__:
+        is_longer_block = "TEMPLATE_ID" not in cls.__dict__
+        if "WIRE_NAME" not in cls.__dict__ and not is_longer_block:
             cls.WIRE_NAME = cls.__name__
         cls.LAYOUT = layout_of(cls, cls.BLOCK_LENGTH)
         compiled = compile_codec(
@@ -73,6 +78,8 @@ class Message(BaseModel):
         type.__setattr__(cls, "encode", compiled.encode)
         type.__setattr__(cls, "decode", staticmethod(compiled.decode))
         type.__setattr__(cls, "unpack", staticmethod(compiled.unpack))
+        if is_longer_block:
+            return
         key = registry_key(cls.SCHEMA_ID, cls.TEMPLATE_ID)
         if key in _messages:
             taken = _messages[key].__name__
@@ -137,6 +144,16 @@ def registry_key(schema_id: int, template_id: int) -> int:
 def registry_of(*classes: type[Message]) -> Registry:
     """Collect the classes that one link or file may hold."""
     return {registry_key(cls.SCHEMA_ID, cls.TEMPLATE_ID): cls for cls in classes}
+
+
+def message_header(message: type[Message]) -> tuple[int, int, int, int]:
+    """Give what the SBE header of a message says: block length, template id, schema id, version."""
+    return message.LAYOUT.block_length, message.TEMPLATE_ID, message.SCHEMA_ID, message.SCHEMA_VERSION
+
+
+def message_struct(message: type[Message]) -> struct.Struct:
+    """Lay out the four numbers of the SBE header, then those of the block: for hot paths, which make no models."""
+    return struct.Struct(f"{MESSAGE_HEADER.format}{message.LAYOUT.block_format}")
 
 
 def peek_header(buffer: ReadableBuffer, offset: int = 0) -> tuple[int, int, int, int]:

@@ -16,28 +16,60 @@ in replicated state, until the client says by `acknowledged_sequence` that it ha
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final
 
+from .fields import Int64, Wire
+from .message import message_header, message_struct
+from .sbe import INT64_NULL
 from .session import SessionMessageHeader
 
-REQUEST_BLOCK_LENGTH: Final = 40
+
+class RequestCode(IntEnum):
+    """What came of a request. The first three are final and kept; of the others nothing is."""
+
+    REPLY = 0
+    FAILED = 1
+    """The service raised; the payload says what."""
+    NO_REQUESTS = 2
+    """The service takes no requests; it was not run."""
+    NOT_KEPT = 3
+    """It was run, and its reply was acknowledged, and dropped."""
+    WINDOW_EXCEEDED = 4
+    """It was not run: too many replies are not acknowledged. It may come again, with a higher acknowledgement."""
+    OUT_OF_ORDER = 5
+    """It was not run: one before it has not come. It may come again, after that."""
+
+
+class RequestHeader(SessionMessageHeader):
+    """Precedes the payload of a request, from the client to the member and in the log."""
+
+    request_sequence: Int64
+    acknowledged_sequence: Int64
+    """The client has received every reply up to this one."""
+
+
+class ReplyHeader(SessionMessageHeader):
+    """Precedes a reply, from the member to the client."""
+
+    request_sequence: Int64
+    code: Annotated[RequestCode | None, Wire("q", INT64_NULL)]
+
+
+REQUEST_MESSAGE: Final = message_header(RequestHeader)
+"""The SBE message header of a request and of a reply."""
+
+REQUEST_BLOCK_LENGTH: Final = REQUEST_MESSAGE[0]
 """What tells a request from another session message."""
 
-REQUEST_HEADER: Final = struct.Struct("<HHHHqqqqq")
-"""SBE header, leadership_term_id, cluster_session_id, timestamp, request_sequence, acknowledged_sequence or code."""
+REQUEST_HEADER: Final = message_struct(RequestHeader)
+"""SBE header, leadership_term_id, cluster_session_id, timestamp, request_sequence, acknowledged_sequence."""
+
+REPLY_HEADER: Final = message_struct(ReplyHeader)
+"""The same with the code in the place of acknowledged_sequence."""
 
 REQUEST_HEADER_LENGTH: Final = REQUEST_HEADER.size
 """48 bytes: the payload begins there."""
-
-REQUEST_MESSAGE: Final = (
-    REQUEST_BLOCK_LENGTH,
-    SessionMessageHeader.TEMPLATE_ID,
-    SessionMessageHeader.SCHEMA_ID,
-    SessionMessageHeader.SCHEMA_VERSION,
-)
-"""The SBE message header of a request and of a reply."""
 
 REQUEST_LIMIT: Final = 4096
 """Requests of a session whose replies are not acknowledged: clients send no more, members run no more.
@@ -56,19 +88,3 @@ once it has acknowledged every reply before: each goes on, one request at a time
 
 KEPT_REPLY_OVERHEAD_BYTES: Final = 64
 """What a kept reply takes beside its bytes."""
-
-
-class RequestCode(IntEnum):
-    """What came of a request. The first three are final and kept; of the others nothing is."""
-
-    REPLY = 0
-    FAILED = 1
-    """The service raised; the payload says what."""
-    NO_REQUESTS = 2
-    """The service takes no requests; it was not run."""
-    NOT_KEPT = 3
-    """It was run, and its reply was acknowledged, and dropped."""
-    WINDOW_EXCEEDED = 4
-    """It was not run: too many replies are not acknowledged. It may come again, with a higher acknowledgement."""
-    OUT_OF_ORDER = 5
-    """It was not run: one before it has not come. It may come again, after that."""

@@ -15,3 +15,4 @@ MESSAGE_HEADER: Final = struct.Struct("<HHHH")
 INT64_NULL: Final = -(1 << 63)
 INT32_NULL: Final = -(1 << 31)
 UINT8_NULL: Final = 255
+UINT16_NULL: Final = 65535

@@ -8,7 +8,6 @@ member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, and S
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
 from typing import Annotated, ClassVar, Final
 
@@ -25,13 +24,7 @@ from .fields import (
     WireSessionId,
     WireTermId,
 )
-from .message import ClusterMessage, Registry, TrimaranMessage, registry_of
-
-SESSION_MESSAGE_HEADER: Final = struct.Struct("<HHHHqqq")
-"""The hot message in one struct: SBE header, then leadership_term_id, cluster_session_id, timestamp."""
-
-SESSION_HEADER_LENGTH: Final = SESSION_MESSAGE_HEADER.size
-"""32 bytes: the payload begins there."""
+from .message import ClusterMessage, Registry, TrimaranMessage, message_header, message_struct, registry_of
 
 
 class EventCode(IntEnum):
@@ -71,13 +64,14 @@ class SessionMessageHeader(ClusterMessage):
     timestamp: Timestamp
 
 
-SESSION_MESSAGE: Final = (
-    SessionMessageHeader.LAYOUT.block_length,
-    SessionMessageHeader.TEMPLATE_ID,
-    SessionMessageHeader.SCHEMA_ID,
-    SessionMessageHeader.SCHEMA_VERSION,
-)
+SESSION_MESSAGE: Final = message_header(SessionMessageHeader)
 """The SBE message header of an application message: block length, template, schema, version."""
+
+SESSION_MESSAGE_HEADER: Final = message_struct(SessionMessageHeader)
+"""The hot message in one struct: SBE header, then leadership_term_id, cluster_session_id, timestamp."""
+
+SESSION_HEADER_LENGTH: Final = SESSION_MESSAGE_HEADER.size
+"""32 bytes: the payload begins there."""
 
 
 class SessionEvent(ClusterMessage):

@@ -338,7 +338,7 @@ class Nested(GroupElement):
         ({"number": Int64 | str}, {}, "unsupported annotation"),
         ({"colour": Colour}, {}, "must allow None"),
         ({"flag": bool}, {}, "must allow None"),
-        ({"colour": Annotated[Colour | None, Wire("i")]}, {}, "takes no wire type"),
+        ({"colour": Annotated[Colour | None, Wire("text")]}, {}, "is a number on the wire"),
         ({"text": Text, "number": Int64}, {}, "expected in this order"),
         ({"text": Text, "inner": tuple[Inner, ...]}, {}, "expected in this order"),
         ({"text": Text | None}, {}, "cannot be None"),
