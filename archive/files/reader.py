@@ -20,18 +20,18 @@ from typing import Final, NamedTuple
 from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
-    FRAME_HEADER,
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
     TYPE_DATA,
     TYPE_PADDING,
     UNFRAGMENTED,
+    unpack_header,
 )
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.frame_check import FrameRules, HeaderFields
+from ..format.frame_rules import frame_rules_of
 from ..format.layout import parse_segment_file_name
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
@@ -112,7 +112,7 @@ class FrameReader:
         self._is_inside_frame = False
         self._descriptor = descriptor
         self._directory = directory
-        self._rules = FrameRules.of(descriptor, checksummed=checksummed)
+        self._rules = frame_rules_of(descriptor, checksummed=checksummed)
         self._stop_position = descriptor.stop_position if stop_position is None else stop_position
         self._file_system = OsFileSystem() if file_system is None else file_system
         if self.position < descriptor.start_position or self.position % 32:
@@ -214,12 +214,12 @@ class FrameReader:
                 detail = f"file ends inside a frame header: available={available}"
                 self._stop(StopReason.FILE_CUT, detail, is_inside_frame=True)
                 return
-            fields: HeaderFields = FRAME_HEADER.unpack_from(block, offset)
-            frame_length, frame_type = fields[0], fields[3]
+            header = unpack_header(block, offset)
+            frame_length, frame_type = header.frame_length, header.type
             if frame_length == 0:
                 self._stop(StopReason.BLANK, "nothing was written from here on")
                 return
-            fault = rules.find_header_fault(fields, position)
+            fault = rules.find_header_fault(header, position)
             if fault is not None:
                 self._stop(StopReason.BAD_FRAME, fault)
                 return
@@ -239,13 +239,13 @@ class FrameReader:
                     if len(block) < aligned:
                         self._stop(StopReason.FILE_CUT, "file became shorter while it was read", is_inside_frame=True)
                         return
-                fault = rules.find_checksum_fault(fields, block, offset)
+                fault = rules.find_checksum_fault(header, block, offset)
                 if fault is not None:
                     self._stop(StopReason.BAD_FRAME, fault)
                     return
                 payload = block[offset + HEADER_LENGTH : offset + frame_length]
             self.position = position + aligned
-            yield Frame(position, *fields, payload)
+            yield Frame(position, *header, payload)
         if length < full and (limit is None or self.position < limit):
             self._stop(StopReason.FILE_CUT, f"file_length={length} expected={full}")
 

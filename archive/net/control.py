@@ -33,13 +33,13 @@ from trimaran.service_api.wire.frame import (
     SetupFrame,
     encode_frame,
 )
+from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.stream import Frame
 
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_check import FrameRules
 
 CONTROL_STREAM_ID: Final = 10
 RESPONSE_STREAM_ID: Final = 20

@@ -10,13 +10,13 @@ from typing import Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, RecordingId
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_SETUP, SetupFrame, StatusFrame
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, SetupFrame, StatusFrame, unpack_header
+from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.stream import Frame
 
 from ..errors import ArchiveError
 from ..format import messages
-from ..format.frame_check import FrameRules
 from .connection import ArchiveConnection
 from .control import ALL_LENGTH, FOLLOW_LENGTH, error_of, is_control_frame_next, rules_of
 
@@ -104,10 +104,8 @@ class FrameStream:
         length, last = rules.skip_valid_frames(buffer, 0, position, len(buffer))
         if last is not None or len(buffer) < HEADER_LENGTH or is_control_frame_next(buffer):
             return length
-        fields = FRAME_HEADER.unpack_from(buffer)
-        fault = rules.find_header_fault(fields, position)
-        if fault is None and (fields[0] + 31) & -32 <= len(buffer):
-            fault = rules.find_checksum_fault(fields, buffer, 0)
+        header = unpack_header(buffer)
+        fault = rules.find_fault_so_far(header, buffer, 0, position)
         if fault is not None:
             raise RemoteProtocolError(f"replayed frame at position={position}: {fault}")
         return 0

@@ -24,10 +24,10 @@ import structlog
 
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, invariant
 from trimaran.service_api.types import NULL_POSITION, RecordingId
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
-from ..format.frame_check import FrameRules
 from .connection import ArchiveConnection
 from .frame_stream import FrameStream, open_live, open_replay
 

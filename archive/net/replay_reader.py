@@ -11,17 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-from trimaran.service_api.wire.frame import (
-    FLAG_BEGIN,
-    FLAG_END,
-    FRAME_HEADER,
-    HEADER_LENGTH,
-    TYPE_DATA,
-    UNFRAGMENTED,
-)
+from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, unpack_header
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..files.reader import Frame, RecordedMessage
-from ..format.frame_check import FrameRules, HeaderFields
 from .frame_stream import FrameStream, open_replay
 from .replay_merge import ChunkSource, Dial
 
@@ -220,7 +213,7 @@ def split_frames(chunk: bytes, position: int) -> Iterator[Frame]:
     """Give the frames of a chunk that begins at `position`, which were checked before."""
     offset = 0
     while offset < len(chunk):
-        fields: HeaderFields = FRAME_HEADER.unpack_from(chunk, offset)
-        payload = chunk[offset + HEADER_LENGTH : offset + fields[0]] if fields[3] == TYPE_DATA else b""
-        yield Frame(position + offset, *fields, payload)
-        offset += (fields[0] + 31) & -32
+        header = unpack_header(chunk, offset)
+        payload = chunk[offset + HEADER_LENGTH : offset + header.frame_length] if header.type == TYPE_DATA else b""
+        yield Frame(position + offset, *header, payload)
+        offset += header.aligned_length

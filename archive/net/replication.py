@@ -18,7 +18,7 @@ from trimaran.service_api.types import RecordingId
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_check import FrameRules
+from ..format.frame_rules import frame_rules_of
 from ..store.recording import Recording
 from .connection import ArchiveConnection, Credentials
 from .frame_stream import open_replay
@@ -83,7 +83,7 @@ async def replicate(
                 position=position,
                 stop_position=stop_position,
                 follow=False,
-                rules=FrameRules.of(recording.descriptor),
+                rules=frame_rules_of(recording.descriptor),
                 timeout_s=progress_timeout_s,
             )
             await copy(

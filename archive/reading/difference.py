@@ -24,7 +24,7 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH, align
 from ..disk.file_system import FileSystem, OsFileSystem, read_fully
 from ..files.reader import Frame, FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_check import FrameRules
+from ..format.frame_rules import frame_rules_of
 from ..format.layout import parse_segment_file_name
 
 BLOCK_BYTES: Final = 1 << 20
@@ -198,7 +198,7 @@ class _Comparison:
             block = data.read(frame.position, align(frame.frame_length))
         if len(block) < HEADER_LENGTH:
             return "cannot be read any more"
-        return FrameRules.of(side.descriptor).find_fault(block, 0, frame.position)
+        return frame_rules_of(side.descriptor).find_fault(block, 0, frame.position)
 
 
 class _Bytes:

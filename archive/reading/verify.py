@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import FileSystem, ReadableFileSystem, read_fully
 from ..files.catalog import CatalogEntry
 from ..files.reader import Frame, FrameReader, StopReason, first_nonzero
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.frame_check import FrameRules, find_blank_page
+from ..format.frame_rules import find_blank_page, frame_rules_of
 from ..format.layout import parse_segment_file_name
 from .fast_forward import skip_valid_frames
 
@@ -197,7 +198,7 @@ def find_next_frame(
 
     `checksummed` says whether frames carry a CRC-32; None takes what the descriptor says.
     """
-    rules = FrameRules.of(descriptor, checksummed=checksummed)
+    rules = frame_rules_of(descriptor, checksummed=checksummed)
     first = position + FRAME_ALIGNMENT
     for base_position in _base_positions(file_system, directory, descriptor.recording_id):
         end = base_position + descriptor.segment_file_length

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import FileSystem, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position
@@ -24,7 +25,7 @@ from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal, EditKind
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.frame_check import FrameRules, HeaderFields
+from ..format.frame_rules import frame_rules_of
 
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -355,7 +356,7 @@ def _check_frame_boundary(ctx: EditContext, edit: Edit) -> None:
     begin_position = max(base_position, descriptor.start_position)
     if begin_position == edit.position:
         return
-    rules = FrameRules.of(descriptor, checksummed=False)
+    rules = frame_rules_of(descriptor, checksummed=False)
     handle = ctx.file_system.open_file(ctx.directory / descriptor.segment_file_name(base_position), writable=False)
     try:
         at, fault = _walk(ctx.file_system, handle, rules, base_position, begin_position, edit.position)
@@ -379,7 +380,7 @@ def _check_detached(files: SegmentFiles, descriptor: RecordingDescriptor, base_p
             )
         start_position = base_position + _blank_length(files.file_system, handle, descriptor.term_buffer_length)
         at, fault = _walk(
-            files.file_system, handle, FrameRules.of(descriptor), base_position, start_position, base_position + length
+            files.file_system, handle, frame_rules_of(descriptor), base_position, start_position, base_position + length
         )
     finally:
         files.file_system.close_file(handle)
@@ -417,8 +418,8 @@ def _walk(
         fault = rules.find_fault(data, 0, position)
         if fault is not None:
             return position, fault
-        fields: HeaderFields = FRAME_HEADER.unpack_from(data)
-        if fields[3] != TYPE_PADDING or position + fields[0] > end_position:
-            return position, f"frame runs past the end: frame_length={fields[0]} end={end_position}"
-        position += fields[0]
+        header = unpack_header(data)
+        if header.type != TYPE_PADDING or position + header.frame_length > end_position:
+            return position, f"frame runs past the end: frame_length={header.frame_length} end={end_position}"
+        position += header.frame_length
     return position, None

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import FileSystem, read_fully
 from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_check import FrameRules
+from ..format.frame_rules import frame_rules_of
 from .recording import Recording
 
 READ_HANDLE_LIMIT: Final = 16
@@ -57,7 +58,7 @@ class RangeReader:
         handle = self._handle(descriptor, position, active)
         available = min(stop_position, base_position + descriptor.segment_file_length) - position
         offset = position - base_position
-        rules = FrameRules.of(descriptor)
+        rules = frame_rules_of(descriptor)
         data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
         whole = _valid_frames_length(rules, data, position)
         if not whole:

@@ -26,13 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
 from ..disk.file_system import read_fully
 from ..errors import CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_check import FrameRules, HeaderFields, find_blank_page
+from ..format.frame_rules import find_blank_page, frame_rules_of
 
 _BLOCK_BYTES: Final = 1 << 20
 
@@ -145,7 +145,7 @@ class _SegmentWalker:
     ) -> None:
         self._file_system = files.file_system
         self._descriptor = descriptor
-        self._rules = FrameRules.of(descriptor)
+        self._rules = frame_rules_of(descriptor)
         self._handle = handle
         self._base_position = base_position
         self._length = length
@@ -186,22 +186,22 @@ class _SegmentWalker:
         if self._length - offset < HEADER_LENGTH:
             return f"file ends inside a frame header: available={self._length - offset}", offset
         block, start = self._read(offset, HEADER_LENGTH)
-        fields: HeaderFields = FRAME_HEADER.unpack_from(block, start)
-        if fields[0] == 0:
+        header = unpack_header(block, start)
+        if header.frame_length == 0:
             return "frame length 0", offset
-        fault = self._rules.find_header_fault(fields, self._base_position + offset)
+        fault = self._rules.find_header_fault(header, self._base_position + offset)
         if fault is not None:
             return fault, offset
-        aligned = (fields[0] + 31) & -32
+        aligned = header.aligned_length
         if offset + aligned > self._length:
             return (
-                f"file ends inside a frame: frame_length={fields[0]} available={self._length - offset}",
+                f"file ends inside a frame: frame_length={header.frame_length} available={self._length - offset}",
                 offset,
             )
-        if fields[3] == TYPE_PADDING:
+        if header.type == TYPE_PADDING:
             return None, offset + aligned
         block, start = self._read(offset, aligned)
-        return self._rules.find_checksum_fault(fields, block, start), offset + aligned
+        return self._rules.find_checksum_fault(header, block, start), offset + aligned
 
     def _read(self, offset: int, length: int) -> tuple[bytes, int]:
         """Return a block that holds [offset, offset + length), and where in it that begins."""

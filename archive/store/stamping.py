@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING, align, frame_crc
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, align, frame_crc, unpack_header
 
 from ..disk.file_system import FileSystem, read_fully, write_fully
 from ..errors import CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
-from ..format.frame_check import FrameRules, HeaderFields
+from ..format.frame_rules import frame_rules_of
 from ..format.layout import SegmentSlice, clip
 
 _BLOCK_BYTES: Final = 1 << 20
@@ -65,7 +65,7 @@ class _SegmentStamper:
         self._files = files
         self._file_system = files.file_system
         self._descriptor = descriptor
-        self._rules = FrameRules.of(descriptor, checksummed=False)
+        self._rules = frame_rules_of(descriptor, checksummed=False)
         self._part = part
         self._frame_count = 0
 
@@ -114,10 +114,10 @@ class _SegmentStamper:
         """
         offset = 0
         while offset + HEADER_LENGTH <= len(block):
-            fields: HeaderFields = FRAME_HEADER.unpack_from(block, offset)
-            if self._rules.find_header_fault(fields, position + offset) is not None:
+            header = unpack_header(block, offset)
+            if self._rules.find_header_fault(header, position + offset) is not None:
                 break
-            frame_length, frame_type = fields[0], fields[3]
+            frame_length, frame_type = header.frame_length, header.type
             if frame_type == TYPE_PADDING:
                 self._frame_count += 1
                 return offset + HEADER_LENGTH, position + offset + frame_length

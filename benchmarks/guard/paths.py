@@ -22,6 +22,7 @@ from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClientSession, ClusteredService
 from trimaran.service_api.types import (
     EGRESS_STREAM_ID,
+    LOG_STREAM_ID,
     ClusterSessionId,
     CorrelationId,
     MemberId,
@@ -29,6 +30,7 @@ from trimaran.service_api.types import (
     TimeUnit,
 )
 from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
 
@@ -199,7 +201,14 @@ def _accept(payloads: list[bytes]) -> Path:
     """A follower checks what the leader sent and appends it to its window."""
     buffer = LogBuffer(position=0, retained_bytes=0)
     received = bytearray(_log_chunk(payloads))
-    receiver = LogReceiver(buffer, initial_term_id=0, term_length_bytes=_TERM_LENGTH_BYTES, checksums=True)
+    rules = FrameRules(
+        initial_term_id=0,
+        term_length_bytes=_TERM_LENGTH_BYTES,
+        mtu_length_bytes=_MTU_LENGTH_BYTES,
+        stream_id=LOG_STREAM_ID,
+        checksummed=True,
+    )
+    receiver = LogReceiver(buffer, rules)
 
     def run() -> None:
         buffer.reset(0)

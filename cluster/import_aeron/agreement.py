@@ -8,9 +8,9 @@ differs means that one of the directories is not what it should be.
 from __future__ import annotations
 
 from trimaran.archive.disk.file_system import OsFileSystem, read_fully
-from trimaran.archive.format.frame_check import FrameRules
+from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.service_api.types import TimeUnit
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING, align
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
 from .survey import Survey
 
@@ -86,12 +86,12 @@ def _read(survey: Survey, position: int, end: int) -> bytes:
         data = bytearray(read_fully(OsFileSystem(), handle, min(_BLOCK_BYTES, room), position - base))
     finally:
         OsFileSystem().close_file(handle)
-    offset, rules = 0, FrameRules.of(log)
+    offset, rules = 0, frame_rules_of(log)
     while offset + HEADER_LENGTH <= len(data):
-        fields = FRAME_HEADER.unpack_from(data, offset)
-        length = align(fields[0])
-        is_padding = fields[3] == TYPE_PADDING
-        if rules.find_header_fault(fields, position + offset) is not None:
+        header = unpack_header(data, offset)
+        length = header.aligned_length
+        is_padding = header.type == TYPE_PADDING
+        if rules.find_header_fault(header, position + offset) is not None:
             break
         if offset + length > len(data) and not is_padding:
             break

@@ -23,6 +23,7 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import SetupFrame
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..core import effects as fx
 from ..core import events as ev
@@ -380,12 +381,14 @@ class LogControl:
 
     def _receiver(self) -> LogReceiver:
         config = self._ctx.config
-        return LogReceiver(
-            self._ctx.log_buffer,
+        rules = FrameRules(
             initial_term_id=config.initial_term_id,
             term_length_bytes=config.term_length_bytes,
-            checksums=config.checksums,
+            mtu_length_bytes=config.mtu_length_bytes,
+            stream_id=LOG_STREAM_ID,
+            checksummed=config.checksums,
         )
+        return LogReceiver(self._ctx.log_buffer, rules)
 
     # --- helpers
 

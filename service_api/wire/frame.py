@@ -16,6 +16,9 @@ wrap-around).
     20     4    term_id
     24     8    reserved_value
 
+Code that reads or writes many frames takes several fields as one number, or one field of many frames as a column.
+`HeaderField` names those numbers; `FrameLayout` compiles the fields that a caller needs into a `struct.Struct`.
+
 Invariant: a message is never split over two terms; where it does not fit, a padding frame fills the term.
 Setup and status frames borrow the layouts of Aeron's transport and exist on links only, never in a recording. So does
 the commit frame, which is ours: on the log link a leader says with it, between two data frames, how far the log is
@@ -25,7 +28,10 @@ committed. It is a header alone, with the leadership term in `term_id` and the p
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from ..errors import LocalProtocolError, RemoteProtocolError
@@ -59,6 +65,9 @@ MAX_MESSAGE_LENGTH: Final = 16 << 20
 FRAME_HEADER: Final = struct.Struct("<iBBHiiiiq")
 """frame_length, version, flags, type, term_offset, session_id, stream_id, term_id, reserved_value."""
 
+UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
+"""The `KIND` of a data frame that holds a whole message."""
+
 _SETUP: Final = struct.Struct("<iBBHiiiiiiii")
 _STATUS: Final = struct.Struct("<iBBHiiiiiq")
 _CHECKSUMMED: Final = 0x01
@@ -80,10 +89,90 @@ class FrameHeader(NamedTuple):
     term_id: int
     reserved_value: int
 
+    @property
+    def aligned_length(self) -> int:
+        """How many bytes the frame takes, with the zeros that align it."""
+        return (self.frame_length + 31) & -32
+
+
+_new_header: Final = tuple.__new__
+"""Makes a header of nine values in half the time that `FrameHeader._make` takes."""
+
+
+class FrameField(Enum):
+    """Base of the enumerations of numbers in a frame: where each one begins, in bytes, and its `struct` character."""
+
+    def __init__(self, offset: int, code: str) -> None:
+        self.offset = offset
+        self.code = code
+        self.word = offset >> 2
+        """Its index, where the frame is seen as 4-byte words."""
+        self.long = offset >> 3
+        """The index of the 8-byte word that it is, or begins in."""
+
+
+class HeaderField(FrameField):
+    """The numbers of a frame header, one by one or several as one."""
+
+    FRAME_LENGTH = 0, "i"
+    KIND = 4, "I"
+    """version, flags and type; of an ordinary message `UNFRAGMENTED_DATA`."""
+    TERM_OFFSET = 8, "i"
+    SESSION_ID = 12, "i"
+    CHECKSUM = 12, "I"
+    """The session id of a recorded data frame, where checksums are on."""
+    STREAM_ID = 16, "i"
+    TERM_ID = 20, "i"
+    RESERVED_VALUE = 24, "q"
+    LENGTH_AND_KIND = 0, "q"
+    TERM_OFFSET_AND_SESSION_ID = 8, "q"
+    STREAM_ID_AND_TERM_ID = 16, "q"
+
+
+class FrameLayout:
+    """The fields of a frame that a caller reads or writes, compiled to `struct.Struct`; other bytes are skipped.
+
+    `fields` are in the order of their offsets. With `body`, an offset, the bytes of the frame from there on are one
+    more field. `base` is the offset in the frame at which the struct begins.
+    """
+
+    __slots__ = ("fields", "head", "rows")
+
+    def __init__(self, *fields: FrameField, body: int | None = None, base: int = 0) -> None:
+        parts, end = ["<"], base
+        for field in fields:
+            parts += f"{field.offset - end}x", field.code
+            end = field.offset + struct.calcsize("<" + field.code)
+        head = "".join(parts)
+        rest = f"{head}{{}}x" if body is None else f"{head}{body - end}x{{}}s"
+        rest_offset = end if body is None else body
+        self.fields: Final = fields
+        self.head: Final = struct.Struct(head)
+        """The fields alone."""
+        self.rows: Final = lru_cache(maxsize=256)(lambda length: struct.Struct(rest.format(length - rest_offset)))
+        """Returns the struct of a whole frame of an aligned length, for `iter_unpack`. Callers see few lengths: those
+        used last are kept."""
+
 
 def align(length: int) -> int:
     """Round `length` up to a multiple of 32."""
     return (length + 31) & -32
+
+
+def iter_headers(chunk: ReadableBuffer) -> Iterator[tuple[int, FrameHeader]]:
+    """Yield the offset and the header of each whole frame of `chunk`, which begins with a frame.
+
+    Ends where fewer bytes are left than the frame takes, or where none begins: at a length below 32. The frames are
+    not checked otherwise; `FrameRules` does that.
+    """
+    offset, length = 0, len(chunk)
+    while length - offset >= HEADER_LENGTH:
+        header = unpack_header(chunk, offset)
+        end = offset + header.aligned_length
+        if header.frame_length < HEADER_LENGTH or end > length:
+            return
+        yield offset, header
+        offset = end
 
 
 def encode_commit_frame(leadership_term_id: int, position: int) -> bytes:
@@ -107,7 +196,12 @@ def read_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:
         raise RemoteProtocolError(
             f"frame header cut short: offset={offset} available={len(buffer) - offset} expected=32"
         )
-    return FrameHeader._make(FRAME_HEADER.unpack_from(buffer, offset))
+    return unpack_header(buffer, offset)
+
+
+def unpack_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:
+    """Read the frame header at `offset`, of which the caller knows that all 32 bytes are there."""
+    return _new_header(FrameHeader, FRAME_HEADER.unpack_from(buffer, offset))
 
 
 def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:

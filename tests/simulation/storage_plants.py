@@ -14,13 +14,14 @@ from trimaran.archive.files.catalog import Catalog
 from trimaran.archive.files.segment_files import Segment, SegmentFiles
 from trimaran.archive.format import layout
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.format.frame_check import FrameRules
+from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.store import conductor, range_reader, recording, repair
 from trimaran.archive.store.conductor import Archive
 from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from .plant import Plant, Planting
 
@@ -105,15 +106,12 @@ def _go_on_after_a_failed_write(planting: Planting) -> None:
 
 def _believe_torn_frames(planting: Planting) -> None:
     """The tail is walked by frame headers only: a frame whose payload never reached the disk counts."""
-    real = FrameRules.of
 
-    class HeaderRules:
-        @staticmethod
-        def of(descriptor: RecordingDescriptor, *, checksummed: bool | None = None) -> object:
-            planting.ran()
-            return real(descriptor, checksummed=False)
+    def header_rules_of(descriptor: RecordingDescriptor) -> FrameRules:
+        planting.ran()
+        return frame_rules_of(descriptor, checksummed=False)
 
-    planting.replace(repair, "FrameRules", HeaderRules)
+    planting.replace(repair, "frame_rules_of", header_rules_of)
     for name in ("_refuse_if_undecidable", "_refuse_if_frames_follow"):
         if hasattr(repair._SegmentWalker, name):
             planting.replace(repair._SegmentWalker, name, lambda *_, **__: None)

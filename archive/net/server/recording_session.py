@@ -14,10 +14,10 @@ import structlog
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_PADDING, StatusFrame
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, StatusFrame, unpack_header
 
 from ...errors import ArchiveError, ArchiveErrorCode
-from ...format.frame_check import FrameRules
+from ...format.frame_rules import frame_rules_of
 from ...format.messages import RecordingSignal
 from ...store.recording import Recording
 from ..control import announce, is_control_frame_next
@@ -56,7 +56,7 @@ class RecordingSession:
         """What is published at the server, by recording id: this is among them until it is stopped."""
         self._session = session
         self._correlation_id = correlation_id
-        self._rules = FrameRules.of(self.descriptor)
+        self._rules = frame_rules_of(self.descriptor)
         self._setup = announce(self.descriptor, recording.append_position, self.descriptor.session_id)
         self._subscribers: dict[LiveSubscription, None] = {}
         self._unrecorded: deque[tuple[int, bytes]] = deque()
@@ -219,13 +219,11 @@ class RecordingSession:
     def _refuse_wrong(self, data: bytes) -> None:
         """Raise if the frame at the front is wrong, and not just incomplete."""
         position = self.recording.append_position
-        fields = FRAME_HEADER.unpack_from(data)
-        fault = self._rules.find_header_fault(fields, position)
+        header = unpack_header(data)
+        fault = self._rules.find_fault_so_far(header, data, 0, position)
         limit = self._rules.term_length_bytes // PADDING_PARTS
-        if fault is None and fields[3] == TYPE_PADDING and fields[0] > limit:
-            fault = f"padding too long: frame_length={fields[0]} limit={limit}"
-        if fault is None and (fields[0] + 31) & -32 <= len(data):
-            fault = self._rules.find_checksum_fault(fields, data, 0)
+        if fault is None and header.type == TYPE_PADDING and header.frame_length > limit:
+            fault = f"padding too long: frame_length={header.frame_length} limit={limit}"
         if fault is not None:
             raise RemoteProtocolError(f"published frame at position={position}: {fault}")
 

@@ -25,7 +25,7 @@ from trimaran.service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH
 from ...config import RecordingLayout
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
-from ...format.frame_check import FrameRules
+from ...format.frame_rules import frame_rules_of
 from ...store.conductor import Archive
 from ...store.recording import Recording
 from ..connection import ArchiveConnection, Credentials
@@ -157,7 +157,7 @@ class ReplicationSession:
                 position=recording.append_position,
                 stop_position=order.stop_position,
                 follow=True,
-                rules=FrameRules.of(recording.descriptor),
+                rules=frame_rules_of(recording.descriptor),
                 timeout_s=CONNECT_TIMEOUT_S,
             )
             self._check_checksums(stream, recording)
@@ -172,7 +172,7 @@ class ReplicationSession:
             position=recording.append_position,
             on_live=lambda position: self._tell(messages.RecordingSignal.MERGE, position),
             reconnect_timeout_s=0,
-            rules=FrameRules.of(recording.descriptor),
+            rules=frame_rules_of(recording.descriptor),
         )
         stop_position = self.order.stop_position
         try:

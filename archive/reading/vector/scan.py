@@ -33,13 +33,14 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     TYPE_PADDING,
     UNFRAGMENTED,
+    unpack_header,
     wrap_int32,
 )
 
 from ...disk.file_system import OsFileSystem, ReadableFileSystem
 from ...files.reader import Frame, FrameReader, StopReason
 from ...format.descriptor import RecordingDescriptor
-from ...format.frame_check import FrameRules, HeaderFields
+from ...format.frame_rules import frame_rules_of
 from .checksums import BlockChecksums
 
 BLOCK_LENGTH_BYTES: Final = 1 << 19
@@ -137,7 +138,7 @@ class FrameScanner:
         self._directory = directory
         self._file_system = OsFileSystem() if file_system is None else file_system
         self.descriptor: Final = descriptor
-        self._rules = FrameRules.of(descriptor, checksummed=checksummed)
+        self._rules = frame_rules_of(descriptor, checksummed=checksummed)
         self._stop_position = stop_position
         self._bound_position = bound_position
         self._last_reader = self._reader_at(start_position)
@@ -214,12 +215,12 @@ class FrameScanner:
 
     def _is_padding(self, header: NDArray[np.int32], slot: int, file_end: int) -> bool:
         """Tell whether this is a right padding frame; what is in it need not be in the block, nobody reads it."""
-        fields: HeaderFields = FRAME_HEADER.unpack(header.data)
+        fields = unpack_header(header.data)
         position = self.position + slot * SLOT
         return (
-            fields[3] == TYPE_PADDING
+            fields.type == TYPE_PADDING
             and self._rules.find_header_fault(fields, position) is None
-            and position + fields[0] <= min(file_end, self._limit)
+            and position + fields.frame_length <= min(file_end, self._limit)
         )
 
     def _find_candidates(self, slot_count: int, term_offset: int) -> NDArray[np.int64]:
@@ -263,8 +264,8 @@ class FrameScanner:
         self._rows.put(slots, headers.view(_ROWS).ravel())
         view = self._buffer.data
         for index, offset in enumerate((slots * SLOT).tolist()):
-            fields: HeaderFields = FRAME_HEADER.unpack_from(view, offset)
-            if self._rules.find_checksum_fault(fields, view, offset) is not None:
+            header = unpack_header(view, offset)
+            if self._rules.find_checksum_fault(header, view, offset) is not None:
                 return index
         return len(slots)
 

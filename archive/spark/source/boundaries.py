@@ -30,11 +30,12 @@ from typing import Final
 
 import numpy as np
 
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, TYPE_PADDING
+from trimaran.service_api.wire.frame import FLAG_BEGIN, TYPE_PADDING, unpack_header
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ...disk.file_system import read_fully
 from ...format.descriptor import RecordingDescriptor
-from ...format.frame_check import FrameRules, HeaderFields
+from ...format.frame_rules import frame_rules_of
 from ...format.layout import first_base_position, parse_segment_file_name
 from ...log.locations import ArchiveLocation
 from ...reading.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
@@ -126,7 +127,7 @@ def _find_sure_frame(
     if window_end > min(rules.end_position, place - place % term_length + term_length):
         return None
     data = _read(location, descriptor, place, window_end)
-    frames = _find_valid_headers(data, place, FrameRules.of(descriptor))
+    frames = _find_valid_headers(data, place, frame_rules_of(descriptor))
     ends = [position + length for position, length in frames]
     if not frames or frames[0][0] >= place + longest:
         return None
@@ -161,9 +162,9 @@ def _find_valid_headers(data: bytes, position: int, rules: FrameRules) -> list[t
     expected = position % rules.term_length_bytes + np.arange(0, len(words) * SLOT, SLOT)
     found = []
     for slot in (words[:, _TERM_OFFSET_WORD] == expected).nonzero()[0].tolist():
-        fields: HeaderFields = FRAME_HEADER.unpack_from(data, slot * SLOT)
-        if rules.find_header_fault(fields, position + slot * SLOT) is None:
-            found.append((position + slot * SLOT, (fields[0] + SLOT - 1) & -SLOT))
+        header = unpack_header(data, slot * SLOT)
+        if rules.find_header_fault(header, position + slot * SLOT) is None:
+            found.append((position + slot * SLOT, header.aligned_length))
     return found
 
 

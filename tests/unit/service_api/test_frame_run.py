@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED
-from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, count_valid_frames
+from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, FrameRun
 
 LEAD = 96
 """Bytes of something else in front of the run."""
@@ -41,7 +41,8 @@ def build(count: int, *, frame_length: int = 90, term_offset: int = 64, reserved
 
 
 def count_valid(data: bytes | bytearray, *, limit: int, length: int = 96, checksummed: bool = True) -> int:
-    return count_valid_frames(memoryview(data), LEAD, limit, length=length, term_offset=64, checksummed=checksummed)
+    run = FrameRun(memoryview(data), LEAD, length, limit)
+    return run.count_valid(term_offset=64, checksummed=checksummed)
 
 
 @pytest.mark.parametrize("frame_length", [33, 64, 90, 96, 1000, 8191])

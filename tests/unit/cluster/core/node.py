@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.cluster.core.checks import expect
 from tests.unit.cluster.core.service import HistoryService, Requests
+from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
@@ -98,12 +99,13 @@ class Stream:
         self._buffer = bytearray()
         self._last_ns = 0
         limits = target.ctx.config
-        self._receiver = LogReceiver(
-            target.ctx.log_buffer,
+        rules = log_rules(
             initial_term_id=limits.initial_term_id,
             term_length_bytes=limits.term_length_bytes,
-            checksums=limits.checksums,
+            mtu_length_bytes=limits.mtu_length_bytes,
+            checksummed=limits.checksums,
         )
+        self._receiver = LogReceiver(target.ctx.log_buffer, rules)
 
     def send(self, data: bytes) -> None:
         """Let bytes go, in pieces cut anywhere; they arrive in order or not at all."""

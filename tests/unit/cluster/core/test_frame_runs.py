@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from tests.unit.client.dialogue import RecordingListener
 from tests.unit.client.fake_member import egress_frames
 from tests.unit.cluster.core.test_log_streams import PREFIX, buffer_at, content, ingress
+from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.service.log_writer import SESSION, Rig
 from trimaran.client.egress_adapter import EgressAdapter, SessionState
-from trimaran.cluster.core.log import log_publisher, log_receiver
+from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.service import bounded_log_adapter
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
+from trimaran.service_api.wire.frame_run import FrameRun
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
@@ -35,7 +37,7 @@ def one_by_one() -> Iterator[None]:
     """Look at every frame: no run is long enough."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_publisher, "_MIN_RUN_FRAMES", 1 << 30)
-        patch.setattr(log_receiver, "count_valid_frames", lambda *args, **kwargs: 0)
+        patch.setattr(FrameRun, "count_valid", lambda *args, **kwargs: 0)
         patch.setattr(bounded_log_adapter, "_MIN_RUN_FRAMES", 1 << 30)
         yield
 
@@ -71,7 +73,7 @@ def written(chunk: bytearray, *, start: int, checksums: bool) -> tuple[int, byte
 def accepted(log: bytes, *, start: int) -> tuple[int, bytes, str]:
     """What a follower takes of a log that arrives in one piece, and what it says if it refuses it."""
     buffer = buffer_at(start)
-    receiver = LogReceiver(buffer, initial_term_id=5, term_length_bytes=TERM_LENGTH, checksums=True)
+    receiver = LogReceiver(buffer, log_rules(initial_term_id=5, term_length_bytes=TERM_LENGTH))
     data = bytearray(log)
     try:
         return receiver.accept(data, 0, len(data)), content(buffer), ""
@@ -127,7 +129,7 @@ def test_every_checksum_of_a_run_is_looked_at() -> None:
         taken, _, said = accepted(bytes(broken), start=0)
 
         assert taken == -1
-        assert f"term_offset={index * 96} " in said
+        assert f"log frame at position={index * 96}: checksum wrong" in said
 
 
 def test_requests_are_stamped_as_messages_are() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -49,7 +50,13 @@ def publisher(buffer: LogBuffer, *, checksums: bool = True, initial_term_id: int
 
 
 def receiver(buffer: LogBuffer, *, checksums: bool = True, initial_term_id: int = 0) -> LogReceiver:
-    return LogReceiver(buffer, initial_term_id=initial_term_id, term_length_bytes=TERM_LENGTH, checksums=checksums)
+    rules = log_rules(
+        initial_term_id=initial_term_id,
+        term_length_bytes=TERM_LENGTH,
+        mtu_length_bytes=MTU,
+        checksummed=checksums,
+    )
+    return LogReceiver(buffer, rules)
 
 
 def content(buffer: LogBuffer, position: int | None = None) -> bytes:
@@ -267,7 +274,7 @@ def test_padding_has_to_fill_its_term() -> None:
     assert data[166] == TYPE_DATA
     data[166] = TYPE_PADDING
 
-    with pytest.raises(RemoteProtocolError, match="log frame type=0"):
+    with pytest.raises(RemoteProtocolError, match="padding does not fill its term"):
         receiver(buffer_at(TERM_LENGTH - 160)).accept(data, 0, len(data))
 
 
@@ -428,19 +435,20 @@ def test_gap_in_the_log_is_an_error_and_nothing_beyond_it_is_taken() -> None:
 
 
 def test_every_corrupt_byte_that_the_format_can_tell_is_refused() -> None:
-    """Position, length, type, stream, checksum and everything the checksum covers.
+    """Position, version, length, type, flags of data, stream, checksum and everything the checksum covers.
 
-    Aeron's frame leaves version, flags, reserved value and the padding's zeros uncovered, and the low bits of the
-    length, which stay within the covered alignment: what TCP does not catch there, this format cannot.
+    Aeron's frame leaves the reserved value, the padding's flags and zeros uncovered, and the low bits of the length,
+    which stay within the covered alignment: what TCP does not catch there, this format cannot.
     """
     data = sample_log()
     uncovered = set()
     for offset, header in frames(data):
-        uncovered |= {offset + 4, offset + 5, *range(offset + 24, offset + 32)}
+        uncovered |= {*range(offset + 24, offset + 32)}
         if header.type == TYPE_DATA and header.frame_length % 32:
             uncovered.add(offset)
         if header.type == TYPE_PADDING:
-            uncovered |= {*range(offset + 12, offset + 16), *range(offset + 32, offset + header.frame_length)}
+            uncovered |= {offset + 5, *range(offset + 12, offset + 16)}
+            uncovered |= {*range(offset + 32, offset + header.frame_length)}
     missed = set()
     for index in range(len(data)):
         buffer, broken = buffer_at(TERM_LENGTH - 160), bytearray(data)
@@ -468,7 +476,7 @@ def test_what_the_leader_says_of_the_commit_between_frames_is_taken_and_no_part_
     """Also at the start of the log, where a commit frame's place could be that of the first frame."""
     data = like_frames([32, 200])
     buffer = buffer_at()
-    gate = LogReceiver(buffer, initial_term_id=0, term_length_bytes=1 << 16, checksums=True)
+    gate = LogReceiver(buffer, log_rules(term_length_bytes=1 << 16))
 
     feed(gate, with_commits(data, [0, 96, 96, 1 << 40, 192]), [cut])
 
@@ -511,7 +519,7 @@ def long_term_publisher(buffer: LogBuffer) -> LogPublisher:
 def accept_in_pieces(data: bytes | bytearray, cut: int) -> tuple[bytes, str]:
     """What is taken of a log that arrives in pieces of a length, and why no more is."""
     taken = buffer_at()
-    gate = LogReceiver(taken, initial_term_id=0, term_length_bytes=1 << 16, checksums=True)
+    gate = LogReceiver(taken, log_rules(term_length_bytes=1 << 16))
     try:
         feed(gate, data, [cut])
     except RemoteProtocolError as error:
@@ -535,12 +543,7 @@ def test_wrong_frame_in_a_run_is_refused_for_the_reason_it_has_alone(frame: int,
     _, reason = accept_in_pieces(data, len(data))
     _, reason_alone = accept_in_pieces(data, 96)
 
-    at_once = reason.replace("after position=0 ", "")
-    assert (
-        at_once.partition("at position=")[0]
-        == (reason_alone.replace(f"after position={frame * 96} ", "").partition("at position=")[0])
-    )
-    assert reason
+    assert reason == reason_alone != ""
 
 
 def test_corrupt_byte_takes_nothing_of_its_frame() -> None:
@@ -549,7 +552,7 @@ def test_corrupt_byte_takes_nothing_of_its_frame() -> None:
     data[-20] ^= 0x40
     buffer = buffer_at(TERM_LENGTH - 160)
 
-    with pytest.raises(RemoteProtocolError, match="log frame checksum: "):
+    with pytest.raises(RemoteProtocolError, match="checksum wrong"):
         receiver(buffer).accept(data, 0, len(data))
 
     assert bytes(sample_log()).startswith(content(buffer))

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.archive.streams import STREAM_ID, TERM_LENGTH, StreamBuilder
-from trimaran.archive.format.frame_check import FrameRules
 from trimaran.service_api.wire.frame import FRAME_HEADER
+from trimaran.service_api.wire.frame_rules import FrameRules
 
 RULES = FrameRules(
     initial_term_id=5, term_length_bytes=TERM_LENGTH, mtu_length_bytes=1408, stream_id=STREAM_ID, checksummed=True

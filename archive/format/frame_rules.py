@@ -1,0 +1,39 @@
+"""The rules of frames, applied to what a catalog says of a recording."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trimaran.service_api.wire.frame import ReadableBuffer
+from trimaran.service_api.wire.frame_rules import FrameRules
+
+from .descriptor import RecordingDescriptor
+
+PAGE_LENGTH: Final = 4096
+"""What a disk writes at once: a frame that crosses a page boundary may be there in part."""
+
+
+def frame_rules_of(descriptor: RecordingDescriptor, *, checksummed: bool | None = None) -> FrameRules:
+    """Return the rules for the frames of a recording; `checksummed` overrides what the catalog says."""
+    return FrameRules(
+        initial_term_id=descriptor.initial_term_id,
+        term_length_bytes=descriptor.term_buffer_length,
+        mtu_length_bytes=descriptor.mtu_length,
+        stream_id=descriptor.stream_id,
+        checksummed=descriptor.checksummed if checksummed is None else checksummed,
+    )
+
+
+def find_blank_page(frame: ReadableBuffer, file_offset: int, frame_length: int) -> int | None:
+    """Find the file offset from which a page part of the data frame at `file_offset` is all zeros; None: there is none.
+
+    The part with the header is none of these. Without a checksum such a frame may be whole, or torn. Source: samples
+    set A README §10.
+    """
+    page = file_offset // PAGE_LENGTH * PAGE_LENGTH + PAGE_LENGTH
+    while page < file_offset + frame_length:
+        part = bytes(frame[page - file_offset : page - file_offset + PAGE_LENGTH])
+        if part.count(0) == len(part):
+            return page
+        page += PAGE_LENGTH
+    return None

@@ -1,0 +1,228 @@
+"""What makes a frame of a recording valid: one set of rules for the follower's gate, repair, replication and readers.
+
+A frame at position p must say so itself: its term offset and term id follow from p, its stream id from the
+recording, and its length must end inside the term. With checksums its payload and padding must have the
+CRC-32 it carries. Frames of zeros, of an older recording in the same place, or of another stream are thereby
+told from what was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from .checksum import crc32
+from .frame import (
+    FLAG_BEGIN,
+    FLAG_END,
+    FRAME_ALIGNMENT,
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_PADDING,
+    UNFRAGMENTED,
+    FrameHeader,
+    FrameLayout,
+    HeaderField,
+    ReadableBuffer,
+    frame_crc,
+    unpack_header,
+    wrap_int32,
+)
+from .frame_run import FrameRun
+
+_DATA_KINDS: Final = frozenset(TYPE_DATA << 16 | flags << 8 for flags in (0, FLAG_END, FLAG_BEGIN, UNFRAGMENTED))
+_PADDING: Final = TYPE_PADDING << 16
+_KIND_BUT_FLAGS: Final = 0xFFFF_00FF
+
+_HEADER: Final = FrameLayout(
+    HeaderField.FRAME_LENGTH,
+    HeaderField.KIND,
+    HeaderField.TERM_OFFSET,
+    HeaderField.CHECKSUM,
+    HeaderField.STREAM_ID,
+    HeaderField.TERM_ID,
+)
+_FRAME: Final = FrameLayout(*_HEADER.fields, body=HEADER_LENGTH)
+
+_PROBE_AFTER_FRAMES: Final = 16
+"""So many frames of one length are checked one by one, where they are no run, before they are tried as one again."""
+
+_IDENTITY: Final = struct.Struct("<ii")
+
+_Header = tuple[int, int, int, int, int, int]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FrameRules:
+    """What the frames of a recording share; `checksummed` says whether data frames carry a CRC-32."""
+
+    initial_term_id: int
+    term_length_bytes: int
+    mtu_length_bytes: int
+    stream_id: int
+    checksummed: bool
+
+    def find_header_fault(self, header: FrameHeader, position: int) -> str | None:
+        """Say what is wrong with the header of the frame at `position`; None if it is valid. Length 0 is wrong, too."""
+        frame_length, version, flags, frame_type, term_offset, _, stream_id, term_id, _ = header
+        term_count, expected_offset = divmod(position, self.term_length_bytes)
+        if term_offset != expected_offset:
+            return f"term offset wrong: term_offset={term_offset} expected={expected_offset}"
+        expected_term_id = wrap_int32(self.initial_term_id + term_count)
+        if term_id != expected_term_id:
+            return f"term id wrong: term_id={term_id} expected={expected_term_id}"
+        if stream_id != self.stream_id:
+            return f"stream id wrong: stream_id={stream_id} expected={self.stream_id}"
+        if version != 0:
+            return f"frame version unknown: version={version} expected=0"
+        room = self.term_length_bytes - expected_offset
+        if frame_type == TYPE_DATA:
+            if not HEADER_LENGTH <= frame_length <= min(self.mtu_length_bytes, room):
+                limit = min(self.mtu_length_bytes, room)
+                return f"frame length impossible: frame_length={frame_length} expected 32 to {limit}"
+            if flags & ~UNFRAGMENTED:
+                return f"frame flags unknown: flags={flags:#x} expected none but 0xc0"
+            return None
+        if frame_type == TYPE_PADDING:
+            if frame_length != room:
+                return f"padding does not fill its term: frame_length={frame_length} expected={room}"
+            return None
+        return f"frame type unknown: type={frame_type} expected 0 or 1"
+
+    def find_checksum_fault(self, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:
+        """Say that the payload of the frame at `offset` of `buffer` is not what was checksummed; None if it is valid.
+
+        The frame must lie whole in the buffer.
+        """
+        if not self.checksummed or header.type != TYPE_DATA:
+            return None
+        computed = frame_crc(buffer, offset, header.frame_length)
+        if computed != header.session_id:
+            return f"checksum wrong: checksum={header.session_id} expected={computed}"
+        return None
+
+    def find_fault(self, buffer: ReadableBuffer, offset: int, position: int) -> str | None:
+        """Say what is wrong with the frame at `offset` of `buffer`, which should be the one at `position`.
+
+        Returns None if it is valid; a padding frame may go on after the buffer.
+        """
+        available = len(buffer) - offset
+        if available < HEADER_LENGTH:
+            return f"frame header cut short: available={available} expected=32"
+        header = unpack_header(buffer, offset)
+        fault = self.find_fault_so_far(header, buffer, offset, position)
+        if fault is None and header.type == TYPE_DATA and available < header.aligned_length:
+            return f"frame cut short: frame_length={header.frame_length} available={available}"
+        return fault
+
+    def find_fault_so_far(
+        self, header: FrameHeader, buffer: ReadableBuffer, offset: int, position: int, end: int | None = None
+    ) -> str | None:
+        """Say what is wrong with the frame at `offset` of `buffer`, of which only a part may have arrived.
+
+        `header` is the frame's, which should be the one at `position`; `end` is where what has arrived ends, by default
+        with the buffer. Returns None for a frame that is valid, or that more bytes may make valid.
+        """
+        fault = self.find_header_fault(header, position)
+        if fault is None and offset + header.aligned_length <= (len(buffer) if end is None else end):
+            return self.find_checksum_fault(header, buffer, offset)
+        return fault
+
+    def skip_valid_frames(self, buffer: ReadableBuffer, offset: int, position: int, end: int) -> tuple[int, int | None]:
+        """Skip the valid frames that lie whole within [offset, end) of `buffer`, at most to the end of their term.
+
+        The first of them should be the frame at `position`. Returns the offset after them and the offset of the last of
+        them, None when there is none. This says the same as `find_fault` frame by frame, 4 times as fast, and 30 times
+        where frames are uniform (`frame_run`); callers that need to know why it stopped ask `find_fault`.
+        """
+        view = memoryview(buffer)
+        unpack, compute, checksummed, mtu = _HEADER.head.unpack_from, crc32, self.checksummed, self.mtu_length_bytes
+        term_count, term_offset = divmod(position, self.term_length_bytes)
+        stream_id, term_id = self.stream_id, wrap_int32(self.initial_term_id + term_count)
+        shift = term_offset - offset
+        term_end = self.term_length_bytes - shift
+        end = min(end, term_end, len(view))
+        last: int | None = None
+        aligned_before = -1
+        while offset + HEADER_LENGTH <= end:
+            header: _Header = unpack(view, offset)
+            length, kind, in_term, checksum, found_stream_id, found_term_id = header
+            aligned = (length + 31) & -32
+            following = offset + aligned
+            if (
+                following > end
+                or length < HEADER_LENGTH
+                or in_term != offset + shift
+                or found_stream_id != stream_id
+                or found_term_id != term_id
+            ):
+                break
+            if kind in _DATA_KINDS:
+                if length > mtu:
+                    break
+                if aligned == aligned_before or (last is None and following < end):
+                    following = self._skip_frames_of_one_length(view, offset, end, header)
+                    if following == offset:
+                        break
+                elif checksummed and compute(view[offset + HEADER_LENGTH : following]) != checksum:
+                    break
+                aligned_before = aligned
+            elif kind & _KIND_BUT_FLAGS != _PADDING or offset + length != term_end:
+                break
+            last, offset = following - aligned, following
+        return offset, last
+
+    def _skip_frames_of_one_length(self, view: memoryview, offset: int, end: int, header: _Header) -> int:
+        """Skip the valid data frames at `offset` that have the same kind and aligned length as the first of them.
+
+        `header` is the first one's, of which all but the checksum has been checked; all must lie within [offset, end)
+        and in one term. Returns the offset after them: after a whole run, or after some frames checked one by one, with
+        perhaps more of them following.
+        """
+        length, kind, term_offset, _, stream_id, term_id = header
+        length = (length + 31) & -32
+        count = (end - offset) // length
+        run = FrameRun.probe(view, offset, length, count)
+        if run is not None:
+            valid_count = run.count_valid(term_offset=term_offset, checksummed=self.checksummed)
+            if valid_count:
+                return offset + valid_count * length
+        compute, checksummed, mtu = crc32, self.checksummed, self.mtu_length_bytes
+        frames = view[offset : offset + min(count, _PROBE_AFTER_FRAMES) * length]
+        for other_length, other_kind, in_term, checksum, other_stream_id, other_term_id, body in _FRAME.rows(
+            length
+        ).iter_unpack(frames):
+            if (
+                (other_length + 31) & -32 != length
+                or other_length > mtu
+                or other_kind != kind
+                or in_term != term_offset
+                or other_stream_id != stream_id
+                or other_term_id != term_id
+                or (checksummed and compute(body) != checksum)
+            ):
+                break
+            term_offset += length
+            offset += length
+        return offset
+
+    def find_valid_frames(self, data: bytes, position: int) -> Iterator[int]:
+        """Yield the positions in `data`, which begins at `position`, where a whole valid frame begins.
+
+        `data` must lie in one term. The search is for the 8 bytes of stream id and term id that all its
+        frames share.
+        """
+        term_id = wrap_int32(self.initial_term_id + position // self.term_length_bytes)
+        identity = _IDENTITY.pack(self.stream_id, term_id)
+        found = data.find(identity)
+        while found >= 0:
+            offset = found - HeaderField.STREAM_ID.offset
+            if (
+                offset >= 0
+                and not offset % FRAME_ALIGNMENT
+                and self.find_fault(data, offset, position + offset) is None
+            ):
+                yield position + offset
+            found = data.find(identity, found + 1)
