@@ -11,11 +11,11 @@ import pytest
 
 from trimaran.client import ClusterClient
 from trimaran.cluster.core.sessions.session_claims import SessionClaims
-from trimaran.cluster.simulation.clients.thief import STOLEN, Loot, Thief
 from trimaran.service_api.types import ClusterSessionId, TermId
 
 from ..small_cluster import SmallCluster, small_cluster
 from ..small_world import SECOND
+from .thief import STOLEN, Loot, Thief
 
 
 def add_thief(small: SmallCluster, successes: list[str]) -> Thief:
