@@ -2,7 +2,7 @@
 
 from .errors import ArchiveError
 from .tool.app import app
-from .tool.selection import refuse
+from .tool.output import fail
 
 
 def main() -> None:
@@ -10,7 +10,7 @@ def main() -> None:
     try:
         app(prog_name="python -m trimaran.archive")
     except (ArchiveError, OSError) as error:
-        refuse(str(error))
+        fail(str(error))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How every command prints what it found: one set of formats, one way to print rows in each, the exit statuses.
+"""How every command of `trimaran` prints and ends: formats, rows, times, errors, exit statuses.
 
-It lies here because the commands of the archive print, too, and the archive knows nothing of the cluster. Numbers are
-never cut; in a pipe a table has a fixed width and no colour.
+The archive's own commands and the cluster's use it. Numbers are never cut; in a pipe a table has a fixed width and no
+colour.
 """
 
 from __future__ import annotations
@@ -12,21 +12,38 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleRenderable
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-"""Wrong usage, or what was named cannot be used, such as a directory that is none."""
+EXIT_UNREACHABLE: Final = 3
 EXIT_UNHEALTHY: Final = 10
-"""Something was looked at, and it is not as it should be."""
+EXIT_NO_LEADER: Final = 11
 EXIT_REFUSED: Final = 12
-"""What was asked cannot be done as things are: an archive runs in the directory, a file would be lost."""
+EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143
+
+EXIT_STATUSES: Final[Mapping[int, str]] = {
+    EXIT_OK: "success",
+    EXIT_FAILED: "failed: the command was carried out and did not succeed",
+    EXIT_USAGE: "wrong usage: an option, a file or a directory cannot be used",
+    EXIT_UNREACHABLE: "unreachable: no member answers",
+    EXIT_UNHEALTHY: "unhealthy: a member is down, data is damaged, or two things differ",
+    EXIT_NO_LEADER: "no leader: members answer, and none of them leads",
+    EXIT_REFUSED: "refused: not possible in the current state",
+    EXIT_INTERRUPTED: "interrupted: Ctrl-C before the end",
+    EXIT_TERMINATED: "terminated: SIGTERM before the end",
+}
+"""Each exit status of the command `trimaran`, and what it means. No command ends with any other."""
 
 ABSENT: Final = "-"
 """What a table shows where there is no value."""
@@ -77,7 +94,7 @@ def print_rows(
         sys.stdout.flush()
 
 
-def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callable[[], ConsoleRenderable]) -> None:
+def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callable[[], RenderableType]) -> None:
     """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one."""
     with ended_by_reader():
         if output is OutputFormat.TABLE:
@@ -85,7 +102,7 @@ def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callabl
         elif output is OutputFormat.JSON:
             sys.stdout.write(json.dumps(row, indent=2) + "\n")
         else:
-            print_line(row)
+            _write_json_line(row)
         sys.stdout.flush()
 
 
@@ -113,8 +130,39 @@ def print_stream(
 
 
 def print_line(row: Mapping[str, Any]) -> None:
-    """Print one object as one line."""
-    sys.stdout.write(json.dumps(row, separators=(", ", ": ")) + "\n")
+    """Print one object as one line of JSON, which a reader of the pipe gets at once."""
+    _write_json_line(row)
+    sys.stdout.flush()
+
+
+def print_error(reason: str) -> None:
+    """Print one line on standard error."""
+    typer.echo(f"trimaran: {reason}", err=True)
+
+
+def fail(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:
+    """End the command with one line on standard error and an exit status: wrong usage, unless another is given.
+
+    Raises:
+        Exit: always.
+    """
+    print_error(reason)
+    raise typer.Exit(exit_status)
+
+
+def format_time(time: int, *, ticks_per_second: int = 1_000) -> str | None:
+    """Write a time since the Unix epoch as an ISO date in UTC, with milliseconds: `2026-11-21T04:22:31.125Z`.
+
+    None for what is no date: a negative number, as Aeron writes for no time, and one beyond the year 9999, such as
+    nanoseconds that were taken for milliseconds.
+    """
+    if time < 0:
+        return None
+    try:
+        moment = datetime.fromtimestamp(time / ticks_per_second, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @contextlib.contextmanager
@@ -164,7 +212,11 @@ def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _print_jsonl(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
-        print_line(row)
+        _write_json_line(row)
+
+
+def _write_json_line(row: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(row) + "\n")
 
 
 def _as_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str] | None, title: str | None) -> Table | None:

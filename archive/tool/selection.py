@@ -7,7 +7,7 @@ one clear line and the status for wrong usage, or for damage where that is the r
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.locations import find_archive_directory
-from .output import EXIT_UNHEALTHY, EXIT_USAGE
+from .output import EXIT_UNHEALTHY, fail
 
 
 def find_archive(directory: Path) -> Path:
@@ -38,14 +38,14 @@ def load_catalog(directory: Path) -> CatalogContent:
     """Read the catalog, or end with one clear line."""
     try:
         if not directory.is_dir():
-            refuse(f"not a directory: {directory}")
+            fail(f"not a directory: {directory}")
         return read_catalog(OsFileSystem(), directory)
     except FileNotFoundError:
-        refuse(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
+        fail(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
     except CorruptionError as error:
-        refuse(f"{directory / CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
+        fail(f"{directory / CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
     except OSError as error:
-        refuse(f"archive not readable: {error}")
+        fail(f"archive not readable: {error}")
 
 
 def select_entries(content: CatalogContent, recording_id: int | None) -> list[CatalogEntry]:
@@ -55,7 +55,7 @@ def select_entries(content: CatalogContent, recording_id: int | None) -> list[Ca
     found = [e for e in content.entries if e.descriptor is not None and e.descriptor.recording_id == recording_id]
     if not found:
         known = [e.descriptor.recording_id for e in content.entries if e.descriptor is not None]
-        refuse(f"no such recording: recording_id={recording_id} known={known}")
+        fail(f"no such recording: recording_id={recording_id} known={known}")
     return found
 
 
@@ -75,11 +75,5 @@ def expect_descriptor(content: CatalogContent, recording_id: int) -> RecordingDe
     """Give the descriptor of a recording that is to be read; one that cannot be read ends the command."""
     entry = select_entries(content, recording_id)[-1]
     if entry.descriptor is None or entry.problem is not None or entry.descriptor.state is RecordingState.DELETED:
-        refuse(f"recording cannot be read, `trimaran archive describe` says more: recording_id={recording_id}")
+        fail(f"recording cannot be read, `trimaran archive describe` says more: recording_id={recording_id}")
     return entry.descriptor
-
-
-def refuse(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:
-    """End the command with one line on standard error and a status, that of wrong usage unless another is given."""
-    typer.echo(f"error: {reason}", err=True)
-    raise typer.Exit(exit_status)

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, print_error
+
 COMMANDS: Final = {
     "up": ("trimaran.cluster.cli.up:up", "Start a cluster for development on this machine."),
     "node": ("trimaran.cluster.cli.node:node", "Run one member of a cluster."),
@@ -99,9 +101,8 @@ EXAMPLES: Final = {
 }
 """What `trimaran COMMAND --help` ends with."""
 
-EXIT_HELP: Final = (
-    "Exit status: 0 fine; 1 failed; 2 wrong usage; 3 unreachable; 10 unhealthy or damaged; 11 no leader; 12 refused."
-)
+_MEANINGS: Final = [f"{status} {meaning.split(':')[0]}" for status, meaning in EXIT_STATUSES.items()]
+EXIT_HELP: Final = f"Exit status: {'; '.join(_MEANINGS)}."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -179,15 +180,13 @@ def report_error(error: BaseException) -> int:
     """
     from trimaran.service_api.errors import ClusterError, ErrorCategory
 
-    from .output import EXIT_FAILED, EXIT_USAGE
-
     causes = _leaves(error)
     status = EXIT_USAGE
     for cause in causes:
         if not isinstance(cause, ClusterError | OSError):
             raise error
     for line in dict.fromkeys(line for cause in causes for line in _describe(cause).splitlines()):
-        typer.echo(f"trimaran: {line}", err=True)
+        print_error(line)
     if any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes):
         status = EXIT_FAILED
     return status

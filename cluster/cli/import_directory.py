@@ -18,7 +18,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from trimaran.archive.tool.output import cell
+from trimaran.archive.tool.output import (
+    EXIT_UNHEALTHY,
+    OutputFormat,
+    OutputOption,
+    cell,
+    fail,
+    make_console,
+    new_table,
+    print_error,
+    print_rows,
+)
 from trimaran.service_api import ClusterError, ConfigurationError
 
 from ..import_aeron import copying
@@ -27,7 +37,6 @@ from ..import_aeron.source import Source, read_source
 from ..import_aeron.survey import Survey, survey_source
 from ..runtime.system_clock import SystemClock
 from ..settings.setting_kinds import format_app_version
-from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, make_console, new_table, print_rows
 
 SourceArgument = Annotated[
     list[str],
@@ -85,7 +94,7 @@ def import_directories(
     documents = [describe(survey, target, as_is=as_is, is_written=is_written) for survey, target in jobs]
     _print(documents, output)
     for problem in problems:
-        typer.echo(f"trimaran: {problem}", err=True)
+        print_error(problem)
     if problems:
         raise typer.Exit(EXIT_UNHEALTHY)
 
@@ -140,8 +149,7 @@ def _survey(sources: list[Source], *, with_snapshots: bool) -> list[Survey]:
         try:
             return [survey_source(source, with_snapshots=with_snapshots, on_progress=on_progress) for source in sources]
         except ClusterError as error:
-            typer.echo(f"trimaran: {error}", err=True)
-            raise typer.Exit(EXIT_UNHEALTHY) from error
+            fail(str(error), EXIT_UNHEALTHY)
 
 
 def _recorded_bytes(source: Source) -> int:

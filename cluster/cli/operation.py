@@ -18,13 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel, ConfigDict
 
-from trimaran.service_api import ClusterError
-from trimaran.service_api.member_status import MemberStatus
-
-from ..core.control_toggle import ActionStep
-from ..documents.operations import Operation, OperationProgress, run_operation
-from ..documents.status import Outcome
-from .output import (
+from trimaran.archive.tool.output import (
     EXIT_FAILED,
     EXIT_NO_LEADER,
     EXIT_REFUSED,
@@ -33,7 +27,14 @@ from .output import (
     OutputOption,
     ended_by_reader,
     fail,
+    print_line,
 )
+from trimaran.service_api import ClusterError
+from trimaran.service_api.member_status import MemberStatus
+
+from ..core.control_toggle import ActionStep
+from ..documents.operations import Operation, OperationProgress, run_operation
+from ..documents.status import Outcome
 from .setting_flags import load_members_from_flags, with_member_flags
 from .status.report import MemberReport, ask_members
 
@@ -129,7 +130,7 @@ async def _carry_out(operation: Operation, endpoints: dict[int, str], timeout_s:
                 steps.append(step)
                 _print_step(step, output)
     except ClusterError as error:
-        fail(EXIT_FAILED, str(error))
+        fail(str(error), EXIT_FAILED)
     last = steps[-1]
     parts: list[MemberPart] = []
     if last.log_position is not None and (last.step is ActionStep.DONE or operation in _STOPPING):
@@ -149,22 +150,22 @@ async def _carry_out(operation: Operation, endpoints: dict[int, str], timeout_s:
         )
         typer.echo(report.model_dump_json(indent=2))
     if last.step is ActionStep.REFUSED:
-        fail(EXIT_REFUSED, f"{operation} refused: {last.detail}")
+        fail(f"{operation} refused: {last.detail}", EXIT_REFUSED)
     if last.step is not ActionStep.DONE:
-        fail(EXIT_FAILED, f"{operation} {last.step}: {last.detail}")
+        fail(f"{operation} {last.step}: {last.detail}", EXIT_FAILED)
     late = [part.member_id for part in parts if part.part is Part.LATE]
     if late:
-        fail(EXIT_FAILED, f"{operation}: members {late} had not done their part within {timeout_s:g} s")
+        fail(f"{operation}: members {late} had not done their part within {timeout_s:g} s", EXIT_FAILED)
 
 
 async def _find_leader(endpoints: Mapping[int, str], timeout_s: float) -> int:
     reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S))
     statuses = [report.status for report in reports if report.status is not None]
     if not statuses:
-        fail(EXIT_UNREACHABLE, "no member can be reached: " + "; ".join(_why_not(report) for report in reports))
+        fail("no member can be reached: " + "; ".join(_why_not(report) for report in reports), EXIT_UNREACHABLE)
     leaders = [status for status in statuses if status.role == "LEADER"]
     if not leaders:
-        fail(EXIT_NO_LEADER, "no leader: no member that answers leads; `trimaran status` shows what each says")
+        fail("no leader: no member that answers leads; `trimaran status` shows what each says", EXIT_NO_LEADER)
     return max(leaders, key=lambda s: -1 if s.leadership_term_id is None else s.leadership_term_id).member_id
 
 
@@ -220,7 +221,7 @@ def _why_not(report: MemberReport) -> str:
 
 def _print_step(step: OperationProgress, output: OutputFormat) -> None:
     if output is OutputFormat.JSONL:
-        typer.echo(step.model_dump_json())
+        print_line(step.model_dump(mode="json"))
     elif output is OutputFormat.TABLE and step.step is not ActionStep.REFUSED:
         where = "" if step.log_position is None else f" log_position={step.log_position}"
         typer.echo(f"{step.operation} {step.step}: member_id={step.member_id}{where} {step.detail}".rstrip())
@@ -228,6 +229,6 @@ def _print_step(step: OperationProgress, output: OutputFormat) -> None:
 
 def _print_part(part: MemberPart, output: OutputFormat) -> None:
     if output is OutputFormat.JSONL:
-        typer.echo(part.model_dump_json())
+        print_line(part.model_dump(mode="json"))
     elif output is OutputFormat.TABLE:
         typer.echo(f"{part.operation} {part.part}: member_id={part.member_id} {part.detail}")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, format_time, print_rows
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import NULL_POSITION
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
-from .log.entry import format_time
 from .member_directory import MemberDirectoryArgument, expect_recording_log
-from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 
 
 def recording_log(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -31,7 +30,7 @@ def recording_log(directory: MemberDirectoryArgument, output: OutputOption = Out
     try:
         log = read_recording_log(path)
     except ClusterError as error:
-        fail(EXIT_UNHEALTHY, str(error))
+        fail(str(error), EXIT_UNHEALTHY)
     rows = map(_table_row, log.entries) if output is OutputFormat.TABLE else rows_of(log)
     print_rows(rows, output, title=str(path), empty=f"{path}: no entries")
 

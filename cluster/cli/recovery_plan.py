@@ -19,6 +19,16 @@ from trimaran.archive.errors import ArchiveError, CorruptionError
 from trimaran.archive.files.catalog import CatalogEntry, read_catalog
 from trimaran.archive.files.segment_files import SegmentFiles
 from trimaran.archive.store.repair import find_tail
+from trimaran.archive.tool.output import (
+    ABSENT,
+    EXIT_UNHEALTHY,
+    OutputFormat,
+    OutputOption,
+    fail,
+    format_time,
+    new_table,
+    print_object,
+)
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
@@ -26,9 +36,7 @@ from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogE
 from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
 from .log.directory import LogDirectory
-from .log.entry import format_time
 from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
-from .output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_document
 
 SERVICES_HELP = "How many services the member runs. [default: as many as have snapshots]"
 
@@ -85,10 +93,10 @@ def recovery_plan(
     except ConfigurationError:
         raise
     except ClusterError as error:
-        fail(EXIT_UNHEALTHY, str(error))
-    print_document(report, output, lambda: _draw(report))
+        fail(str(error), EXIT_UNHEALTHY)
+    print_object(report.model_dump(mode="json"), output, lambda: _draw(report))
     if report.problems:
-        fail(EXIT_UNHEALTHY, "; ".join(report.problems))
+        fail("; ".join(report.problems), EXIT_UNHEALTHY)
 
 
 def make_plan(directory: Path, recording_log: RecordingLog, service_count: int | None) -> RecoveryReport:

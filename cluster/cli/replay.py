@@ -14,7 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -22,9 +22,20 @@ import typer
 from rich.console import ConsoleRenderable, Group, RenderableType
 
 from trimaran.archive.tool.commands.progress import one_bar, progress_bars
-from trimaran.archive.tool.output import print_object
+from trimaran.archive.tool.output import (
+    ABSENT,
+    EXIT_FAILED,
+    EXIT_UNHEALTHY,
+    OutputFormat,
+    OutputOption,
+    fail,
+    format_time,
+    new_table,
+    print_object,
+    print_rows,
+)
 from trimaran.service_api import ClusterError, ConfigurationError
-from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
+from trimaran.service_api.types import TICKS_PER_MS
 
 from ..time_travel import (
     Difference,
@@ -40,7 +51,6 @@ from ..time_travel.member_log import Bound
 from ..time_travel.replay import Progress, SnapshotChoice
 from ..time_travel.what_if import WhatIf
 from .member_directory import MemberDirectoryArgument
-from .output import ABSENT, EXIT_FAILED, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_rows
 
 _ERROR_LIMIT = 5
 _TIMER_LIMIT = 20
@@ -162,13 +172,13 @@ def _telling_damage() -> Iterator[None]:
     except (ConfigurationError, typer.Exit, OSError):
         raise
     except ClusterError as error:
-        fail(EXIT_UNHEALTHY, str(error))
+        fail(str(error), EXIT_UNHEALTHY)
     except Exception as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         where = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        fail(EXIT_FAILED, f"the service failed{where}: {type(error).__name__}: {error}")
+        fail(f"the service failed{where}: {type(error).__name__}: {error}", EXIT_FAILED)
 
 
 def _replay(wanted: _Wanted, outputs: Path | None, state: Path | None, output: OutputFormat) -> None:
@@ -230,7 +240,7 @@ def _verify(wanted: _Wanted, processes: int, output: OutputFormat) -> None:
     rows = [verdict._asdict() for verdict in verdicts]
     print_rows(rows, output, title=wanted.log.name, empty="no snapshots")
     if any(verdict.problem is not None for verdict in verdicts):
-        fail(EXIT_UNHEALTHY, "the service does not write what was recorded")
+        fail("the service does not write what was recorded", EXIT_UNHEALTHY)
 
 
 # --- what the options mean
@@ -324,7 +334,9 @@ def _document(log: MemberLog, replayed: ReplayedService) -> dict[str, Any]:
         "state": describe_state(replayed.service),
         "log_position": replayed.log_position,
         "cluster_time": replayed.cluster_time,
-        "time": _date_of(replayed.cluster_time, replayed.time_unit),
+        "time": format_time(replayed.cluster_time, ticks_per_second=TICKS_PER_MS[replayed.time_unit] * 1_000)
+        if replayed.cluster_time  # 0 before the first entry
+        else None,
         "time_unit": replayed.time_unit.name,
         "leadership_term_id": replayed.leadership_term_id,
         "replayed_from": replayed.start_position,
@@ -337,16 +349,6 @@ def _document(log: MemberLog, replayed: ReplayedService) -> dict[str, Any]:
         "errors": [error._asdict() for error in replayed.errors],
         "divergences": replayed.divergences,
     }
-
-
-def _date_of(cluster_time: int, time_unit: TimeUnit) -> str | None:
-    if not cluster_time:  # before the first entry
-        return None
-    try:
-        moment = datetime.fromtimestamp(cluster_time / TICKS_PER_MS[time_unit] / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _draw(document: dict[str, Any]) -> ConsoleRenderable:

@@ -22,9 +22,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from trimaran.archive.errors import CorruptionError
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_UNHEALTHY, fail
 from trimaran.service_api.errors import ConfigurationError
-
-from .output import EXIT_FAILED, EXIT_UNHEALTHY, fail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +76,7 @@ def report(
     try:
         check_sources(request)
     except CorruptionError as error:
-        fail(EXIT_UNHEALTHY, str(error))
+        fail(str(error), EXIT_UNHEALTHY)
     with _telling_spark_errors(), _showing_steps() as show, _spark_session(show) as spark:
         made = build_report(spark, request, show)
         show("writing the page")
@@ -119,7 +118,7 @@ def _telling_spark_errors() -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         # What a worker raised is below its stack; what Spark itself says stands at the top.
         raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
-        fail(EXIT_FAILED, f"Spark failed: {(raised[-1:] or lines[:1] or [type(error).__name__])[0]}")
+        fail(f"Spark failed: {(raised[-1:] or lines[:1] or [type(error).__name__])[0]}", EXIT_FAILED)
 
 
 @contextlib.contextmanager

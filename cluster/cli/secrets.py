@@ -14,11 +14,19 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
+from trimaran.archive.tool.output import (
+    EXIT_FAILED,
+    OutputFormat,
+    OutputOption,
+    fail,
+    make_console,
+    new_table,
+    print_rows,
+)
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.password_proof import encode_principal
 
 from ..auth.secrets_file import SECRET_LIMIT, SecretsFile
-from .output import EXIT_FAILED, OutputFormat, OutputOption, fail, make_console, new_table, print_rows
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -44,7 +52,7 @@ def remove(file: FileArgument, principal: PrincipalArgument) -> None:
     """Let a principal in no more. Sessions that are open stay open."""
     contents = SecretsFile.load(file)
     if contents.verifiers.pop(principal.encode("utf-8", "replace"), None) is None:
-        fail(EXIT_FAILED, f"principal not found: principal={principal!r} file={file}")
+        fail(f"principal not found: principal={principal!r} file={file}", EXIT_FAILED)
     contents.save(file)
     typer.echo(f"removed {principal}: {_NEXT}")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import typer
 
+from trimaran.archive.tool.output import OutputFormat, OutputOption, print_line
+
 from ..settings.config_layers import LoadedConfig, setting_kind
-from .output import OutputFormat, OutputOption, print_line
 from .setting_flags import load_from_flags, with_setting_flags
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)

@@ -23,6 +23,7 @@ from trimaran.archive.disk.file_system import OsFileSystem, try_flock
 from trimaran.archive.errors import ArchiveErrorCode
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader
+from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import RecordingId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, EntryType, RecordingLogEntry
@@ -33,7 +34,6 @@ from ..runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
 from ..runtime.files.recording_log_file import RecordingLogFile
 from ..runtime.snapshots.recovery import read_snapshots
 from .operation import TimeoutOption, carry_out
-from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from .setting_flags import with_member_flags
 from .snapshot_describe import describe
 

@@ -14,6 +14,7 @@ from trimaran.archive.errors import CorruptionError
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader, MessageReader
 from trimaran.archive.reading.message_view import MessageViewer
+from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, RecordingLogEntry
@@ -21,7 +22,6 @@ from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE
 from ..runtime.files.recording_log_file import read_recording_log
 from .archive import VOCABULARY
 from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
-from .output import EXIT_UNHEALTHY, EXIT_USAGE, OutputFormat, OutputOption, fail, print_rows
 
 _COLUMNS: Final = {"position": "position", "name": "message", "what": "what it says"}
 
@@ -37,12 +37,12 @@ def describe(directory: MemberDirectoryArgument, output: OutputOption = OutputFo
         log = read_recording_log(path)
         entry = log.latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
         if entry is None:
-            fail(EXIT_USAGE, f"no valid snapshot: directory={directory}")
+            fail(f"no valid snapshot: directory={directory}")
         rows = _messages(find_archive_directory(directory), entry)
     except ConfigurationError:
         raise
     except ClusterError as error:
-        fail(EXIT_UNHEALTHY, str(error))
+        fail(str(error), EXIT_UNHEALTHY)
     title = f"log_position={entry.log_position} leadership_term_id={entry.leadership_term_id}"
     if output is OutputFormat.TABLE:
         rows = [row | {"what": _as_text(row)} for row in rows]

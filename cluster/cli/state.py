@@ -14,6 +14,7 @@ from typing import Any, Final
 from trimaran.archive.disk.file_system import OsFileSystem, read_fully
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.reading.message_view import view_decoded
+from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 
@@ -21,7 +22,6 @@ from ..messages import MarkFileHeader
 from ..runtime.files.mark_file import MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
 from ..runtime.files.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
 from .member_directory import MemberDirectoryArgument
-from .output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 
 ARCHIVE_MARK_FILE_NAME: Final = "archive-mark.dat"
 _SERVICE_MARK_FILES: Final = "cluster-mark-service-*.dat"
@@ -43,7 +43,7 @@ def state(directory: MemberDirectoryArgument, output: OutputOption = OutputForma
         f"damaged file: {path}: {row['problem']}" for path, row in zip(paths, rows, strict=True) if "problem" in row
     ]
     if problems:
-        fail(EXIT_UNHEALTHY, "; ".join(problems))
+        fail("; ".join(problems), EXIT_UNHEALTHY)
 
 
 def find_state_files(directory: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.live import Live
 
-from .output import OutputFormat, ended_by_reader, make_console
+from trimaran.archive.tool.output import OutputFormat, ended_by_reader, make_console, print_line
 
 WatchOption = Annotated[
     float | None,
@@ -55,7 +55,7 @@ async def _watch(
 ) -> None:
     console = make_console()
     if output is not OutputFormat.TABLE:
-        await _repeat(ask, interval_s, lambda document: typer.echo(document.model_dump_json()))
+        await _repeat(ask, interval_s, lambda document: print_line(document.model_dump(mode="json")))
     elif not console.is_terminal:
         await _repeat(ask, interval_s, lambda document: console.print(as_table(document)))
     else:

@@ -11,8 +11,8 @@ from ...disk.file_system import OsFileSystem
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
 from ...format.layout import parse_segment_file_name
-from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 
 UNREADABLE: Final = "UNREADABLE"
 
@@ -69,7 +69,7 @@ def _print_entries(directory: Path, entries: list[CatalogEntry], output: OutputF
     print_rows(rows, output, title=str(directory), columns=_COLUMNS)
     problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
     if problems:
-        refuse("; ".join(problems), EXIT_UNHEALTHY)
+        fail("; ".join(problems), EXIT_UNHEALTHY)
 
 
 def _entry_row(entry: CatalogEntry, segments: Counter[int]) -> dict[str, Any]:

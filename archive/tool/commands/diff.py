@@ -22,8 +22,8 @@ from ...files.reader import Frame, FrameReader, MessageReader, RecordedMessage
 from ...format.descriptor import RecordingDescriptor
 from ...reading.difference import Difference, Side, Verdict, compare
 from ...reading.message_view import Vocabulary
-from ..output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, new_table, print_object
-from ..selection import expect_descriptor, find_archive, find_log, load_catalog, refuse, valid_descriptors
+from ..output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_object
+from ..selection import expect_descriptor, find_archive, find_log, load_catalog, valid_descriptors
 from .progress import one_bar, progress_bars
 from .rows import MessageRows
 
@@ -81,7 +81,7 @@ def _choose(content: CatalogContent, directory: Path, recording_id: int | None) 
     log = find_log(content)
     if log is None:
         known = [descriptor.recording_id for descriptor in valid_descriptors(content)]
-        refuse(f"no log of a cluster in {directory}: --recording-id, one of {known}")
+        fail(f"no log of a cluster in {directory}: --recording-id, one of {known}")
     return log
 
 

@@ -21,8 +21,8 @@ from ...files.catalog import CatalogEntry, find_impossible
 from ...files.reader import NO_END, Frame, FrameReader, IncompleteMessage, MessageReader
 from ...format.descriptor import RecordingDescriptor
 from ...reading.message_view import MessageViewer, Vocabulary
-from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 
 FromOption = Annotated[
     int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
@@ -60,10 +60,10 @@ def build_dump(vocabulary: Vocabulary) -> Callable[..., None]:
 def _check_position(from_position: int, entries: list[CatalogEntry], recording_id: int | None) -> None:
     """Refuse a position that is not one of the recording."""
     if recording_id is None and len(entries) > 1:
-        refuse("--from-position needs --recording-id: positions are those of one recording")
+        fail("--from-position needs --recording-id: positions are those of one recording")
     for descriptor in (entry.descriptor for entry in entries):
         if descriptor is not None and (stop := descriptor.stop_position) is not None and from_position > stop:
-            refuse(
+            fail(
                 f"--from-position is behind the end: from_position={from_position} "
                 f"recording_id={descriptor.recording_id} stop_position={stop}"
             )
@@ -94,7 +94,7 @@ class Dump:
         try:
             reader = FrameReader(self.directory, descriptor, start_position=self.from_position)
         except ArchiveError as error:
-            refuse(str(error))
+            fail(str(error))
         rows = map(_frame_row, reader) if self.vocabulary is None else self._message_rows(descriptor, reader)
         try:
             for row in islice(rows, self.limit):

@@ -29,8 +29,8 @@ from ...reading.export import (
 )
 from ...reading.frame_batches import make_schema
 from ...reading.frame_columns import choose_columns
-from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, OutputFormat, OutputOption, print_line, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, refuse, select_entries
+from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_line, print_rows
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 from .progress import one_bar, progress_bars
 from .verify import ChecksumMode, ChecksumOption
 
@@ -93,7 +93,7 @@ def export(
     Exit status 10 when a recording is damaged, 12 when other files are in the way.
     """
     if bound_position is not None and recording_id is None:
-        refuse("--bound-position needs --recording-id: positions are those of one recording")
+        fail("--bound-position needs --recording-id: positions are those of one recording")
     options = ExportOptions(
         format=file_format,
         messages=messages,
@@ -114,11 +114,11 @@ def export(
         else:
             print_rows(rows, output, title=str(target), columns=_COLUMNS, empty="no frames to export")
     except ConfigurationError as error:
-        refuse(str(error))
+        fail(str(error))
     except ExportRefusedError as error:
-        refuse(str(error), EXIT_REFUSED)
+        fail(str(error), EXIT_REFUSED)
     except OSError as error:
-        refuse(f"export stopped: {error}", 1)
+        fail(f"export stopped: {error}", 1)
     if any(row["remarks"] for row in rows):
         raise typer.Exit(EXIT_UNHEALTHY)
 

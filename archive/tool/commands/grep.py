@@ -23,8 +23,8 @@ from ...files.reader import FrameReader, MessageReader, RecordedMessage
 from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...reading.message_view import Vocabulary
 from ...reading.search import UNKNOWN_NAMES, MessageQuery, find_hits
-from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows, print_stream
-from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog, refuse
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows, print_stream
+from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog
 from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
 from .rows import HEADING, MessageRows, as_line
 
@@ -144,7 +144,7 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
         Exit status 0 also where nothing is found; 10 where damage ended the search of a recording early.
         """
         if recording_id is None and (from_position is not None or to_position is not None):
-            refuse("--from-position and --to-position need --recording-id: positions are those of one recording")
+            fail("--from-position and --to-position need --recording-id: positions are those of one recording")
         query = MessageQuery(
             registry=vocabulary.registry,
             type_names=_type_names(type_name or [], vocabulary.registry),
@@ -157,13 +157,13 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
         descriptors = _searchable(directory, recording_id)
         if from_position is not None and (from_position % 32 or from_position < descriptors[0].start_position):
             expected = f"a multiple of 32, at least {descriptors[0].start_position}"
-            refuse(f"no position to begin at: --from-position={from_position} expected {expected}")
+            fail(f"no position to begin at: --from-position={from_position} expected {expected}")
         if count:
             print_rows(_counts(search, descriptors), output)
         else:
             print_stream(_rows(search, descriptors, limit), output, heading=HEADING, as_line=as_line)
         if search.damages:
-            refuse("; ".join(search.damages), EXIT_UNHEALTHY)
+            fail("; ".join(search.damages), EXIT_UNHEALTHY)
 
     return grep
 
@@ -211,9 +211,7 @@ def _type_names(names: list[str], registry: Registry) -> frozenset[str]:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, sorted(known), n=3)
-            refuse(
-                f"no such type: --type={name} expected the name of a message" + (f", such as {near}" if near else "")
-            )
+            fail(f"no such type: --type={name} expected the name of a message" + (f", such as {near}" if near else ""))
     wanted = frozenset(names)
     return wanted | UNKNOWN_NAMES if wanted & UNKNOWN_NAMES else wanted
 
@@ -222,19 +220,19 @@ def _compile(
     pattern: str | None, hex_bytes: str | None, *, is_fixed: bool, ignores_case: bool
 ) -> re.Pattern[bytes] | None:
     if pattern is not None and hex_bytes is not None:
-        refuse("a pattern and --hex: one of them only")
+        fail("a pattern and --hex: one of them only")
     if hex_bytes is not None:
         try:
             return re.compile(re.escape(bytes.fromhex(hex_bytes)))
         except ValueError:
-            refuse(f"not bytes in hex: --hex={hex_bytes} expected pairs of digits, such as 0a1b2c")
+            fail(f"not bytes in hex: --hex={hex_bytes} expected pairs of digits, such as 0a1b2c")
     if pattern is None:
         return None
     data = pattern.encode(errors="surrogateescape")
     try:
         return re.compile(re.escape(data) if is_fixed else data, re.DOTALL | (re.IGNORECASE if ignores_case else 0))
     except re.error as error:
-        refuse(f"no regular expression: pattern={pattern}: {error}; -F takes it as a text")
+        fail(f"no regular expression: pattern={pattern}: {error}; -F takes it as a text")
 
 
 def _parse_time(option: str, text: str | None, unit: ClockUnit) -> int | None:
@@ -246,7 +244,7 @@ def _parse_time(option: str, text: str | None, unit: ClockUnit) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        refuse(f"no time: {option}={text} expected a number, or a date such as 2026-11-21T04:22:31Z")
+        fail(f"no time: {option}={text} expected a number, or a date such as 2026-11-21T04:22:31Z")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since_epoch = moment - datetime.fromtimestamp(0, UTC)

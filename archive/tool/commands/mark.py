@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +9,8 @@ from ...errors import ArchiveError
 from ...files.mark_file import MARK_FILE_NAME, read_mark_file
 from ...format.error_records import error_records
 from ...format.messages import ArchiveMarkFileHeader
-from ..output import OutputFormat, OutputOption, print_rows
-from ..selection import DirectoryArgument, refuse
+from ..output import OutputFormat, OutputOption, fail, format_time, print_rows
+from ..selection import DirectoryArgument
 from .rows import as_text
 
 _ERROR_COLUMNS: Final = {"count": "count", "first": "first", "last": "last", "error": "error"}
@@ -23,7 +22,11 @@ def pid(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE)
     `activity` is - after an orderly stop.
     """
     header, _ = _read(directory)
-    row = {"pid": header.pid, "start": _time(header.start_timestamp), "activity": _time(header.activity_timestamp)}
+    row = {
+        "pid": header.pid,
+        "start": format_time(header.start_timestamp),
+        "activity": format_time(header.activity_timestamp),
+    }
     print_rows([row], output)
 
 
@@ -33,7 +36,7 @@ def errors(directory: DirectoryArgument, output: OutputOption = OutputFormat.TAB
     rows = []
     for record in sorted(error_records(area), key=lambda record: record.last_ms):
         headline, _, trace = record.text.partition(b"\n")
-        row = {"count": record.count, "first": _time(record.first_ms), "last": _time(record.last_ms)}
+        row = {"count": record.count, "first": format_time(record.first_ms), "last": format_time(record.last_ms)}
         rows.append(row | {"error": as_text(headline), "trace": [as_text(line) for line in trace.splitlines()]})
     print_rows(rows, output, columns=_ERROR_COLUMNS, empty="no errors")
 
@@ -42,15 +45,6 @@ def _read(directory: Path) -> tuple[ArchiveMarkFileHeader, bytes]:
     try:
         return read_mark_file(directory)
     except FileNotFoundError:
-        refuse(f"nobody has run here: directory={directory} expected {MARK_FILE_NAME} in it")
+        fail(f"nobody has run here: directory={directory} expected {MARK_FILE_NAME} in it")
     except (ArchiveError, OSError) as error:
-        refuse(str(error))
-
-
-def _time(epoch_ms: int) -> str | None:
-    """Write a time as a date in UTC; None for none, and for what a damaged file says."""
-    try:
-        moment = datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-    return None if epoch_ms < 0 else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fail(str(error))

@@ -11,8 +11,8 @@ from ...disk.file_system import OsFileSystem
 from ...errors import ArchiveError, CorruptionError
 from ...files.mark_file import ArchiveMarkFile
 from ...store.maintenance import OfflineArchive
-from ..output import EXIT_REFUSED, EXIT_UNHEALTHY
-from ..selection import load_catalog, refuse
+from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, fail
+from ..selection import load_catalog
 
 
 @contextlib.contextmanager
@@ -31,6 +31,6 @@ def offline_archive(directory: Path, *, is_changing: bool = True) -> Iterator[Of
                 archive.settle()
             yield archive
     except CorruptionError as error:
-        refuse(str(error), EXIT_UNHEALTHY)
+        fail(str(error), EXIT_UNHEALTHY)
     except ArchiveError as error:
-        refuse(str(error), EXIT_REFUSED)
+        fail(str(error), EXIT_REFUSED)

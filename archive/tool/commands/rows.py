@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from ...files.reader import FrameReader, MessageReader, RecordedMessage
 from ...format.descriptor import RecordingDescriptor
 from ...reading.message_view import MessageViewer, Vocabulary
 from ...reading.search import Hit, payload_start
-from ..output import ABSENT
+from ..output import ABSENT, format_time
 
 EXCERPT_BYTES: Final = 64
 """How much of a payload a row shows as text."""
@@ -66,22 +65,13 @@ def as_line(row: Mapping[str, Any]) -> str:
     fields: Mapping[str, Any] = row.get("fields", {})
     session = fields.get("clusterSessionId", row["session_id"])
     timestamp = fields.get("timestamp")
-    time = ABSENT if timestamp is None else format_time(timestamp)
+    time = ABSENT if timestamp is None else format_time(timestamp) or str(timestamp)
     others = [f"{name}={value}" for name, value in fields.items() if name not in _IN_COLUMNS]
     text = row["excerpt"] if "payload_length" in row else " ".join(others)
     mark = "" if row.get("match", True) else "-"
     return f"{row['recording_id']}{mark}".rjust(5) + (
         f"  {row['position']:>14}  {row['name']:<22}  {session:>20}  {time:<24}  {text}"
     )
-
-
-def format_time(timestamp: int) -> str:
-    """Write a timestamp as a date in UTC where it is one in milliseconds, else as the number it is."""
-    try:
-        moment = datetime.fromtimestamp(timestamp / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 _IN_COLUMNS: Final = frozenset({"leadershipTermId", "clusterSessionId", "timestamp"})

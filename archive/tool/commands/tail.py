@@ -19,14 +19,13 @@ from ...files.catalog import CatalogContent
 from ...format.descriptor import RecordingDescriptor
 from ...reading.following import RecordingFollower
 from ...reading.message_view import Vocabulary
-from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_stream
+from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_stream
 from ..selection import (
     DirectoryArgument,
     RecordingOption,
     expect_descriptor,
     find_log,
     load_catalog,
-    refuse,
     valid_descriptors,
 )
 from .rows import HEADING, MessageRows, as_line
@@ -55,7 +54,7 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         extended, purged, cut back, is told on standard error; once it is deleted, this ends.
         """
         if follow and output is OutputFormat.JSON:
-            refuse("what goes on is no single document: -f with -o json; use -o jsonl")
+            fail("what goes on is no single document: -f with -o json; use -o jsonl")
         descriptor = choose_recording(load_catalog(directory), recording_id)
         rows = MessageRows(directory, descriptor, vocabulary)
         follower = RecordingFollower(directory, descriptor)
@@ -64,7 +63,7 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
             with contextlib.suppress(KeyboardInterrupt):
                 print_stream(messages, output, heading=HEADING, as_line=as_line)
         except ArchiveError as error:
-            refuse(str(error), EXIT_UNHEALTHY)
+            fail(str(error), EXIT_UNHEALTHY)
 
     return tail
 
@@ -81,7 +80,7 @@ def choose_recording(content: CatalogContent, recording_id: int | None) -> Recor
     if log is None and len(valid) == 1:
         return valid[0]
     if log is None:
-        refuse(f"which recording? --recording-id, one of {[descriptor.recording_id for descriptor in valid]}")
+        fail(f"which recording? --recording-id, one of {[descriptor.recording_id for descriptor in valid]}")
     return log
 
 

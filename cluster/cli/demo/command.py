@@ -19,13 +19,13 @@ import typer
 import uvloop
 from rich.console import Console
 
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from ...settings.service_loading import load_service_class
 from ..app import report_error
 from ..examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
 from ..local import LocalNodes, free_base_ports
-from ..output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from ..single_process import replies_of
 from .recordings import find_log_recording
 from .report import (

@@ -6,7 +6,6 @@ copy of the directory. The times are the member's own clock's.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,11 +13,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from trimaran.archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
 from trimaran.service_api import ConfigurationError
 
 from ...runtime.files.mark_file import MARK_FILE_NAME
 from ...runtime.watching.error_log import DistinctError, read_errors
-from ..output import OutputFormat, OutputOption, make_console, new_table, print_rows
 
 _STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}
 
@@ -56,8 +55,8 @@ def as_dict(error: DistinctError) -> dict[str, Any]:
     trouble = error.trouble
     return {
         "count": error.observation_count,
-        "first": _iso(error.first_ms),
-        "last": _iso(error.last_ms),
+        "first": format_time(error.first_ms),
+        "last": format_time(error.last_ms),
         "level": trouble.level,
         "event": trouble.event,
         "kind": trouble.kind,
@@ -79,7 +78,7 @@ def show(found: list[DistinctError], console: Console, *, traces: bool) -> None:
         what.stylize(_STYLES.get(trouble.level, ""))
         where = f" at {trouble.place}" if trouble.place else ""
         what.append(f"{where}\n{trouble.message}", style="default")
-        table.add_row(f"{error.observation_count:,}", _short(error.first_ms), _short(error.last_ms), what)
+        table.add_row(f"{error.observation_count:,}", _time(error.first_ms), _time(error.last_ms), what)
     console.print(table)
     for error in found:
         if traces and error.trouble.trace:
@@ -87,18 +86,5 @@ def show(found: list[DistinctError], console: Console, *, traces: bool) -> None:
             console.print(Text(f"{error.trouble.headline}\n{error.trouble.trace}"), soft_wrap=True)
 
 
-def _time(epoch_ms: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):  # a damaged file may hold any number
-        return None
-
-
-def _iso(epoch_ms: int) -> str | None:
-    moment = _time(epoch_ms)
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _short(epoch_ms: int) -> str:
-    moment = _time(epoch_ms)
-    return "?" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%SZ")
+def _time(epoch_ms: int) -> str:
+    return format_time(epoch_ms) or "?"  # a damaged file may hold any number

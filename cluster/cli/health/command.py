@@ -10,11 +10,11 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trimaran.archive.tool.output import OutputFormat, OutputOption, new_table, print_object
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.quantities import parse_size_bytes
 
 from ...runtime.system_clock import SystemClock
-from ..output import OutputFormat, OutputOption, new_table, print_document
 from ..setting_flags import load_members_from_flags, with_member_flags
 from ..status.report import ask_members, make_report
 from ..watching import TimeoutOption
@@ -50,7 +50,7 @@ def health(
         raise ConfigurationError(f"bad size: --max-lag={max_lag!r} expected a size, such as 16MiB") from None
     endpoints = {member.member_id: member.consensus for member in members}
     report = asyncio.run(_ask_until_well(endpoints, timeout, lag_limit_bytes, wait))
-    print_document(report, output, lambda: as_table(report))
+    print_object(report.model_dump(mode="json"), output, lambda: as_table(report))
     raise typer.Exit(report.exit_status)
 
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from ..output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+
 from ..status.report import ClusterReport, MemberReport
 
 HEALTH_SCHEMA_VERSION: Final = 1

@@ -15,18 +15,18 @@ import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
 
-from trimaran.service_api.errors import ConfigurationError
-
-from ...documents.inspection import ROW_LIMIT, MembersView, SessionsView, TimersView, ViewT
-from ..output import (
+from trimaran.archive.tool.output import (
     EXIT_NO_LEADER,
     EXIT_UNREACHABLE,
     OutputFormat,
     OutputOption,
     fail,
-    print_document,
+    print_object,
     print_rows,
 )
+from trimaran.service_api.errors import ConfigurationError
+
+from ...documents.inspection import ROW_LIMIT, MembersView, SessionsView, TimersView, ViewT
 from ..setting_flags import load_members_from_flags, with_member_flags
 from ..watching import TimeoutOption, WatchOption, watch
 from .asking import UnreachableError, ask_for_best
@@ -137,10 +137,10 @@ def _show(
             return
         answer = asyncio.run(ask())
     except UnreachableError as error:
-        fail(EXIT_UNREACHABLE, str(error))
+        fail(str(error), EXIT_UNREACHABLE)
     if asked.output is OutputFormat.JSONL:
         print_rows((row.model_dump(mode="json") for row in rows(answer)), asked.output)
     else:
-        print_document(answer, asked.output, lambda: draw(answer))
+        print_object(answer.model_dump(mode="json"), asked.output, lambda: draw(answer))
     if asked.member_id is None and answer.role != "LEADER":
-        fail(EXIT_NO_LEADER, f"no leader: member {answer.answered_by} answers, {answer.role}")
+        fail(f"no leader: member {answer.answered_by} answers, {answer.role}", EXIT_NO_LEADER)

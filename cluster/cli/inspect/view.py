@@ -7,8 +7,9 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trimaran.archive.tool.output import ABSENT, new_table
+
 from ...documents.inspection import MembersView, SessionsView, TimersView, View
-from ..output import ABSENT, new_table
 from ..status.view import format_duration
 
 _DOWN_STYLE: Final = "red"

@@ -20,10 +20,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimaran.archive.errors import CorruptionError
+from trimaran.archive.tool.output import (
+    EXIT_UNHEALTHY,
+    OutputFormat,
+    OutputOption,
+    ended_by_reader,
+    fail,
+    make_console,
+    print_line,
+)
 from trimaran.service_api.errors import ConfigurationError
 
 from ..member_directory import MemberDirectoryArgument
-from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, ended_by_reader, fail, make_console, print_line
 from ..setting_flags import load_members_from_flags, with_member_flags
 from ..watching import TimeoutOption, pause
 from .directory import LogDirectory, LogReader
@@ -139,12 +147,12 @@ def _find_log(directory: Path) -> LogDirectory:
     try:
         return LogDirectory.find(directory)
     except CorruptionError as error:
-        fail(EXIT_UNHEALTHY, str(error))
+        fail(str(error), EXIT_UNHEALTHY)
 
 
 def _fail_if_damaged(reader: LogReader) -> None:
     if reader.damage is not None:
-        fail(EXIT_UNHEALTHY, reader.damage)
+        fail(reader.damage, EXIT_UNHEALTHY)
 
 
 def _print_entries(entries: Iterable[LogEntry], output: OutputFormat) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
 from trimaran.archive.files.reader import RecordedMessage
 from trimaran.archive.reading.message_view import find_message
+from trimaran.archive.tool.output import format_time
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header
 from trimaran.service_api.wire.session import SessionMessageHeader
 
@@ -99,15 +99,6 @@ def encode_payload(payload: bytes) -> tuple[str, str]:
     if text is not None and text.isprintable():
         return text, "utf-8"
     return base64.b64encode(payload).decode(), "base64"
-
-
-def format_time(epoch_ms: int) -> str | None:
-    """Write a time as an ISO date in UTC; None if it is none, such as one in other units."""
-    try:
-        moment = datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _application_payload(data: bytes, decoded: Message | None) -> bytes | None:

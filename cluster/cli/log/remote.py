@@ -15,11 +15,11 @@ from typing import Final
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.reader import RecordedMessage
 from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
 
 from ...documents.inspection import ROW_LIMIT, MembersView
 from ...settings.member_endpoints import MemberEndpoints
 from ..inspect.asking import UnreachableError, ask_for_best
-from ..output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
 from ..watching import pause
 from .entry import LogEntry, make_entry
 
@@ -44,9 +44,9 @@ class ClusterLog:
         try:
             entries, position = asyncio.run(self._last_entries(count))
         except (UnreachableError, ArchiveError) as error:
-            fail(EXIT_UNREACHABLE, str(error))
+            fail(str(error), EXIT_UNREACHABLE)
         if entries is None:
-            fail(EXIT_NO_LEADER, "no leader: `trimaran status` shows what each member says")
+            fail("no leader: `trimaran status` shows what each member says", EXIT_NO_LEADER)
         yield entries
         while is_followed:
             pause(ROUND_INTERVAL_S)

@@ -18,6 +18,14 @@ from typing import Final
 import typer
 from rich.console import Console
 
+from trimaran.archive.tool.output import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    OutputFormat,
+    OutputOption,
+    make_console,
+    print_error,
+)
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.processors import count_processors
 
@@ -26,7 +34,6 @@ from ...settings.service_loading import load_service_class
 from ...simulation.campaign import run_campaign
 from ...simulation.run import Options, Outcome
 from ...simulation.shrink import Attempt, shrink
-from ..output import EXIT_FAILED, EXIT_INTERRUPTED, OutputFormat, OutputOption, make_console
 from .flags import (
     CheckDeterminismFlag,
     ClientsFlag,
@@ -232,5 +239,5 @@ def _trace(seed: int, options: Options, job: SeedJob, file: Path | None) -> int:
             return EXIT_INTERRUPTED
     typer.echo(describe_outcome(outcome), err=True)
     if outcome.failure is not None:
-        typer.echo(f"trimaran: {outcome.failure.message}", err=True)
+        print_error(outcome.failure.message)
     return 0 if outcome.failure is None else EXIT_FAILED

@@ -11,16 +11,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ...runtime.system_clock import SystemClock
-from ..output import (
+from trimaran.archive.tool.output import (
     EXIT_NO_LEADER,
     EXIT_UNHEALTHY,
     EXIT_UNREACHABLE,
     OutputFormat,
     OutputOption,
     fail,
-    print_document,
+    print_object,
 )
+
+from ...runtime.system_clock import SystemClock
 from ..setting_flags import load_members_from_flags, with_member_flags
 from ..watching import TimeoutOption, WatchOption, watch
 from .report import ClusterReport, ask_members, make_report
@@ -49,9 +50,9 @@ def status(
         watch(lambda: _ask(endpoints, timeout), as_table, interval_s=watch_every, output=output)
         return
     report = asyncio.run(_ask(endpoints, timeout))
-    print_document(report, output, lambda: as_table(report))
+    print_object(report.model_dump(mode="json"), output, lambda: as_table(report))
     if not report.has_quorum:
-        fail(exit_status(report), report.verdict)
+        fail(report.verdict, exit_status(report))
 
 
 def exit_status(report: ClusterReport) -> int:

@@ -12,9 +12,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from trimaran.archive.tool.output import ABSENT, new_table
 from trimaran.service_api.member_status import ElectionStatus, MemberStatus
 
-from ..output import ABSENT, new_table
 from .report import ClusterReport, MemberReport
 
 _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}

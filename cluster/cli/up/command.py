@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from ...runtime.activities import ActivityScope
@@ -24,7 +25,6 @@ from ...settings.service_loading import load_service_class
 from ..app import report_error
 from ..examples import SERVICE_MODULE, examples_directory
 from ..local import LocalNodes
-from ..output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from ..status.report import ask_members, make_report
 from .place import Place, open_place
 from .supervisor import Supervisor
@@ -83,7 +83,7 @@ def up(
         report_error(error)
         raise typer.Exit(EXIT_FAILED) from None
     if not has_led:
-        fail(EXIT_NO_LEADER, f"no leader within {timeout:g} s: the logs are in {place.directory}")
+        fail(f"no leader within {timeout:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
     raise typer.Exit(EXIT_OK)
 
 

@@ -17,7 +17,8 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..output import OutputFormat, make_console, print_line
+from trimaran.archive.tool.output import OutputFormat, make_console, print_line
+
 from ..status.report import ClusterReport
 from ..status.view import as_table
 from .place import Place

@@ -194,7 +194,7 @@ def test_a_write_that_fails_leaves_no_file_that_looks_whole(
     monkeypatch.setattr("trimaran.archive.reading.export.publish", refuse)
     result = export(checksummed, "--to", tmp_path, "--format", "jsonl")
 
-    assert (result.exit_code, result.stderr) == (1, "error: export stopped: no space\n")
+    assert (result.exit_code, result.stderr) == (1, "trimaran: export stopped: no space\n")
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("._export")] == []
 
 

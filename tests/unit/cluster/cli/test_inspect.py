@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.cluster.runtime.links.test_member_links import SETTINGS
 from tests.unit.cluster.status.test_status_query import free_endpoint
+from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.cli.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, EXIT_USAGE
 from trimaran.cluster.documents.inspection import (
     InspectionRefusal,
     InspectionRequest,

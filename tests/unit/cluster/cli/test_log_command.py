@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME
+from trimaran.archive.tool.output import EXIT_UNHEALTHY, EXIT_USAGE
 from trimaran.cluster.cli.app import build_app, main
 from trimaran.cluster.cli.log.directory import LogDirectory
 from trimaran.cluster.cli.log.entry import encode_payload
-from trimaran.cluster.cli.output import EXIT_UNHEALTHY, EXIT_USAGE
 
 SAMPLES = [("single-node", "node0"), ("three-node-failover", "node1"), ("checksummed", "node0"), ("torn", "node0")]
 

@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 from tests.unit.cluster.cli.test_inspect import members_view, sessions_view
 from tests.unit.cluster.status.answers import member_status
 from tests.unit.service_api.test_documents import with_unknown_fields
+from trimaran.archive.tool.output import EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.cli.output import EXIT_UNREACHABLE
 from trimaran.cluster.core.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
 from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID

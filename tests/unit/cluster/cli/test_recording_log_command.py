@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.archive.tool.output import EXIT_UNHEALTHY
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.cli.output import EXIT_UNHEALTHY
 
 NODES = [("single-node", "node0"), *(("three-node-failover", f"node{i}") for i in range(3))]
 

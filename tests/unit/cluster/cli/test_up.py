@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.archive.tool.output import OutputFormat
 from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, Node
-from trimaran.cluster.cli.output import OutputFormat
 from trimaran.cluster.cli.status.report import make_report
 from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
 from trimaran.cluster.cli.up.supervisor import Supervisor

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cluster.status.answers import answered, failed, member_status
+from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.cli.health.diagnosis import HealthReport, ProblemKind, diagnose
-from trimaran.cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.status.report import MemberReport, make_report
 from trimaran.cluster.documents.status import Outcome
 from trimaran.service_api.member_status import DifferingMember, MemberStatus

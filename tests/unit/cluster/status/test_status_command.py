@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cluster.status.answers import answered, failed, member_status
-from trimaran.cluster.cli.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.status.command import exit_status
 from trimaran.cluster.cli.status.report import make_report
 from trimaran.cluster.documents.status import Outcome
