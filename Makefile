@@ -8,7 +8,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled demo notebooks test check sim format bench peers bench-guard clean
+.PHONY: help setup compiled demo notebooks test check campaign coverage sim format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -54,15 +54,25 @@ demo: $(CORE) compiled  ## Run three nodes, kill the leader half-way, check ever
 notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a browser follow the address it prints.
 	@$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
-test: $(STAMP) compiled  ## Run the whole suite.
-	@$(BIN)/python -m pytest $(ARGS)
+# Several workers run the suite, two on two cores. `make test WORKERS=0` runs it in one process, for a debugger.
+WORKERS ?= auto
+SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-check: $(STAMP)  ## Format, lint, types, import rules and the fast tests.
+test: $(STAMP) compiled  ## Run the whole suite (about ten minutes on two cores).
+	@$(SUITE) $(ARGS)
+
+check: $(STAMP)  ## Format, lint, types, import rules and the fastest tests (under a minute).
 	@echo "==> format"; $(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format" >&2; exit 1; }
 	@echo "==> lint"; $(BIN)/ruff check --quiet $(SOURCES)
 	@echo "==> types"; $(BIN)/mypy
 	@echo "==> import rules"; $(BIN)/lint-imports
-	@echo "==> fast tests"; $(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+	@echo "==> fast tests"; $(SUITE) -q -m 'not slow and not campaign' $(FAST_TESTS) $(ARGS)
+
+campaign: $(STAMP) compiled  ## Run what the suite has only a sample of: every notebook, peer, plant and long log.
+	@$(SUITE) -m campaign $(ARGS)
+
+coverage: $(STAMP) compiled  ## Run the suite and print which branches it does not take; ARGS='-m ""' adds the campaign.
+	@$(SUITE) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 # A fresh range of seeds each time; `make sim FROM=0` takes a certain one.
 SEEDS ?= 2000

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
 
 import pytest
 import structlog
+import typer.main
 
 # A shell that starts the suite in the background has Ctrl-C ignored, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TESTS: Final = Path(__file__).parent
+LONGEST_FIRST: Final = ("spark", "notebooks", "simulation", "system")
+"""Folders whose tests several workers begin with, so that none is left with a long one at the end."""
+ONE_WORKER: Final = ("spark", "notebooks")
+"""Folders whose files share what is dear to start: a JVM, a recorded cluster."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,6 +30,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the text scenarios anew instead of comparing with them; look at the difference before you commit",
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers run the suite: say which tests belong to one, and which it begins with.
+
+    The tests of a file stay together, since they share fixtures; so do those of a folder in `ONE_WORKER`.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        folder = folder_of(item)
+        group = folder if folder in ONE_WORKER else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(folder_of(item), len(ranks)))
+
+
+def folder_of(item: pytest.Item) -> str:
+    """The folder of `tests/` that a test is in."""
+    return item.path.relative_to(TESTS).parts[0]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_built_once() -> Iterator[None]:
+    """Build the command of a typer app once: reading its functions' signatures takes longer than most commands run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -123,7 +123,7 @@ class ProcessGroup:
                 cwd=_PROJECT_DIR,
                 env=environment,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         process = ManagedProcess(name, popen, log_path)
         self.processes.append(process)
@@ -297,7 +297,7 @@ def _load_prctl() -> Callable[..., int] | None:
 _PRCTL: Final = _load_prctl()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child, before it runs: be killed when the parent dies. Linux only; elsewhere nothing happens."""
     if _PRCTL is not None:
         _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
 from typer.testing import CliRunner
 
 from tests.unit.archive.streams import AERON, extract_sample, load_truth
@@ -79,10 +80,16 @@ class Ended(NamedTuple):
         return self.stdout + self.stderr
 
 
+@cache
+def app_of(command: str) -> typer.Typer:
+    """The app with one command of `trimaran` imported."""
+    return build_app([command])
+
+
 def run(*arguments: object) -> Ended:
     """Run a command of `trimaran` as `main` does, in this process; what would be a traceback is raised."""
     argv = [str(argument) for argument in arguments]
-    result = CliRunner(env={"COLUMNS": "160"}).invoke(build_app(argv), argv)
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(app_of(argv[0]), argv)
     if result.exception is None or isinstance(result.exception, SystemExit):
         return Ended(result.exit_code, result.stdout, result.stderr)
     said = io.StringIO()

@@ -1,5 +1,7 @@
 """Every notebook runs top to bottom, and what it finds is what is known from elsewhere.
 
+The suite runs the first one; `make campaign` runs them all.
+
 What is known: the story of the recording, written down without reading any log; what `trimaran` commands say; a run of
 the service without a cluster; and of the Aeron recording what Aeron's own programs said of it.
 """
@@ -67,7 +69,7 @@ def test_01_first_look(run: Run, morning: RecordedMorning) -> None:
     assert messages["SessionMessageHeader"] >= morning.request_count
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_02_elections_and_terms(run: Run, morning: RecordedMorning) -> None:
     executed = run("02", terms="terms.to_dict('records')", changes="changes.to_dict('records')")
 
@@ -81,7 +83,7 @@ def test_02_elections_and_terms(run: Run, morning: RecordedMorning) -> None:
     assert [change["start_reason"] for change in changes] == ["node_started", "log_link_closed", "node_started"]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_03_sessions_and_traffic(run: Run, morning: RecordedMorning) -> None:
     executed = run(
         "03",
@@ -111,7 +113,7 @@ def test_03_sessions_and_traffic(run: Run, morning: RecordedMorning) -> None:
     assert values["fired"] == values["timer_events"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_04_comparing_members(run: Run, morning: RecordedMorning) -> None:
     executed = run(
         "04",
@@ -140,7 +142,7 @@ def test_04_comparing_members(run: Run, morning: RecordedMorning) -> None:
     assert (found["checksum_a"], found["checksum_b"]) == ("right", "right")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_05_time_travel(run: Run, morning: RecordedMorning) -> None:
     executed = run(
         "05",
@@ -165,7 +167,7 @@ def test_05_time_travel(run: Run, morning: RecordedMorning) -> None:
     assert [*values["refused"].values()] == [morning.decisions["denied"], morning.decisions["denied"] - of_government]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_06_live(run: Run, environment: dict[str, str]) -> None:
     executed = run(
         "06",
@@ -190,7 +192,7 @@ def test_06_live(run: Run, environment: dict[str, str]) -> None:
     assert values["templates"]["24"] == TERM_COUNT - 1
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_07_a_real_aeron_recording(run: Run) -> None:
     executed = run(
         "07",

@@ -1,6 +1,6 @@
 """A cluster of real `trimaran node` processes under test: started, killed, paused, watched by their logs, and checked.
 
-The processes come from `processes`, which ends them by pid whatever happens. What is here is for tests:
+The processes come from `fork_server`, and are ended by pid whatever happens. What is here is for tests:
 waiting for what members log, never for time; and at the end of each test every member is stopped in order, its
 directory is held against the layout by our own verifier and by the independent checker, its log against the other
 members' byte for byte, and the state that its service printed against a fold of its own log.
@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from tests.system.append_list import Answer, AppendList
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory, log_end_position
+from tests.system.fork_server import ForkedGroup
 from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
 from trimaran.archive.tool.app import app as archive_app
@@ -119,6 +120,7 @@ class SystemCluster:
             service=service,
             member_count=member_count,
             settings={**SETTINGS, **(settings or {})},
+            group=ForkedGroup(),
         )
         self.members: dict[int, Member] = {}
         self.mesh: ProxyMesh | None = None

@@ -113,8 +113,10 @@ async def test_sessions_end_and_begin_under_another_client_id(tmp_path: Path) ->
 
     check(history)
 
-    clients = {operation.client_id for operation in history}
-    assert len(clients) == workload.session_count
+    clients = sorted({operation.client_id for operation in history if operation.client_id is not None})
+    assert clients == list(range(clients[0], clients[0] + len(clients)))
+    # A session that opens as the workload is stopped sends nothing, so the history has no operation of its client.
+    assert workload.session_count - len(clients) in (0, 1)
     assert history.acknowledged_count + history.unknown_count == len(history.operations)
     assert service.faults == []
 

@@ -1,0 +1,217 @@
+"""Starts members from a process that has imported everything already.
+
+A member spends most of a short test importing. Here one server per test process imports `trimaran` once and forks a
+child for each member. Apart from that the child is what `python -m trimaran node` is: a process of its own in a
+session of its own, with its own signals, exit status and log. Tests of the command itself (`test_node_start`,
+`test_demo`, the guides, the benchmarks) start it as a user does.
+
+Client and server talk over a socket: a request and a report are one JSON line each. The server has one thread, since
+it forks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup, die_with_parent
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PRELOADED: Final = ("trimaran.cluster.cli.node", "trimaran.cluster.node", "tests.system.append_list", "uvloop")
+
+
+class ForkedProcess(subprocess.Popen[bytes]):
+    """A child of the server, with the part of `Popen` that tests use."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        """Stand for a process that was started already; there are no pipes to it."""
+        self._server = server
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin = self.stdout = self.stderr = None
+        self._child_created = False  # not ours to wait for
+
+    def poll(self) -> int | None:
+        """Give the exit status; None while it runs."""
+        if self.returncode is None:
+            self._server.take_reports(0)
+            self.returncode = self._server.statuses.pop(self.pid, None)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                raise subprocess.TimeoutExpired(f"pid={self.pid}", timeout or 0)
+            self._server.take_reports(left_s)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class ForkServer:
+    """The client's side: asks for children and hears of their ends."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        """Exit statuses by process id, until somebody asks."""
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            command = (sys.executable, "-m", "tests.system.fork_server")
+            self._popen = subprocess.Popen(command, stdin=theirs.fileno(), cwd=ROOT, preexec_fn=die_with_parent)
+        self._reports = b""
+        self._started: list[int] = []
+
+    def fork(self, arguments: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ForkedProcess:
+        """Run `trimaran` with these arguments in a new process."""
+        request = {"arguments": [*arguments], "log_path": str(log_path), "environment": dict(environment)}
+        self._socket.sendall(json.dumps(request).encode() + b"\n")
+        while not self._started:
+            self.take_reports(None)
+        return ForkedProcess(self, self._started.pop())
+
+    def take_reports(self, timeout_s: float | None) -> None:
+        """Read what the server has said, waiting for it so long."""
+        if not select.select([self._socket], [], [], timeout_s)[0]:
+            return
+        received = self._socket.recv(65536)
+        assert received, f"the fork server has ended: exit_status={self._popen.wait()}"
+        *lines, self._reports = (self._reports + received).split(b"\n")
+        for line in lines:
+            report = json.loads(line)
+            if "status" in report:
+                self.statuses[report["pid"]] = report["status"]
+            else:
+                self._started.append(report["pid"])
+
+    def close(self) -> None:
+        """End the server; children that are left end with it."""
+        self._socket.close()
+        self._popen.wait()
+
+
+@cache
+def fork_server() -> ForkServer:
+    """The server of this process."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
+
+
+class ForkedGroup(ProcessGroup):
+    """A group whose members are forked; whatever else it is asked for it starts as any group does."""
+
+    def spawn(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        log_path: Path,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> ManagedProcess:
+        """Start a child in the project directory."""
+        if tuple(arguments[:4]) != (sys.executable, "-m", "trimaran", "node"):
+            return super().spawn(
+                name, arguments, log_path=log_path, stdin=stdin, stdout=stdout, environment=environment
+            )
+        log_path.touch()
+        popen = fork_server().fork(arguments[3:], log_path, os.environ if environment is None else environment)
+        process = ManagedProcess(name, popen, log_path)
+        self.processes.append(process)
+        return process
+
+
+def serve(client: socket.socket) -> list[str]:
+    """Fork a child for each request; gives the arguments in the child. Ends the server when the client has gone."""
+    waking, woken = socket.socketpair()
+    waking.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(waking.fileno())
+    requests = b""
+    while True:
+        ready, _, _ = select.select([client, woken], [], [])
+        if woken in ready:
+            woken.recv(4096)
+            report_ends(client)
+        if client not in ready:
+            continue
+        received = client.recv(65536)
+        if not received:
+            raise SystemExit
+        *lines, requests = (requests + received).split(b"\n")
+        for line in lines:
+            server_pid, pid = os.getpid(), os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for held in (client, waking, woken):
+                    held.close()
+                return become(json.loads(line), server_pid)
+            client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+
+
+def report_ends(client: socket.socket) -> None:
+    """Collect the children that have ended."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        report = {"pid": pid, "status": os.waitstatus_to_exitcode(status)}
+        client.sendall(json.dumps(report).encode() + b"\n")
+
+
+def become(request: dict[str, object], server_pid: int) -> list[str]:
+    """Make this process look as if it had been started with the request's command; gives its arguments."""
+    arguments, environment = request["arguments"], request["environment"]
+    assert isinstance(arguments, list)
+    assert isinstance(environment, dict)
+    die_with_parent()
+    if os.getppid() != server_pid:
+        raise SystemExit
+    os.setsid()
+    log = os.open(str(request["log_path"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(log)
+    os.close(nothing)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["trimaran", *arguments]
+    return arguments
+
+
+if __name__ == "__main__":
+    from trimaran.cluster.cli import main
+
+    for module in PRELOADED:
+        importlib.import_module(module)
+    with socket.socket(fileno=os.dup(0)) as connection:
+        own = serve(connection)
+    main(own)
