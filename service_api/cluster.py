@@ -25,7 +25,19 @@ class Cluster(Protocol):
 
     @property
     def role(self) -> Role:
-        """The member's role now. Replicated state must not depend on it."""
+        """FOLLOWER, or LEADER from the beginning of a term that this member leads. Never CANDIDATE.
+
+        While old entries are replayed it is FOLLOWER, on the next leader too. Replicated state must not depend on it.
+        """
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the entries that come were in the log before the member took part in the current term.
+
+        True in `on_start` and for each entry that the member's log held when its last election ended: it is replayed,
+        copied from another member, or left over from an earlier term. Replicated state must not depend on it. A
+        service that acts outside the cluster, "only as leader", looks at `role`.
+        """
 
     @property
     def time(self) -> int:

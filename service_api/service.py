@@ -121,7 +121,12 @@ class ClusteredService:
         raise LocalProtocolError(f"service writes no snapshots: service={type(self).__qualname__}")
 
     def on_role_change(self, role: Role) -> None:
-        """This member's role changed. It comes outside the log's order: replicated state must not change here."""
+        """This member leads from now on, or no longer does: `role` is LEADER or FOLLOWER.
+
+        LEADER comes when a term begins that this member leads, after all older entries have been delivered and before
+        the first one of the term; FOLLOWER when the term is over for this member. It comes outside the log's order:
+        replicated state must not change here.
+        """
 
     def on_new_leadership_term_event(
         self,

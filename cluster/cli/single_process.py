@@ -50,6 +50,7 @@ class InMemoryCluster:
     sessions: dict[ClusterSessionId, ClientSession] = field(default_factory=dict)
     member_id: MemberId = _ONLY_MEMBER
     role: Role = Role.LEADER
+    is_replaying: bool = False
     time: int = 0
     time_unit: TimeUnit = TimeUnit.MILLIS
     log_position: int = 0

@@ -22,7 +22,7 @@ from trimaran.service_api.types import (
 )
 from trimaran.service_api.wire.message import Message
 
-from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, RoleChanged, SendToMember
+from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, SendToMember
 from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
@@ -156,12 +156,6 @@ class ConsensusContext:
             return None
         self.commit_publish_pending_since_ns = None
         return self.commit_position
-
-    def become(self, role: Role) -> None:
-        """Change this member's role, if it is another one."""
-        if role != self.role:
-            self.role = role
-            self.effects.append(RoleChanged(role))
 
     @property
     def clock_time(self) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.service_api import Role
 from trimaran.service_api.types import MemberId, RecordingId
 from trimaran.service_api.wire.message import Message
 
@@ -265,13 +264,6 @@ class Terminate:
 
 
 @dataclass(slots=True)
-class RoleChanged:
-    """This member's role changed."""
-
-    role: Role
-
-
-@dataclass(slots=True)
 class StateChanged:
     """The election moved from one state to another; `reason` and the positions tell why."""
 
@@ -371,7 +363,6 @@ Effect = (
     | FetchSnapshot
     | StopSnapshotFetch
     | InstallSnapshot
-    | RoleChanged
     | StateChanged
     | ElectionStarted
     | VoteRefused

@@ -30,9 +30,12 @@ class ElectionState(IntEnum):
     LEADER_REPLAY = 6
     """Process the log up to the append position."""
     LEADER_INIT = 7
-    """Open the log for appending."""
+    """Passed through at once: the log has been open to followers since the ballot was won, and is recorded always."""
     LEADER_READY = 8
-    """Append the first entry of the term."""
+    """Passed through at once: the marks of the term are a majority of reports in it.
+
+    As the election closes, the leader appends the first entry of the term, and its service is told that it leads.
+    """
     FOLLOWER_LOG_REPLICATION = 9
     """Copy the rest of one missed leadership term from the leader's archive."""
     FOLLOWER_REPLAY = 10

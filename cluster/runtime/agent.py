@@ -158,8 +158,8 @@ class ConsensusModuleAgent:
             fx.FetchSnapshot: fetcher.fetch,
             fx.StopSnapshotFetch: lambda effect: fetcher.stop(),
             fx.InstallSnapshot: fetcher.install,
-            fx.RoleChanged: self._role_changed,
             fx.ElectionStarted: self._election_started,
+            fx.ElectionClosed: self._election_closed,
             fx.ServiceDiverged: self._log_service_diverged,
         }
 
@@ -557,11 +557,18 @@ class ConsensusModuleAgent:
     def _election_started(self, effect: fx.ElectionStarted) -> None:
         logger.info("election.started", reason=effect.reason.name, detail=str(effect.reason))
         self._queries.on_election_started(effect)
+        self._service.on_term_ended()
+        self._service.disconnect_egress(None)
 
-    def _role_changed(self, effect: fx.RoleChanged) -> None:
-        self._service.on_role_change(effect.role)
-        if effect.role is not Role.LEADER:
-            self._service.disconnect_egress(None)
+    def _election_closed(self, effect: fx.ElectionClosed) -> None:
+        logger.info(
+            "election.closed",
+            leadership_term_id=effect.leadership_term_id,
+            leader_member_id=effect.leader_member_id,
+            log_position=effect.log_position,
+        )
+        is_leader = effect.leader_member_id == self._ctx.config.member_id
+        self._service.on_term_begun(Role.LEADER if is_leader else Role.FOLLOWER, effect.log_position)
 
 
 def _log_state_changed(effect: fx.StateChanged) -> None:
@@ -607,15 +614,6 @@ def _log_leader_refused(effect: fx.LeaderRefused) -> None:
     )
 
 
-def _log_election_closed(effect: fx.ElectionClosed) -> None:
-    logger.info(
-        "election.closed",
-        leadership_term_id=effect.leadership_term_id,
-        leader_member_id=effect.leader_member_id,
-        log_position=effect.log_position,
-    )
-
-
 def _log_session_changed(effect: fx.SessionChanged) -> None:
     logger.info(effect.event, cluster_session_id=effect.cluster_session_id, reason=effect.reason)
 
@@ -628,7 +626,6 @@ _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the eff
         "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)
     ),
     fx.LeaderRefused: _log_leader_refused,
-    fx.ElectionClosed: _log_election_closed,
     fx.SessionChanged: _log_session_changed,
 }
 """Effects that only tell."""

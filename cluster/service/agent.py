@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 import structlog
 
@@ -24,7 +25,7 @@ from trimaran.service_api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
+from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -43,6 +44,9 @@ from .service_cluster import ModuleRequests, ServiceCluster
 from .several_services import EveryService, MessageReceiver
 
 logger = structlog.get_logger()
+
+_OPEN: Final = (1 << 63) - 1
+"""The end of the replay while the member is in an election."""
 
 
 class ClusteredServiceAgent:
@@ -74,6 +78,7 @@ class ClusteredServiceAgent:
         """The open client sessions, in ascending order of id."""
         self.log_position = 0
         self.role = Role.FOLLOWER
+        self._replay_end_position = _OPEN
         self.member_id = member_id
         self.time_unit = time_unit
         self.max_payload_length = max_payload_length
@@ -96,6 +101,11 @@ class ClusteredServiceAgent:
     def time(self) -> int:
         """Cluster time of the entry being processed."""
         return self.egress.time
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the entry being processed was in the log when the member's last election ended, or none has yet."""
+        return self.log_position <= self._replay_end_position
 
     # --- the node
 
@@ -161,10 +171,18 @@ class ClusteredServiceAgent:
         for view in self.views:
             self._call(self.services[view.service_id], partial(_terminate, view))
 
-    def on_role_change(self, role: Role) -> None:
-        """The member's role changed."""
-        self.role = role
-        self._call_all(lambda service: service.on_role_change(role))
+    def on_term_begun(self, role: Role, append_position: int) -> None:
+        """An election is over: the member leads the term or follows. Its log ended at `append_position`.
+
+        A leader has delivered all of that; a follower delivers the rest as it hears that it is committed.
+        """
+        self._replay_end_position = NULL_POSITION if role is Role.LEADER else append_position
+        self._change_role(role)
+
+    def on_term_ended(self) -> None:
+        """An election begins: until it is over, this member does not lead, and what is delivered is old."""
+        self._replay_end_position = _OPEN
+        self._change_role(Role.FOLLOWER)
 
     def connect_egress(self, session_id: ClusterSessionId, outlet: EgressOutlet, leadership_term_id: int) -> None:
         """Leader: send the session's egress to this connection; the session itself may be delivered later."""
@@ -278,6 +296,11 @@ class ClusteredServiceAgent:
     def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
         session = self.sessions[session_id] = self.make_session(session_id, encoded_principal)
         return session
+
+    def _change_role(self, role: Role) -> None:
+        if role is not self.role:
+            self.role = role
+            self._call_all(lambda service: service.on_role_change(role))
 
     def _call_all(self, callback: Callable[[ClusteredService], None]) -> None:
         for service in self.services:

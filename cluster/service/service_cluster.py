@@ -54,8 +54,13 @@ class ServiceCluster:
 
     @property
     def role(self) -> Role:
-        """The member's role now."""
+        """LEADER in a term that this member leads, else FOLLOWER."""
         return self._agent.role
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether entries come that were in the log before the current term."""
+        return self._agent.is_replaying
 
     @property
     def time(self) -> int:

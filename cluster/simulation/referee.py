@@ -1,8 +1,7 @@
 """What must hold in every run, checked while it runs.
 
-The referee believes no member. It reads what is durable from the simulated disks, what is said from the simulated
-network, and what the services were given from the services; from a node's own state it takes only what the node
-claims: that it leads a term, that it calls a position committed.
+The referee believes no member. It reads disks, network and services itself; of a node's own state it takes only what
+the node claims: that it leads a term, that it calls a position committed.
 
 Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
 """
@@ -33,6 +32,7 @@ from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .observed_service import ObservedService
 from .relay import Relay
+from .role_rules import expect_role
 from .rules import RuleBroken, expect
 from .trace import Trace
 from .world.network import SimulatedTransport
@@ -445,6 +445,7 @@ class Referee:
                 position=position,
                 committed=len(self.committed),
             )
+            expect_role(member, position)
             first = self.delivered.setdefault(position, what)
             expect(
                 first == what,
@@ -465,8 +466,7 @@ class Referee:
                 )
                 self._newest_position, self._newest_time = position, timestamp
                 self.counts.delivered_entries += 1
-                kind = str(what[0])
-                self.counts.by_kind[kind] = self.counts.by_kind.get(kind, 0) + 1
+                self.counts.by_kind[str(what[0])] = self.counts.by_kind.get(str(what[0]), 0) + 1
         except RuleBroken as broken:
             self._broken = self._broken or broken
 
@@ -629,7 +629,7 @@ class Referee:
         return self.may_vote(member) and self.has_committed(member)
 
     def may_vote(self, member: Member) -> bool:
-        """Whether a member has the franchise: a candidate term on its disk."""
+        """Whether a member is a voter: a candidate term is on its disk."""
         term_id = self._durable_candidate_term(member)
         return term_id is not None and term_id >= 0
 

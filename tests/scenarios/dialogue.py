@@ -174,7 +174,6 @@ _SENTENCES: dict[type, Callable[[Any, Node], str]] = {  # Any: each takes the ef
     fx.PersistCandidateTerm: lambda effect, _: f"[disk] candidate term: {effect.candidate_term_id}",
     fx.TruncateLog: lambda effect, _: f"[disk] log cut back to {effect.position}",
     fx.ElectionStarted: lambda effect, _: f"enters an election: {effect.reason}",
-    fx.RoleChanged: lambda effect, _: f"is {effect.role.name} now",
     fx.OpenLogPublication: lambda effect, _: "opens its log to the followers",
     fx.StartReplay: lambda effect, _: f"processes its log up to {effect.to_position}",
     fx.StartLogReplication: lambda effect, node: (

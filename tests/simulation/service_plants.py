@@ -10,16 +10,19 @@ from typing import Any
 from trimaran.client.egress import EgressListener
 from trimaran.client.egress_adapter import EgressAdapter, SessionState
 from trimaran.cluster import node
+from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
+from trimaran.cluster.runtime.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.links import log_links, member_links
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.log_links import _LogLink
 from trimaran.cluster.service import bounded_log_adapter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.service_api import Role
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose
 from trimaran.service_api.types import CorrelationId
@@ -215,6 +218,19 @@ def _never_pause_ingress(planting: Planting) -> None:
 # --- 31, 35: replay
 
 
+def _lead_in_the_replay(planting: Planting) -> None:
+    """A service is told that its member leads when the ballot is won, before the old entries are replayed."""
+    real = ConsensusModuleAgent._start_replay
+
+    def start_replay(self: ConsensusModuleAgent, effect: fx.StartReplay) -> None:
+        if self.module.ctx.role is Role.LEADER and effect.to_position > self._service.log_position:
+            planting.ran()
+            self._service.on_term_begun(Role.LEADER, effect.to_position)
+        real(self, effect)
+
+    planting.replace(ConsensusModuleAgent, "_start_replay", start_replay)
+
+
 def _replay_no_closes(planting: Planting) -> None:
     """What is read from the archive passes over the closes of sessions."""
     real = BoundedLogAdapter._on_session_close
@@ -287,6 +303,7 @@ PLANTS = (
     Plant("window-keeps-all", 29, "the window is bounded", _keep_the_whole_log, scenario="bounded-memory"),
     Plant("links-fill", 29, "what waits for a follower is bounded", _let_links_fill, scenario="bounded-memory"),
     Plant("ingress-never-pauses", 29, "what waits to be committed is bounded", _never_pause_ingress, "bounded-memory"),
+    Plant("leads-in-the-replay", 31, "a replay is of a follower, on a new leader too", _lead_in_the_replay),
     Plant("replay-skips-closes", 31, "a replay gives every kind of entry", _replay_no_closes),
     Plant(
         "replay-keeps-timers",

@@ -155,7 +155,7 @@ class BallotPhase(ABC):
 
     def _enter_canvass(self) -> None:
         ctx = self._ctx
-        ctx.become(Role.FOLLOWER)
+        ctx.role = Role.FOLLOWER
         ctx.leader_member_id = None
         self._leader = None
         self._replication = None
@@ -205,7 +205,7 @@ class BallotPhase(ABC):
 
     def _enter_candidate_ballot(self) -> None:
         ctx = self._ctx
-        ctx.become(Role.CANDIDATE)
+        ctx.role = Role.CANDIDATE
         for member in ctx.others:
             member.vote = None
             member.candidate_term_id = NULL_TERM_ID
@@ -232,7 +232,7 @@ class BallotPhase(ABC):
             self._enter(ElectionState.CANVASS, Reason(K.BALLOT_NOT_WON, term_id=term_id))
 
     def _enter_follower_ballot(self) -> None:
-        self._ctx.become(Role.FOLLOWER)
+        self._ctx.role = Role.FOLLOWER
         config = self._ctx.config
         self._is_extended_canvass = False
         # Longer than the candidate's ballot, which may be won at its very end: the winner has to mark its term first.

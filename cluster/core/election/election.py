@@ -253,7 +253,7 @@ class Election(BallotPhase, FollowerPhase):
         self._leader = None
         self._replication = None
         ctx.leader_member_id = None
-        ctx.become(Role.FOLLOWER)
+        ctx.role = Role.FOLLOWER
         ctx.candidate_term_id = max(ctx.candidate_term_id, ctx.leadership_term_id, ctx.log_leadership_term_id)
         for member in ctx.members.values():
             member.forget_term()
@@ -273,7 +273,7 @@ class Election(BallotPhase, FollowerPhase):
 
     def _enter_leader_log_replication(self) -> None:
         ctx = self._ctx
-        ctx.become(Role.LEADER)
+        ctx.role = Role.LEADER
         ctx.leader_member_id = ctx.config.member_id
         ctx.leadership_term_id = ctx.candidate_term_id
         ctx.log_session_id = int(ctx.random() * 0x7FFF_FFFE) + 1

@@ -113,7 +113,7 @@ class FollowerPhase(ABC):
         )
         self._on_leader_alive(message.commit_position)
         if ctx.append_position >= message.term_base_log_position:
-            ctx.become(Role.FOLLOWER)
+            ctx.role = Role.FOLLOWER
             if ctx.log_leadership_term_id < message.leadership_term_id:
                 ctx.begin_log_term(message.leadership_term_id, message.term_base_log_position)
             self._enter(

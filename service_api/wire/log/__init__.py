@@ -1,1 +1,1 @@
-"""The replicated log on disk: its messages, where their fields lie, and the slots of `recording.log`."""
+"""The log on disk: messages, where their fields lie, slots of `recording.log`."""

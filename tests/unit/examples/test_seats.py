@@ -12,7 +12,7 @@ import structlog
 from examples.seats import HOLD_MS, BoxOffice, Ledger
 from tests.unit.cluster.simulation.small_cluster import QUICK
 from tests.unit.cluster.simulation.small_world import SECOND
-from trimaran.client import ClusterClient
+from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.simulation.cluster import SimulatedCluster
 
 
@@ -40,7 +40,8 @@ def ask(cluster: SimulatedCluster, *requests: bytes) -> list[bytes]:
     name = f"client-{len(cluster.clients)}"
 
     async def main() -> None:
-        async with asyncio.timeout(30), ClusterClient.connect(cluster.ingress_endpoints) as client:
+        config = ClientConfig(endpoints=cluster.ingress_endpoints, network=cluster.network)
+        async with asyncio.timeout(30), ClusterClient.connect(config=config) as client:
             replies.extend([await client.request(request) for request in requests])
 
     cluster.add_client(name, main)

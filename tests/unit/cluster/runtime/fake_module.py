@@ -185,8 +185,11 @@ class FakeParts:
 
     # service
 
-    def on_role_change(self, role: Role) -> None:
+    def on_term_begun(self, role: Role, append_position: int) -> None:
         self.journal.append(role)
+
+    def on_term_ended(self) -> None:
+        self.journal.append("term ended")
 
     def disconnect_egress(self, session_id: int | None) -> None:
         self.journal.append(("disconnect", session_id))

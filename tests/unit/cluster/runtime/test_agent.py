@@ -13,6 +13,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import StopCatchup
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
@@ -24,13 +25,15 @@ from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import SnapshotFetcher
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
-from trimaran.service_api import NodeTerminatedError, Role
+from trimaran.service_api import NodeTerminatedError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 
 ONE = MemberId(1)
 HELLO = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ONE)
 PERSIST = fx.PersistCandidateTerm(5, 0, 0)
 SEND = fx.SendToMember(ONE, HELLO)
+
+ELECTION = fx.ElectionStarted(Reason(ReasonKind.NODE_STARTED))
 
 
 class ManualClock:
@@ -388,11 +391,18 @@ async def test_replay_of_nothing_is_done_at_once(rig: Rig) -> None:
 
 async def test_election_unbinds_clients_and_reads_them_again(rig: Rig) -> None:
     """What filled the window may be cut off; then no commit would ever resume them."""
-    rig.module.script["election"] = [fx.RoleChanged(Role.FOLLOWER), fx.UnbindIngress(None)]
+    rig.module.script["election"] = [ELECTION, fx.UnbindIngress(None)]
 
     rig.agent.post("election")
 
-    assert rig.journal == [Role.FOLLOWER, ("disconnect", None), "unbind all", "resume", ("disconnect", None)]
+    assert rig.journal == [
+        ELECTION,
+        "term ended",
+        ("disconnect", None),
+        "unbind all",
+        "resume",
+        ("disconnect", None),
+    ]
 
 
 async def test_window_is_full_when_more_is_appended_and_not_committed_than_it_allows(rig: Rig) -> None:

@@ -148,7 +148,7 @@ def test_timers_are_refused_outside_log_ordered_callbacks(rig: Rig) -> None:
 
     rig.service.on_role_change = on_role_change  # type: ignore[method-assign]  # this test's own
 
-    rig.agent.on_role_change(Role.LEADER)
+    rig.agent.on_term_begun(Role.LEADER, 0)
 
     assert len(refused) == 1
     assert rig.requests.told == []
@@ -167,7 +167,7 @@ def test_callback_that_raises_outside_the_log_does_not_stop_the_member(rig: Rig,
     if callback == "on_terminate":
         rig.agent.terminate()
     else:
-        rig.agent.on_role_change(Role.LEADER)
+        rig.agent.on_term_begun(Role.LEADER, 0)
 
     assert rig.agent.error_count == 1
 

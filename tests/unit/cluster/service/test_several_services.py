@@ -337,7 +337,7 @@ async def test_call_is_refused_outside_log_ordered_callbacks(call: str) -> None:
     told_count = len(own.requests.told)
 
     await own.agent.start()
-    own.agent.on_role_change(Role.LEADER)
+    own.agent.on_term_begun(Role.LEADER, 0)
     await own.agent.take_snapshot(0, None)  # type: ignore[arg-type]  # this service writes nothing
     own.agent.terminate()
 

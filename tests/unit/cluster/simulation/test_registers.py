@@ -41,6 +41,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.member_id = MemberId(0)
         self.role = Role.LEADER
+        self.is_replaying = False
         self.time = 0
         self.time_unit = TimeUnit.MILLIS
         self.log_position = 0
