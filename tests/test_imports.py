@@ -91,11 +91,7 @@ def test_what_spark_finds_by_its_name_imports_the_data_source_only() -> None:
 
 
 CIRCLES: frozenset[tuple[str, ...]] = frozenset(
-    (
-        ("trimaran.client.admin", "trimaran.client.connection", "trimaran.client.protocol", "trimaran.client.queries"),
-        ("trimaran.cluster.service.agent", "trimaran.cluster.service.service_cluster"),
-        ("trimaran.cluster.simulation.world.loop", "trimaran.cluster.simulation.world.network"),
-    )
+    (("trimaran.cluster.service.agent", "trimaran.cluster.service.service_cluster"),)
 )
 """Modules that import each other in a circle, also `if TYPE_CHECKING`: this list may only become shorter."""
 
