@@ -9,6 +9,9 @@ from sleeping: each pass looks at the sockets and then gives the processor to wh
   busy nothing wakes from a sleeping core anyway;
 - where its owner says so: a thread of this process has work, a sync mostly, and would have to wait for the
   interpreter's lock; or nobody waits for what this member does (`spare_sync`).
+
+Measured: three members and a client on two cores, one message of 32 bytes in flight, interleaved: p50 213 -> 160 us at
+file sync level 0, a twentieth less at level 1; eight in flight 1.3 and 1.07 times the rate; 64 and 1,024 as before.
 """
 
 from __future__ import annotations

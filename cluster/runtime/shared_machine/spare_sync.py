@@ -12,6 +12,9 @@ were slow. What changes is when. So it does not wait
 - where it is waited for: if what waited has not been committed meanwhile, those that should have been quicker were not.
   Then it takes their part for a while.
 
+Measured: three members and a client on two cores, one message of 32 bytes in flight, file sync level 1, interleaved:
+p50 a fifth lower.
+
 Rejected: letting the leader wait instead, whose own vote two followers make up for (Raft thesis 10.2.1): then the
 slower of two followers decides, which gained half as much here, and loses between machines.
 """
