@@ -23,10 +23,10 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     UNFRAGMENTED,
     ReadableBuffer,
-    SetupFrame,
     align,
     encode_message,
 )
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 

@@ -19,7 +19,8 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
 from trimaran.service_api.transport import NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE, CorrelationId
-from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame
+from trimaran.service_api.wire.frame import TYPE_DATA
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 from trimaran.service_api.wire.stream import Frame
 

@@ -30,10 +30,10 @@ from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_SETUP,
     TYPE_STATUS,
-    SetupFrame,
     encode_frame,
 )
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.stream import Frame
 

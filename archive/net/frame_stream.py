@@ -10,8 +10,9 @@ from typing import Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, RecordingId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, SetupFrame, StatusFrame, unpack_header
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.stream import Frame
 

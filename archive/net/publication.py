@@ -19,8 +19,6 @@ from trimaran.service_api.wire.frame import (
     MAX_MESSAGE_LENGTH,
     TYPE_SETUP,
     ReadableBuffer,
-    SetupFrame,
-    StatusFrame,
     encode_frame,
     encode_padding,
     fragment,
@@ -28,6 +26,7 @@ from trimaran.service_api.wire.frame import (
     term_of,
     wrap_int32,
 )
+from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.stream import Frame
 

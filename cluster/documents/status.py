@@ -22,7 +22,8 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from trimaran.service_api.transport import SOCKETS, NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
 
 _DOCUMENT_LIMIT: Final = 64

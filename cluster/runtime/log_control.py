@@ -22,8 +22,8 @@ from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import SetupFrame
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 from ..core import effects as fx
 from ..core import events as ev

@@ -20,22 +20,18 @@ Code that reads or writes many frames takes several fields as one number, or one
 `HeaderField` names those numbers; `FrameLayout` compiles the fields that a caller needs into a `struct.Struct`.
 
 Invariant: a message is never split over two terms; where it does not fit, a padding frame fills the term.
-Setup and status frames borrow the layouts of Aeron's transport and exist on links only, never in a recording. So does
-the commit frame, which is ours: on the log link a leader says with it, between two data frames, how far the log is
-committed. It is a header alone, with the leadership term in `term_id` and the position in `reserved_value`.
+`link_frames` has the frames that exist on links only, never in a recording.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from ..errors import LocalProtocolError, RemoteProtocolError
-from ..types import LOG_STREAM_ID
 from .checksum import crc32
 
 ReadableBuffer = bytes | bytearray | memoryview
@@ -68,10 +64,6 @@ FRAME_HEADER: Final = struct.Struct("<iBBHiiiiq")
 UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
 """The `KIND` of a data frame that holds a whole message."""
 
-_SETUP: Final = struct.Struct("<iBBHiiiiiiii")
-_STATUS: Final = struct.Struct("<iBBHiiiiiq")
-_CHECKSUMMED: Final = 0x01
-"""The flag of a setup frame: the data frames that follow carry a CRC-32."""
 _UINT32_MASK: Final = 0xFFFF_FFFF
 _INT32_SIGN: Final = 0x8000_0000
 
@@ -173,11 +165,6 @@ def iter_headers(chunk: ReadableBuffer) -> Iterator[tuple[int, FrameHeader]]:
             return
         yield offset, header
         offset = end
-
-
-def encode_commit_frame(leadership_term_id: int, position: int) -> bytes:
-    """Build the frame that says how far the log is committed."""
-    return FRAME_HEADER.pack(HEADER_LENGTH, 0, 0, TYPE_COMMIT, 0, 0, LOG_STREAM_ID, leadership_term_id, position)
 
 
 def wrap_int32(value: int) -> int:
@@ -302,194 +289,8 @@ def term_of(position: int, *, initial_term_id: int, term_length_bytes: int) -> t
     return term_id, position % term_length_bytes
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class SetupFrame:
-    """The first frame on a connection: which stream follows, and from which position.
-
-    40 bytes, padded to 64 on the wire. Source: Aeron transport protocol, setup frame.
-    """
-
-    session_id: int
-    stream_id: int
-    term_offset: int = 0
-    initial_term_id: int = 0
-    active_term_id: int = 0
-    term_length_bytes: int = 64 << 20
-    mtu_length_bytes: int = 65504
-    checksummed: bool = False
-    """Whether the data frames of the stream carry a CRC-32. Ours: a flag that Aeron leaves at 0."""
-
-    @classmethod
-    def at_position(
-        cls,
-        position: int,
-        *,
-        session_id: int,
-        stream_id: int,
-        initial_term_id: int = 0,
-        term_length_bytes: int = 64 << 20,
-        mtu_length_bytes: int = 65504,
-        checksummed: bool = False,
-    ) -> Self:
-        """Announce a stream that begins at `position`."""
-        active_term_id, term_offset = term_of(
-            position, initial_term_id=initial_term_id, term_length_bytes=term_length_bytes
-        )
-        return cls(
-            session_id=session_id,
-            stream_id=stream_id,
-            term_offset=term_offset,
-            initial_term_id=initial_term_id,
-            active_term_id=active_term_id,
-            term_length_bytes=term_length_bytes,
-            mtu_length_bytes=mtu_length_bytes,
-            checksummed=checksummed,
-        )
-
-    @property
-    def position(self) -> int:
-        """The stream position at which the sender begins."""
-        return position_of(
-            self.active_term_id,
-            self.term_offset,
-            initial_term_id=self.initial_term_id,
-            term_length_bytes=self.term_length_bytes,
-        )
-
-    def encode(self) -> bytes:
-        """Build the 64 bytes of the frame."""
-        return _SETUP.pack(
-            _SETUP.size,
-            0,
-            _CHECKSUMMED if self.checksummed else 0,
-            TYPE_SETUP,
-            self.term_offset,
-            self.session_id,
-            self.stream_id,
-            self.initial_term_id,
-            self.active_term_id,
-            self.term_length_bytes,
-            self.mtu_length_bytes,
-            0,
-        ) + bytes(-_SETUP.size & 31)
-
-    @classmethod
-    def decode(cls, buffer: ReadableBuffer, offset: int = 0) -> Self:
-        """Read a setup frame.
-
-        Raises:
-            RemoteProtocolError: the frame is of another kind, cut short or holds impossible lengths.
-        """
-        values = _unpack_link_frame(_SETUP, buffer, offset, TYPE_SETUP, "setup")
-        term_offset, session_id, stream_id, initial_term_id, active_term_id, term_length, mtu = values[4:11]
-        if term_length < FRAME_ALIGNMENT or term_length & (term_length - 1):
-            raise RemoteProtocolError(f"setup frame: term_length={term_length} expected a power of two from 32")
-        if not 0 <= term_offset < term_length or term_offset % FRAME_ALIGNMENT:
-            raise RemoteProtocolError(f"setup frame: term_offset={term_offset} term_length={term_length}")
-        if mtu <= HEADER_LENGTH:
-            raise RemoteProtocolError(f"setup frame: mtu={mtu} expected more than 32")
-        return cls(
-            session_id=session_id,
-            stream_id=stream_id,
-            term_offset=term_offset,
-            initial_term_id=initial_term_id,
-            active_term_id=active_term_id,
-            term_length_bytes=term_length,
-            mtu_length_bytes=mtu,
-            checksummed=bool(values[2] & _CHECKSUMMED),
-        )
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class StatusFrame:
-    """The receiver's answer to a setup frame: the position from which it wants the stream.
-
-    36 bytes, padded to 64 on the wire. Source: Aeron transport protocol, status message.
-    """
-
-    session_id: int
-    stream_id: int
-    consumption_term_id: int = 0
-    consumption_term_offset: int = 0
-    receiver_window_bytes: int = 0
-    receiver_id: int = 0
-
-    @classmethod
-    def at_position(
-        cls, position: int, *, setup: SetupFrame, receiver_window_bytes: int = 0, receiver_id: int = 0
-    ) -> Self:
-        """Answer `setup`: begin at `position`."""
-        term_id, term_offset = term_of(
-            position, initial_term_id=setup.initial_term_id, term_length_bytes=setup.term_length_bytes
-        )
-        return cls(
-            session_id=setup.session_id,
-            stream_id=setup.stream_id,
-            consumption_term_id=term_id,
-            consumption_term_offset=term_offset,
-            receiver_window_bytes=receiver_window_bytes,
-            receiver_id=receiver_id,
-        )
-
-    def position(self, *, initial_term_id: int, term_length_bytes: int) -> int:
-        """Compute the stream position asked for."""
-        return position_of(
-            self.consumption_term_id,
-            self.consumption_term_offset,
-            initial_term_id=initial_term_id,
-            term_length_bytes=term_length_bytes,
-        )
-
-    def encode(self) -> bytes:
-        """Build the 64 bytes of the frame."""
-        return _STATUS.pack(
-            _STATUS.size,
-            0,
-            0,
-            TYPE_STATUS,
-            self.session_id,
-            self.stream_id,
-            self.consumption_term_id,
-            self.consumption_term_offset,
-            self.receiver_window_bytes,
-            self.receiver_id,
-        ) + bytes(-_STATUS.size & 31)
-
-    @classmethod
-    def decode(cls, buffer: ReadableBuffer, offset: int = 0) -> Self:
-        """Read a status frame.
-
-        Raises:
-            RemoteProtocolError: the frame is of another kind or cut short.
-        """
-        values = _unpack_link_frame(_STATUS, buffer, offset, TYPE_STATUS, "status")
-        return cls(
-            session_id=values[4],
-            stream_id=values[5],
-            consumption_term_id=values[6],
-            consumption_term_offset=values[7],
-            receiver_window_bytes=values[8],
-            receiver_id=values[9],
-        )
-
-
 def _check_message(message_length: int, mtu_length: int) -> None:
     if message_length > MAX_MESSAGE_LENGTH:
         raise LocalProtocolError(f"message too long: length={message_length} limit={MAX_MESSAGE_LENGTH}")
     if mtu_length <= HEADER_LENGTH or mtu_length % FRAME_ALIGNMENT:
         raise LocalProtocolError(f"mtu impossible: mtu_length={mtu_length} expected a multiple of 32 above 32")
-
-
-def _unpack_link_frame(
-    layout: struct.Struct, buffer: ReadableBuffer, offset: int, expected_type: int, kind: str
-) -> tuple[int, ...]:
-    """Unpack a setup or status frame once its length and type have been checked."""
-    available = len(buffer) - offset
-    if offset < 0 or available < layout.size:
-        raise RemoteProtocolError(f"{kind} frame cut short: available={available} expected={layout.size}")
-    values: tuple[int, ...] = layout.unpack_from(buffer, offset)
-    if values[0] != layout.size:
-        raise RemoteProtocolError(f"{kind} frame: frame_length={values[0]} expected={layout.size}")
-    if values[3] != expected_type:
-        raise RemoteProtocolError(f"{kind} frame: type={values[3]} expected={expected_type}")
-    return values

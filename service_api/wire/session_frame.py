@@ -18,7 +18,7 @@ import struct
 from typing import Final
 
 from .frame import HEADER_LENGTH, FrameField
-from .request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
+from .request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH, RequestHeader
 from .sbe import MESSAGE_HEADER
 from .session import SESSION_HEADER_LENGTH, SessionMessageHeader
 
@@ -31,8 +31,9 @@ PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 REQUEST_PAYLOAD_OFFSET: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
 """Where the payload begins in the frame of an unfragmented request or reply."""
 
-_AT: Final = {
-    field.name: HEADER_LENGTH + MESSAGE_HEADER.size + field.offset for field in SessionMessageHeader.LAYOUT.block
+_FIELDS: Final = {
+    field.name: (HEADER_LENGTH + MESSAGE_HEADER.size + field.offset, field.format)
+    for field in RequestHeader.LAYOUT.block
 }
 
 
@@ -44,11 +45,11 @@ class SessionField(FrameField):
     BLOCK_AND_TEMPLATE = HEADER_LENGTH, "I"
     """Block length and template id as one number: `SESSION_BLOCK` or `REQUEST_BLOCK`."""
     PREFIX = HEADER_LENGTH, f"{PREFIX_LENGTH}s"
-    LEADERSHIP_TERM_ID = _AT["leadership_term_id"], "q"
-    CLUSTER_SESSION_ID = _AT["cluster_session_id"], "q"
-    TIMESTAMP = _AT["timestamp"], "q"
-    REQUEST_SEQUENCE = PAYLOAD_OFFSET, "q"
-    ACKNOWLEDGED_SEQUENCE = PAYLOAD_OFFSET + 8, "q"
+    LEADERSHIP_TERM_ID = _FIELDS["leadership_term_id"]
+    CLUSTER_SESSION_ID = _FIELDS["cluster_session_id"]
+    TIMESTAMP = _FIELDS["timestamp"]
+    REQUEST_SEQUENCE = _FIELDS["request_sequence"]
+    ACKNOWLEDGED_SEQUENCE = _FIELDS["acknowledged_sequence"]
     """Of a reply: its code."""
 
 

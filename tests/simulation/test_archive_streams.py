@@ -11,7 +11,7 @@ from trimaran.archive.net.connection import ArchiveConnection
 from trimaran.archive.net.frame_stream import open_replay
 from trimaran.archive.net.replay_merge import ReplayMerge
 from trimaran.archive.net.server.recording_session import RecordingSession
-from trimaran.service_api.wire.frame import StatusFrame
+from trimaran.service_api.wire.link_frames import StatusFrame
 
 SEEDS = range(4)
 PLANT_SEED_LIMIT = 12

@@ -13,7 +13,8 @@ from trimaran.archive.net.control import PROTOCOL_VERSION
 from trimaran.cluster.messages.consensus import CanvassPosition, Vote
 from trimaran.cluster.messages.settings import MemberSettings
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, RecordingId, TermId
-from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.session import SessionConnectRequest, SessionKeepAlive, SessionMessageHeader
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
 from tests.system.hostile import REFUSALS, STREAM_IDS, Attack, mutated, noise, surely_refused, throw
-from trimaran.service_api.wire.frame import SetupFrame
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,8 @@ from tests.system.append_list import ANSWER, Answer
 from tests.system.cluster_process import SystemCluster
 from trimaran.client import QueryRefusedError, QueryResult, SyncClusterClient
 from trimaran.service_api.types import INGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
-from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
 from trimaran.service_api.wire.session import NewLeaderEvent, SessionConnectRequest, SessionEvent, SessionLimits

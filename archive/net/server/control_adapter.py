@@ -14,14 +14,8 @@ import structlog
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.frame import (
-    HEADER_LENGTH,
-    TYPE_DATA,
-    TYPE_SETUP,
-    TYPE_STATUS,
-    SetupFrame,
-    StatusFrame,
-)
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
+from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 from trimaran.service_api.wire.stream import Frame
 

@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, StatusFrame
+from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH
+from trimaran.service_api.wire.link_frames import StatusFrame
 from trimaran.service_api.wire.message import Message
 
 from ...errors import ArchiveError

@@ -12,7 +12,8 @@ from typing import Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.frame import StatusFrame, encode_frame
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import StatusFrame
 from trimaran.service_api.wire.message import Message
 
 from ...format import messages

@@ -14,7 +14,8 @@ import structlog
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, StatusFrame, unpack_header
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from trimaran.service_api.wire.link_frames import StatusFrame
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.frame_rules import frame_rules_of

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api.types import NULL_VALUE
-from trimaran.service_api.wire.frame import StatusFrame
+from trimaran.service_api.wire.link_frames import StatusFrame
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages

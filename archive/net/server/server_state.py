@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from trimaran.service_api.authenticator import Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
 from trimaran.service_api.transport import NetworkStack
-from trimaran.service_api.wire.frame import StatusFrame
+from trimaran.service_api.wire.link_frames import StatusFrame
 from trimaran.service_api.wire.message import Message
 
 from ...errors import ArchiveError, ArchiveErrorCode

@@ -20,7 +20,8 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import TYPE_DATA, SetupFrame
+from trimaran.service_api.wire.frame import TYPE_DATA
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...log.commit_claims import CommitClaim

@@ -16,26 +16,17 @@ from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_COMMIT,
-    FrameLayout,
     HeaderField,
     align,
-    encode_commit_frame,
     position_of,
     unpack_header,
 )
 from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.link_frames import decode_commit_frame
 
 from .log_buffer import LogBuffer
 
 _TYPE_OFFSET: Final = HeaderField.KIND.offset + 2
-_COMMIT_KIND: Final = TYPE_COMMIT << 16
-_COMMIT: Final = FrameLayout(
-    HeaderField.FRAME_LENGTH,
-    HeaderField.KIND,
-    HeaderField.STREAM_ID,
-    HeaderField.TERM_ID,
-    HeaderField.RESERVED_VALUE,
-).head
 
 
 class LogReceiver:
@@ -59,7 +50,7 @@ class LogReceiver:
         with memoryview(buffer) as view:
             while end - offset >= HEADER_LENGTH:
                 if buffer[offset + _TYPE_OFFSET] == TYPE_COMMIT:
-                    self._on_commit_frame(buffer, offset)
+                    self._committed = decode_commit_frame(buffer, offset)
                     offset += HEADER_LENGTH
                     continue
                 valid_end, last = skip_valid_frames(view, offset, log_buffer.append_position, end)
@@ -109,10 +100,3 @@ class LogReceiver:
             raise RemoteProtocolError(f"gap in the log: position={position} expected={append_position}")
         following = offset + header.aligned_length
         return following if position < append_position and following <= end else offset
-
-    def _on_commit_frame(self, buffer: bytearray, offset: int) -> None:
-        frame_length, kind, stream_id, term_id, position = _COMMIT.unpack_from(buffer, offset)
-        if frame_length != HEADER_LENGTH or kind != _COMMIT_KIND or stream_id != self._rules.stream_id:
-            expected = unpack_header(encode_commit_frame(term_id, position))
-            raise RemoteProtocolError(f"commit frame: {unpack_header(buffer, offset)} expected={expected}")
-        self._committed = term_id, position

@@ -23,15 +23,8 @@ from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport, has_peer_closed
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
-from trimaran.service_api.wire.frame import (
-    FRAME_HEADER,
-    HEADER_LENGTH,
-    TYPE_DATA,
-    TYPE_SETUP,
-    SetupFrame,
-    align,
-    encode_message,
-)
+from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, align, encode_message
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
 from trimaran.service_api.wire.queries import QueryRequest
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH

@@ -18,7 +18,8 @@ from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import TYPE_STATUS, SetupFrame, StatusFrame, encode_commit_frame
+from trimaran.service_api.wire.frame import TYPE_STATUS
+from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.stream import FrameParser
 
 from ...core.log.log_buffer import LogBuffer

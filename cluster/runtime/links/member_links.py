@@ -24,7 +24,8 @@ from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 from trimaran.service_api.wire.stream import FrameParser
 

@@ -7,7 +7,8 @@ from trimaran.client.config import ClientConfig
 from trimaran.client.effects import Dial, Disconnect, Effect
 from trimaran.client.protocol import ClientProtocol
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID
-from trimaran.service_api.wire.frame import SetupFrame, encode_message
+from trimaran.service_api.wire.frame import encode_message
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import (
     ChallengeResponse,

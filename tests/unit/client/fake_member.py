@@ -20,7 +20,8 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import TYPE_DATA, TYPE_SETUP, SetupFrame, encode_message
+from trimaran.service_api.wire.frame import TYPE_DATA, TYPE_SETUP, encode_message
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.request import (
     REQUEST_BLOCK_LENGTH,

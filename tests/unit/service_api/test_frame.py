@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,8 +17,6 @@ from trimaran.service_api.wire.frame import (
     MAX_MESSAGE_LENGTH,
     TYPE_PADDING,
     UNFRAGMENTED,
-    SetupFrame,
-    StatusFrame,
     align,
     encode_frame,
     encode_message,
@@ -135,53 +132,3 @@ def test_position_and_term_are_inverses_across_the_wrap_around(initial: int, fra
 
 def test_align_rounds_up_to_32() -> None:
     assert [align(n) for n in (0, 1, 31, 32, 33, 64)] == [0, 32, 32, 32, 64, 64]
-
-
-@given(INT32, INT32, INT32, st.integers(0, 1 << 30), INT64)
-def test_setup_and_status_frames_carry_a_position(
-    session_id: int, stream_id: int, initial_term_id: int, position: int, receiver_id: int
-) -> None:
-    position &= -32
-    setup = SetupFrame.at_position(
-        position,
-        session_id=session_id,
-        stream_id=stream_id,
-        initial_term_id=initial_term_id,
-        term_length_bytes=65536,
-        mtu_length_bytes=1408,
-    )
-    status = StatusFrame.at_position(position, setup=setup, receiver_id=receiver_id)
-
-    assert SetupFrame.decode(setup.encode()) == setup
-    assert StatusFrame.decode(status.encode()) == status
-    assert setup.position == position
-    assert status.position(initial_term_id=initial_term_id, term_length_bytes=65536) == position
-    assert (len(setup.encode()), len(status.encode())) == (64, 64)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"term_length_bytes": 65537}, "term_length=65537"),
-        ({"term_length_bytes": 0}, "term_length=0"),
-        ({"term_offset": 33}, "term_offset=33"),
-        ({"term_offset": 1 << 26}, "term_offset=67108864"),
-        ({"mtu_length_bytes": 32}, "mtu=32"),
-    ],
-)
-def test_setup_frame_with_impossible_lengths_is_refused(changes: dict[str, Any], message: str) -> None:
-    data = SetupFrame(session_id=1, stream_id=2, **changes).encode()
-
-    with pytest.raises(RemoteProtocolError, match=message):
-        SetupFrame.decode(data)
-
-
-def test_link_frames_of_another_kind_are_refused() -> None:
-    setup = SetupFrame(session_id=1, stream_id=2).encode()
-
-    with pytest.raises(RemoteProtocolError, match="status frame: frame_length=40"):
-        StatusFrame.decode(setup)
-    with pytest.raises(RemoteProtocolError, match="setup frame cut short: available=39"):
-        SetupFrame.decode(setup[:39])
-    with pytest.raises(RemoteProtocolError, match="setup frame: type=1"):
-        SetupFrame.decode(encode_frame(bytes(8), stream_id=1))

@@ -13,11 +13,11 @@ from trimaran.service_api.wire.frame import (
     FLAG_BEGIN,
     FLAG_END,
     MAX_MESSAGE_LENGTH,
-    SetupFrame,
     encode_frame,
     encode_message,
     encode_padding,
 )
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import Frame, FrameParser, MessageAssembler
 
 

@@ -25,7 +25,8 @@ from trimaran.archive.net.publication import Publication
 from trimaran.archive.net.server.recording_session import WINDOW_BYTES
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.types import CorrelationId
-from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 
 async def test_what_was_offered_is_recorded_durably_and_replayed() -> None:

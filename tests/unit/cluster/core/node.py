@@ -25,7 +25,8 @@ from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import ClusterError, RemoteProtocolError, Role
 from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
-from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_commit_frame
+from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.link_frames import encode_commit_frame
 
 if TYPE_CHECKING:
     from tests.unit.cluster.core.harness import Cluster

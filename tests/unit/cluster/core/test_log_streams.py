@@ -23,10 +23,10 @@ from trimaran.service_api.wire.frame import (
     UNFRAGMENTED,
     FrameHeader,
     align,
-    encode_commit_frame,
     frame_crc,
     read_header,
 )
+from trimaran.service_api.wire.link_frames import encode_commit_frame
 from trimaran.service_api.wire.stream import MessageAssembler
 
 TERM_LENGTH = 4096

@@ -30,7 +30,7 @@ from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, Shared
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
-from trimaran.service_api.wire.frame import SetupFrame
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 TERM_LENGTH = 65536
 SESSION = 77

@@ -22,7 +22,7 @@ from trimaran.cluster.runtime.log_control import MemberLogEndpoints
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import RecordingId, TermId
-from trimaran.service_api.wire.frame import SetupFrame
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 
 @asynccontextmanager

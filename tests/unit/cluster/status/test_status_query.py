@@ -16,7 +16,8 @@ from trimaran.service_api import ConfigurationError
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 
 ENOUGH_S = 20.0
 """For what is there: never used up."""

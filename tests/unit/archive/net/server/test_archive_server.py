@@ -21,7 +21,8 @@ from trimaran.archive.store.replay import ReplayLimit, ReplaySession
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterTimeoutError, RemoteProtocolError
 from trimaran.service_api.types import CorrelationId, RecordingId
-from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import decode_message
 from trimaran.service_api.wire.stream import Frame, FrameParser
 

@@ -26,7 +26,8 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import TYPE_STATUS, SetupFrame, encode_frame, encode_message, read_header
+from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, read_header
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.queries import QueryRequest
 from trimaran.service_api.wire.session import (

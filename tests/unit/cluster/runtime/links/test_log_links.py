@@ -15,7 +15,7 @@ from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, L
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
-from trimaran.service_api.wire.frame import SetupFrame, StatusFrame, encode_commit_frame
+from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
 from trimaran.service_api.wire.stream import FrameParser
 
 TERM_LENGTH = 64 << 10

@@ -36,7 +36,8 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import SetupFrame, encode_frame
+from trimaran.service_api.wire.frame import encode_frame
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.log.messages import TimerEvent
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.stream import FrameParser

@@ -22,7 +22,8 @@ from trimaran.service_api.types import (
     CorrelationId,
     TermId,
 )
-from trimaran.service_api.wire.frame import SetupFrame, encode_message
+from trimaran.service_api.wire.frame import encode_message
+from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import (
     EGRESS_MESSAGES,
