@@ -15,7 +15,7 @@ from trimaran.service_api.errors import BackPressureError, ClusterError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
 
-from .egress_adapter import SessionState
+from .egress_adapter import ClientSessionState
 from .errors import AdminRefusedError, IndeterminateError
 from .ingress_publisher import IngressPublisher
 
@@ -29,7 +29,7 @@ OnDone = Callable[[int | ClusterError], None]
 class AdminTracker:
     """The admin requests of one session. Bound: `ADMIN_REQUEST_LIMIT` under way; more are refused."""
 
-    def __init__(self, session: SessionState) -> None:
+    def __init__(self, session: ClientSessionState) -> None:
         self._session = session
         self._waiting: dict[int, OnDone] = {}
         self._next_correlation_id = 1

@@ -52,7 +52,7 @@ _SESSION_MESSAGE: Final = int.from_bytes(struct.pack("<HHHH", *SESSION_MESSAGE),
 _REPLY: Final = int.from_bytes(struct.pack("<HHHH", *REQUEST_MESSAGE), "little")
 
 
-class SessionState:
+class ClientSessionState:
     """What the protocol and its connections know together about the session."""
 
     __slots__ = ("cluster_session_id", "foreign_egress_count", "leadership_term_id", "stale_egress_count")
@@ -85,7 +85,7 @@ class EgressAdapter:
 
     def __init__(
         self,
-        session: SessionState,
+        session: ClientSessionState,
         listener: EgressListener,
         *,
         on_control: Callable[[bytes], None],

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .config import ClientConfig
-from .member_link import MemberLink, MemberLinks
+from .member_link import ClientLinks, MemberLink
 
 _BACK_OFF_S: Final = 0.05
 _BACK_OFF_MAX_S: Final = 0.5
@@ -20,7 +20,7 @@ _BACK_OFF_MAX_S: Final = 0.5
 class LeaderSearch:
     """The state of a connect that has not ended."""
 
-    def __init__(self, config: ClientConfig, links: MemberLinks, *, random: Callable[[], float]) -> None:
+    def __init__(self, config: ClientConfig, links: ClientLinks, *, random: Callable[[], float]) -> None:
         self._links = links
         self._random = random
         self._attempt_timeout_ns = int(config.attempt_timeout_s * 1e9)

@@ -68,7 +68,7 @@ class MemberLink:
         self.dial_at_ns = dial_at_ns
 
 
-class MemberLinks:
+class ClientLinks:
     """The links of one client. Bounded by the number of members that a cluster may list."""
 
     def __init__(self, config: ClientConfig, *, random: Callable[[], float]) -> None:

@@ -68,11 +68,11 @@ from .connection_events import LeaderLost, NewLeader, SessionClosed, SessionOpen
 from .drain import DrainTarget, OfferTracker
 from .effects import Effect
 from .egress import EgressListener
-from .egress_adapter import EgressAdapter, SessionState
+from .egress_adapter import ClientSessionState, EgressAdapter
 from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError
 from .ingress_publisher import IngressPublisher
 from .leader_search import LeaderSearch
-from .member_link import MemberLink, MemberLinks
+from .member_link import ClientLinks, MemberLink
 from .queries import QueryTracker
 from .requests import RequestWindow
 from .session_identity import SessionIdentity
@@ -129,7 +129,7 @@ class ClientProtocol:
 
     def __init__(self, config: ClientConfig, listener: EgressListener, *, random: Callable[[], float]) -> None:
         self.config = config
-        self.session = SessionState()
+        self.session = ClientSessionState()
         self.state = ClientState.CONNECTING
         self.leader_member_id = NULL_VALUE
         self.close_reason = ""
@@ -138,7 +138,7 @@ class ClientProtocol:
         self.is_changed = False
         """Set by received control messages; the shell clears it when it has looked."""
         self._listener = listener
-        self._links = MemberLinks(config, random=random)
+        self._links = ClientLinks(config, random=random)
         self.events = self._links.events
         """What happened to the connections and the session."""
         self._offers = OfferTracker()

@@ -21,9 +21,9 @@ from trimaran.service_api.types import NULL_VALUE, ClusterSessionId, Correlation
 from trimaran.service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
 
 from .config import ClientConfig
-from .egress_adapter import SessionState
+from .egress_adapter import ClientSessionState
 from .errors import QueryRefusedError
-from .member_link import MemberLink, MemberLinks
+from .member_link import ClientLinks, MemberLink
 
 QUERY_LIMIT: Final = 65_536
 
@@ -93,8 +93,8 @@ class QueryTracker:
     def __init__(
         self,
         config: ClientConfig,
-        session: SessionState,
-        links: MemberLinks,
+        session: ClientSessionState,
+        links: ClientLinks,
         *,
         leader_link: Callable[[], MemberLink | None],
     ) -> None:

@@ -52,10 +52,10 @@ log_messages(log, NewLeadershipTermEvent).toPandas().T
 # Snapshots are recordings, too. The consensus module's newest one says which sessions were open when it was taken.
 
 # %%
-from trimaran.cluster.messages import ClusterSession
+from trimaran.cluster.messages import ClusterSessionSnapshot
 
 snapshots = spark.read.format("aeron_archive").option("recordingId", "all").option("messages", "true").load(str(member))
-sessions = log_messages(snapshots.where("stream_id = 107"), ClusterSession).toPandas()
+sessions = log_messages(snapshots.where("stream_id = 107"), ClusterSessionSnapshot).toPandas()
 sessions[["recording_id", "cluster_session_id", "opened_log_position", "response_channel"]]
 
 # %% [markdown]

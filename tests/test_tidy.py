@@ -183,6 +183,17 @@ def test_no_folder_holds_more_than_its_name_can_tell() -> None:
     assert {name: count for name, count in counts.items() if count > FOLDER_MODULE_LIMIT} == {}
 
 
+def test_a_public_class_name_means_one_thing() -> None:
+    """Readers and `grep` find one class by a name."""
+    places: dict[str, list[str]] = {}
+    for name, tree in parsed(*PACKAGES, "benchmarks"):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 def test_every_directory_of_a_package_is_a_package() -> None:
     bare = {
         file.parent.relative_to(ROOT).as_posix()

@@ -284,9 +284,10 @@ class StopAllReplaysRequest(ArchiveMessage):
     recording_id: WireRecordingId
 
 
-class CatalogHeader(ArchiveMessage):
+class CatalogHeaderMessage(ArchiveMessage):
     """The first 32 bytes of `archive.catalog`, there without an SBE header."""
 
+    WIRE_NAME: ClassVar[str] = "CatalogHeader"
     TEMPLATE_ID: ClassVar[int] = 20
     version: Int32
     length: Int32
@@ -305,12 +306,13 @@ class RecordingDescriptorHeader(ArchiveMessage):
     reserved: Annotated[Int8, At(31)] = 0
 
 
-class RecordingDescriptor(ArchiveMessage):
+class RecordingDescriptorRow(ArchiveMessage):
     """What an archive knows of one recording: in the catalog, and as an answer to the list requests.
 
     `stop_position` and `stop_timestamp` are -1 while the recording is active, or was not stopped in order.
     """
 
+    WIRE_NAME: ClassVar[str] = "RecordingDescriptor"
     TEMPLATE_ID: ClassVar[int] = 22
     control_session_id: Int64
     correlation_id: WireCorrelationId
@@ -444,9 +446,10 @@ class AuthConnectRequest(ArchiveMessage):
     client_info: Annotated[Text, Since(12)] = ""
 
 
-class Challenge(ArchiveMessage):
+class ArchiveChallenge(ArchiveMessage):
     """The authenticator asks a control session to prove who it is."""
 
+    WIRE_NAME: ClassVar[str] = "Challenge"
     TEMPLATE_ID: ClassVar[int] = 59
     control_session_id: Int64
     correlation_id: WireCorrelationId
@@ -454,9 +457,10 @@ class Challenge(ArchiveMessage):
     encoded_challenge: Data = b""
 
 
-class ChallengeResponse(ArchiveMessage):
-    """Answers a `Challenge`."""
+class ArchiveChallengeResponse(ArchiveMessage):
+    """Answers a `ArchiveChallenge`."""
 
+    WIRE_NAME: ClassVar[str] = "ChallengeResponse"
     TEMPLATE_ID: ClassVar[int] = 60
     control_session_id: Int64
     correlation_id: WireCorrelationId
@@ -658,12 +662,12 @@ class ArchiveMarkFileHeader(Message):
 
 _NOT_REQUESTS: Final = (
     ControlResponse,
-    CatalogHeader,
+    CatalogHeaderMessage,
     RecordingDescriptorHeader,
-    RecordingDescriptor,
+    RecordingDescriptorRow,
     RecordingSubscriptionDescriptor,
     RecordingSignalEvent,
-    Challenge,
+    ArchiveChallenge,
     RecordingStarted,
     RecordingProgress,
     RecordingStopped,
@@ -677,10 +681,10 @@ CONTROL_REQUESTS: Final[Registry] = registry_of(
 
 CONTROL_RESPONSES: Final[Registry] = registry_of(
     ControlResponse,
-    RecordingDescriptor,
+    RecordingDescriptorRow,
     RecordingSubscriptionDescriptor,
     RecordingSignalEvent,
-    Challenge,
+    ArchiveChallenge,
     Ping,
 )
 """What an archive client accepts as an answer."""

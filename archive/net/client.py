@@ -24,7 +24,7 @@ from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.message import Message
 
 from ..format import messages
-from .client_signals import Replication, SignalInbox
+from .client_signals import ReplicationCall, SignalInbox
 from .connection import ArchiveConnection, Credentials, OnChallenge
 from .control import CONTROL_STREAM_ID, check_channel
 from .publication import Publication
@@ -86,7 +86,7 @@ class ArchiveClient:
 
     # --- asking
 
-    async def list_recording(self, recording_id: int) -> messages.RecordingDescriptor:
+    async def list_recording(self, recording_id: int) -> messages.RecordingDescriptorRow:
         """Fetch the descriptor of a recording; a stop position of -1 means that it is active.
 
         Raises:
@@ -101,7 +101,7 @@ class ArchiveClient:
         limit: int = LIST_LIMIT,
         channel_fragment: str = "",
         stream_id: int | None = None,
-    ) -> list[messages.RecordingDescriptor]:
+    ) -> list[messages.RecordingDescriptorRow]:
         """Fetch the descriptors of up to `limit` (1 to 1024) recordings, in order of their ids.
 
         With `stream_id`, only of that stream and of channels that contain `channel_fragment`.
@@ -112,7 +112,7 @@ class ArchiveClient:
             request = messages.ListRecordingsForUriRequest
             fields |= {"stream_id": stream_id, "channel": channel_fragment}
         rows = await self._session.ask_rows(request, min(limit, LIST_LIMIT), is_range=True, **fields)
-        return [row for row in rows if isinstance(row, messages.RecordingDescriptor)]
+        return [row for row in rows if isinstance(row, messages.RecordingDescriptorRow)]
 
     async def list_recording_subscriptions(
         self, *, limit: int = LIST_LIMIT, channel_fragment: str = "", stream_id: int | None = None
@@ -326,7 +326,7 @@ class ArchiveClient:
         stop_position: int | None = None,
         live: bool = False,
         credentials: bytes = b"",
-    ) -> Replication:
+    ) -> ReplicationCall:
         """Have this archive copy a recording of the archive at `source` (`host:port`), into a new recording or on from
         where `dst_recording_id` ends; to `stop_position`, or until the source's recording stops.
 
@@ -348,7 +348,7 @@ class ArchiveClient:
             live_destination=source if live else "",
             encoded_credentials=credentials,
         )
-        return Replication(self._signals, response.relevant_id, response.correlation_id)
+        return ReplicationCall(self._signals, response.relevant_id, response.correlation_id)
 
     async def stop_replication(self, replication_id: int) -> None:
         """End a replication where it is, durably.

@@ -79,7 +79,7 @@ class SignalInbox:
         self._arrived.clear()
 
 
-class Replication:
+class ReplicationCall:
     """A copy that an archive makes of another's recording, as far as the archive has told."""
 
     def __init__(self, inbox: SignalInbox, replication_id: int, correlation_id: int) -> None:
@@ -96,7 +96,7 @@ class Replication:
         self._is_over = False
 
     def __repr__(self) -> str:
-        return f"<Replication id={self.replication_id} recording={self.recording_id} position={self.position}>"
+        return f"<ReplicationCall id={self.replication_id} recording={self.recording_id} position={self.position}>"
 
     async def wait(self) -> int:
         """Return when the copy has ended, with the position where it ends; all of that is durable.

@@ -22,7 +22,7 @@ from trimaran.service_api.types import NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.frame import TYPE_DATA
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
-from trimaran.service_api.wire.stream import Frame
+from trimaran.service_api.wire.stream import StreamFrame
 
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
@@ -86,7 +86,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         """Whether what arrives is left in `buffer`: a stream has begun, and its reader takes control frames, too."""
         self.on_message: Callable[[Message], None] = lambda message: None
         """Called with signals, events and refusals that answer no request in flight."""
-        self.on_frame: Callable[[Frame], None] = lambda frame: None
+        self.on_frame: Callable[[StreamFrame], None] = lambda frame: None
         """Called with setup and status frames."""
         self.on_lost: Callable[[ClusterError], None] = lambda error: None
         """Called once, when nothing can come any more."""
@@ -217,7 +217,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_INTERVAL_S, self._keep_alive)
 
     def _on_challenge(self, message: Message, credentials: Credentials) -> None:
-        if not isinstance(message, messages.Challenge):
+        if not isinstance(message, messages.ArchiveChallenge):
             return
         if credentials.on_challenge is None:
             self._fail(
@@ -227,7 +227,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
                 )
             )
             return
-        answer = messages.ChallengeResponse(
+        answer = messages.ArchiveChallengeResponse(
             control_session_id=message.control_session_id,
             correlation_id=message.correlation_id,
             encoded_credentials=credentials.on_challenge(message.encoded_challenge),
@@ -297,7 +297,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
                 self._fail(refusal)
             elif refusal is not None or not isinstance(message, messages.ControlResponse | messages.Ping):
                 self.on_message(message)
-        elif isinstance(message, messages.RecordingDescriptor | messages.RecordingSubscriptionDescriptor):
+        elif isinstance(message, messages.RecordingDescriptorRow | messages.RecordingSubscriptionDescriptor):
             pending.rows.append(message)
             if len(pending.rows) >= pending.row_limit:
                 pending.answered.set_result(None)

@@ -35,7 +35,7 @@ from trimaran.service_api.wire.frame import (
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import Frame
+from trimaran.service_api.wire.stream import StreamFrame
 
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
@@ -78,16 +78,16 @@ def check_channel(channel: str) -> None:
 
 
 def encode_request(message: Message) -> bytes:
-    """Frame a message for the archive."""
+    """StreamFrame a message for the archive."""
     return encode_frame(message.encode(), stream_id=CONTROL_STREAM_ID)
 
 
 def encode_response(message: Message) -> bytes:
-    """Frame a message from the archive."""
+    """StreamFrame a message from the archive."""
     return encode_frame(message.encode(), stream_id=RESPONSE_STREAM_ID)
 
 
-def take_control_frame(buffer: bytearray) -> Frame | None:
+def take_control_frame(buffer: bytearray) -> StreamFrame | None:
     """Take the frame at the front of `buffer`, which is none of a stream; None while it is incomplete.
 
     Raises:
@@ -106,7 +106,7 @@ def take_control_frame(buffer: bytearray) -> Frame | None:
     end = (frame_length + 31) & -32
     if len(buffer) < end:
         return None
-    frame = Frame._make((*header, bytes(memoryview(buffer)[:frame_length])))
+    frame = StreamFrame._make((*header, bytes(memoryview(buffer)[:frame_length])))
     del buffer[:end]
     return frame
 

@@ -14,7 +14,7 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_SETUP, unpack_he
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
 from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import Frame
+from trimaran.service_api.wire.stream import StreamFrame
 
 from ..errors import ArchiveError
 from ..format import messages
@@ -115,7 +115,7 @@ class FrameStream:
         if self._error is not None:
             raise self._error
 
-    def _on_frame(self, frame: Frame) -> None:
+    def _on_frame(self, frame: StreamFrame) -> None:
         if frame.type != TYPE_SETUP or self.setup is not None:
             raise RemoteProtocolError(f"frame unexpected in a stream: type={frame.type}")
         setup = SetupFrame.decode(frame.raw)
@@ -176,7 +176,7 @@ async def open_replay(
 
 
 async def open_live(
-    connection: ArchiveConnection, descriptor: messages.RecordingDescriptor, *, timeout_s: float | None = None
+    connection: ArchiveConnection, descriptor: messages.RecordingDescriptorRow, *, timeout_s: float | None = None
 ) -> FrameStream:
     """Join the live stream of an active recording: its frames from now on, as they become durable.
 

@@ -28,7 +28,7 @@ from trimaran.service_api.wire.frame import (
 )
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
 from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import Frame
+from trimaran.service_api.wire.stream import StreamFrame
 
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
@@ -174,7 +174,7 @@ class Publication:
             position, initial_term_id=self.setup.initial_term_id, term_length_bytes=self.setup.term_length_bytes
         )
 
-    def _on_frame(self, frame: Frame) -> None:
+    def _on_frame(self, frame: StreamFrame) -> None:
         if frame.type == TYPE_SETUP:
             self._setup = SetupFrame.decode(frame.raw)
             self.position = self.recorded_position = self._setup.position

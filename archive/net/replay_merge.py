@@ -204,7 +204,7 @@ class ReplayMerge:
         (descriptor,) = await control.ask_rows(
             messages.ListRecordingRequest, 1, is_range=False, recording_id=recording_id
         )
-        assert isinstance(descriptor, messages.RecordingDescriptor)
+        assert isinstance(descriptor, messages.RecordingDescriptorRow)
         if descriptor.stop_position != NULL_POSITION:
             self._is_live_possible = False
             return

@@ -141,7 +141,7 @@ async def copy(
         recording.is_copy = False
 
 
-async def describe(connection: ArchiveConnection, recording_id: int) -> messages.RecordingDescriptor:
+async def describe(connection: ArchiveConnection, recording_id: int) -> messages.RecordingDescriptorRow:
     """Ask an archive for the descriptor of a recording.
 
     Raises:
@@ -151,11 +151,11 @@ async def describe(connection: ArchiveConnection, recording_id: int) -> messages
         messages.ListRecordingRequest, 1, is_range=False, recording_id=RecordingId(recording_id)
     )
     (descriptor,) = rows
-    assert isinstance(descriptor, messages.RecordingDescriptor)
+    assert isinstance(descriptor, messages.RecordingDescriptorRow)
     return descriptor
 
 
-def check_fit(remote: messages.RecordingDescriptor, local: RecordingDescriptor) -> None:
+def check_fit(remote: messages.RecordingDescriptorRow, local: RecordingDescriptor) -> None:
     """Check that a remote recording is laid out as ours is.
 
     Raises:

@@ -77,7 +77,7 @@ class ExportOptions:
     """Frames that end beyond it are left out, such as what is not committed yet."""
 
 
-class Part(NamedTuple):
+class ExportPart(NamedTuple):
     """What one file holds: the frames of a recording in one segment. `stop_position` None: up to where they end."""
 
     descriptor: RecordingDescriptor
@@ -94,7 +94,7 @@ class Part(NamedTuple):
 class PartResult(NamedTuple):
     """What became of a part: its file, how many rows it has, and the position behind the last."""
 
-    part: Part
+    part: ExportPart
     state: PartState
     file: str | None
     row_count: int | None
@@ -142,7 +142,7 @@ def plan_parts(
     descriptor: RecordingDescriptor,
     bound_position: int | None = None,
     file_system: ReadableFileSystem = _DISK,
-) -> Iterator[Part]:
+) -> Iterator[ExportPart]:
     """Yield the parts of a recording in order; one whose segment file is missing is a part, too, and damaged."""
     names = map(parse_segment_file_name, file_system.list_directory(directory))
     bases = {found[1] for found in names if found is not None and found[0] == descriptor.recording_id}
@@ -154,12 +154,12 @@ def plan_parts(
         # Aeron and we make the next segment's file when one is full, at once.
         is_full = base + length in bases if stop_position is None else base + length <= stop_position
         is_closed = is_full and (bound_position is None or base + length <= bound_position)
-        yield Part(descriptor, base, base + length if is_full else stop_position, is_closed)
+        yield ExportPart(descriptor, base, base + length if is_full else stop_position, is_closed)
 
 
 def export_part(
     directory: Path,
-    part: Part,
+    part: ExportPart,
     target: Path,
     options: ExportOptions,
     on_progress: Callable[[int], None] = lambda position: None,
@@ -211,16 +211,16 @@ def publish(working_path: Path, path: Path) -> None:
 _SUFFIXES: Final = {PartState.WRITTEN: "", PartState.TAIL: ".tail", PartState.DAMAGED: ".damaged"}
 
 
-def closed_file_name(part: Part, export_format: ExportFormat) -> str:
+def closed_file_name(part: ExportPart, export_format: ExportFormat) -> str:
     """Name the file of a full segment."""
     return _file_name(part, export_format, PartState.WRITTEN)
 
 
-def _file_name(part: Part, export_format: ExportFormat, state: PartState) -> str:
+def _file_name(part: ExportPart, export_format: ExportFormat, state: PartState) -> str:
     return f"{part.descriptor.recording_id}-{part.base_position}{_SUFFIXES[state]}.{export_format.value}"
 
 
-def _selection(part: Part, options: ExportOptions) -> FrameSelection:
+def _selection(part: ExportPart, options: ExportOptions) -> FrameSelection:
     # A segment may be added after the parts were planned: its frames belong to the next file.
     end = part.base_position + part.descriptor.segment_file_length
     return FrameSelection(
@@ -243,7 +243,7 @@ def is_current(path: Path, changed_at_ns: int) -> bool:
         return False
 
 
-def _changed_at_ns(directory: Path, part: Part) -> int:
+def _changed_at_ns(directory: Path, part: ExportPart) -> int:
     """When the segment was last changed: the time that its file of the export gets."""
     try:
         return (directory / part.descriptor.segment_file_name(part.base_position)).stat().st_mtime_ns

@@ -136,7 +136,7 @@ def read_batches(
     `on_progress` is told the position after each batch.
     """
     from .vector.columns import BatchMaker
-    from .vector.messages import MessageJoiner
+    from .vector.messages import MessageBlockJoiner
     from .vector.scan import FrameScanner
 
     scanner = FrameScanner(
@@ -150,7 +150,7 @@ def read_batches(
         file_system=file_system,
     )
     maker = BatchMaker(schema, descriptor.recording_id)
-    blocks: Iterator[FrameBlock] = iter(MessageJoiner(scanner) if selection.reassemble else scanner)
+    blocks: Iterator[FrameBlock] = iter(MessageBlockJoiner(scanner) if selection.reassemble else scanner)
     for block in blocks:
         kept: FrameBlock | None = block if selection.padding else block.without_padding()
         if kept is not None:

@@ -56,7 +56,7 @@ class ReportRequest:
 
 
 @dataclass(slots=True, frozen=True)
-class Report:
+class LogReport:
     """A page, and whether it tells of damage."""
 
     page: Page
@@ -75,7 +75,7 @@ def check_sources(request: ReportRequest) -> None:
         plan_read(parse_options({**request.options, "path": path}), ("position",))
 
 
-def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> Report:
+def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> LogReport:
     """Run the analyses and make the page; `on_step` is told what begins, about fifteen times.
 
     The data source `aeron_archive` has to be registered.
@@ -102,7 +102,7 @@ def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[
         damage=sections.damage_of(damage) if len(damage) else None,
         remarks=_remarks(request),
     )
-    return Report(page, is_damaged=len(damage) > 0)
+    return LogReport(page, is_damaged=len(damage) > 0)
 
 
 class _Work:

@@ -29,8 +29,8 @@ from ..log.locations import ArchiveLocation, locate_archive
 from ..reading.export import (
     MANIFEST_NAME,
     ExportFormat,
+    ExportPart,
     ExportRefusedError,
-    Part,
     closed_file_name,
     is_current,
     plan_parts,
@@ -157,7 +157,7 @@ def _check_file(file: Path) -> None:
 
 def _exported_parts(
     options: ReadOptions, location: ArchiveLocation, descriptor: RecordingDescriptor, parquet: Path
-) -> Iterator[Part]:
+) -> Iterator[ExportPart]:
     """Yield the full segments whose files are there and whose frames are all asked for."""
     bound = find_bound(options, location, descriptor, find_end(location, descriptor))
     names = set(os.listdir(parquet))
@@ -168,7 +168,7 @@ def _exported_parts(
             yield part
 
 
-def _is_current(location: ArchiveLocation, part: Part, file: Path) -> bool:
+def _is_current(location: ArchiveLocation, part: ExportPart, file: Path) -> bool:
     if not isinstance(location.file_system, OsFileSystem):
         return True  # a store does not change what it holds, it gets new objects, and nobody cuts a log back there
     segment = location.directory / part.descriptor.segment_file_name(part.base_position)
@@ -178,7 +178,7 @@ def _is_current(location: ArchiveLocation, part: Part, file: Path) -> bool:
         return False
 
 
-def _joined(descriptor: RecordingDescriptor, parts: Sequence[Part]) -> list[tuple[int, int, int]]:
+def _joined(descriptor: RecordingDescriptor, parts: Sequence[ExportPart]) -> list[tuple[int, int, int]]:
     """Join segments that follow each other."""
     ranges: list[tuple[int, int, int]] = []
     for part in parts:

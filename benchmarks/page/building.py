@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimaran.archive.report.page import Fact, Page, render_page
 
-from .files import Source, read_sources
+from .files import ResultSource, read_sources
 from .sections import all_sections
 
 
@@ -36,7 +36,7 @@ def build_page(paths: Sequence[Path], *, title: str | None = None) -> str:
     )
 
 
-def _machine(sources: Sequence[Source]) -> list[tuple[str, str]]:
+def _machine(sources: Sequence[ResultSource]) -> list[tuple[str, str]]:
     """What the first file says of the machine and of what ran on it."""
     facts = next((source.report["environment"] for source in sources if "environment" in source.report), None)
     if facts is None:
@@ -49,7 +49,7 @@ def _machine(sources: Sequence[Source]) -> list[tuple[str, str]]:
     ]
 
 
-def _facts(sources: Sequence[Source]) -> list[Fact]:
+def _facts(sources: Sequence[ResultSource]) -> list[Fact]:
     """The numbers at the top: targets reached, the peak, its processor time."""
     facts = []
     for source in sources:

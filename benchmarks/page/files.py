@@ -35,7 +35,7 @@ NEEDED: Final = {
 
 
 @dataclass(slots=True, frozen=True)
-class Source:
+class ResultSource:
     """One file and what is in it."""
 
     name: str
@@ -47,13 +47,13 @@ class Source:
         return str(self.report["scenario"])
 
 
-def read_sources(paths: Iterable[Path]) -> list[Source]:
+def read_sources(paths: Iterable[Path]) -> list[ResultSource]:
     """Read files, in their order; tables take their ratios to others from the comparison that is among them.
 
     Raises:
         ConfigurationError: one cannot be read, or is not what a scenario writes: says which and why.
     """
-    sources = [Source(path.name, _read(path)) for path in paths]
+    sources = [ResultSource(path.name, _read(path)) for path in paths]
     compared = next((source.report for source in sources if source.scenario == "compare"), None)
     if compared is None:
         return sources

@@ -13,7 +13,7 @@ from ..scenarios.scan import UNITS, Dimension
 from ..scenarios.table import alone_words, measured_words
 from ..statistics.report import Report
 from . import captions, figures
-from .files import Source
+from .files import ResultSource
 
 _COMMAND: Final = "How to measure it"
 _DRAWN: Final = ("table", "echo", "request", "scan", "compare", "profile")
@@ -35,7 +35,7 @@ _PEAK_ROWS: Final = (
 _DEPTHS: Final = ("1", "64", "1024")
 
 
-def all_sections(sources: Sequence[Source]) -> list[Section]:
+def all_sections(sources: Sequence[ResultSource]) -> list[Section]:
     """Give the sections of all reports: those that sources say nothing about are left out."""
     echoes = _loads(sources)
     made = [targets(report) for report in _of(sources, "table")]
@@ -108,7 +108,7 @@ def latency(loads: Mapping[str, Report]) -> list[Section]:
 
 def peak_curves(table: Report) -> dict[str, Mapping[str, float]]:
     """Latencies by percentile of the loads of a table that are drawn, by row."""
-    loads = _loads([Source("table.json", table)])
+    loads = _loads([ResultSource("table.json", table)])
     return _chosen({name: load[_CURVE] for name, load in loads.items() if _CURVE in load})
 
 
@@ -304,7 +304,7 @@ def calls_words(role: str, calls: Mapping[str, float]) -> str:
     return f"The {role}'s for 1,000 messages: {calls['all']:g}, of which {', '.join(named)}." if named else ""
 
 
-def other(source: Source) -> Section:
+def other(source: ResultSource) -> Section:
     """A scenario without figures of its own: its numbers as a table."""
     rows = list(_flat(source.report))
     note = f"The file has {len(rows) - _ROW_LIMIT} more." if len(rows) > _ROW_LIMIT else None
@@ -324,7 +324,7 @@ def other(source: Source) -> Section:
     )
 
 
-def environment(sources: Sequence[Source]) -> Section:
+def environment(sources: Sequence[ResultSource]) -> Section:
     """Where each file was measured."""
     found = [(source, source.report.get("environment", {})) for source in sources]
     names = dict.fromkeys(name for _, facts in found for name in facts)
@@ -345,7 +345,7 @@ def environment(sources: Sequence[Source]) -> Section:
     )
 
 
-def _loads(sources: Sequence[Source]) -> dict[str, Report]:
+def _loads(sources: Sequence[ResultSource]) -> dict[str, Report]:
     """Every echo and request load by name: of the table the round with the median rate."""
     loads: dict[str, Report] = {}
     for report in _of(sources, "table"):
@@ -368,7 +368,7 @@ def _load_note() -> str:
     return "Of the rows of the targets the round with the median rate is shown."
 
 
-def _of(sources: Iterable[Source], scenario: str) -> list[Report]:
+def _of(sources: Iterable[ResultSource], scenario: str) -> list[Report]:
     return [source.report for source in sources if source.scenario == scenario]
 
 

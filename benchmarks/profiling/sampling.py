@@ -23,7 +23,7 @@ from trimaran.service_api.errors import ConfigurationError
 
 from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError, ProcessGroup
-from .stages import Frame
+from .stages import StackFrame
 
 PERF_RATE_HZ: Final = 997
 PYTHON_RATE_HZ: Final = 250
@@ -148,7 +148,7 @@ class PerfMeter(ProfilerMeter):
     def _samples_path(self) -> Path:
         return self._directory / "perf.data"
 
-    def samples(self) -> Iterator[tuple[str, list[Frame]]]:
+    def samples(self) -> Iterator[tuple[str, list[StackFrame]]]:
         """Give the process and the frames, innermost first, of every sample.
 
         Raises:
@@ -227,14 +227,14 @@ class PythonMeter(ProfilerMeter):
         found = re.findall(r"Errors: (\d+)", (self._directory / f"py-spy-{name}.log").read_text(errors="replace"))
         return int(found[-1]) if found else 0
 
-    def stacks(self, name: str) -> Counter[tuple[Frame, ...]]:
+    def stacks(self, name: str) -> Counter[tuple[StackFrame, ...]]:
         """How often each stack of a process was seen, outermost frame first."""
         return parse_stacks(self._path(name).read_text())
 
 
-def parse_perf_script(text: str) -> Iterator[tuple[int, list[Frame]]]:
+def parse_perf_script(text: str) -> Iterator[tuple[int, list[StackFrame]]]:
     """Read what `perf script -F pid,ip,sym,dso` prints: a line with the process, then one for each frame."""
-    pid, frames = None, list[Frame]()
+    pid, frames = None, list[StackFrame]()
     for line in [*text.splitlines(), ""]:
         if not line.strip():
             if pid is not None:
@@ -249,11 +249,11 @@ def parse_perf_script(text: str) -> Iterator[tuple[int, list[Frame]]]:
             frames.append(_perf_frame(line.strip()))
 
 
-def _perf_frame(text: str) -> Frame:
+def _perf_frame(text: str) -> StackFrame:
     """Read "address symbol (library)"."""
     _, _, rest = text.partition(" ")
     symbol, _, library = rest.rpartition(" (")
-    return Frame(symbol.strip(), library.removesuffix(")"))
+    return StackFrame(symbol.strip(), library.removesuffix(")"))
 
 
 def parse_perf_stat(text: str) -> dict[str, int]:
@@ -267,11 +267,11 @@ def parse_perf_stat(text: str) -> dict[str, int]:
     return counts
 
 
-def parse_stacks(text: str) -> Counter[tuple[Frame, ...]]:
+def parse_stacks(text: str) -> Counter[tuple[StackFrame, ...]]:
     """Read py-spy's raw format: frames with semicolons, then how often."""
-    stacks: Counter[tuple[Frame, ...]] = Counter()
+    stacks: Counter[tuple[StackFrame, ...]] = Counter()
     for line in text.splitlines():
         frames, _, count = line.rpartition(" ")
         if count.isdigit():
-            stacks[tuple(Frame.parse(frame) for frame in frames.split(";"))] += int(count)
+            stacks[tuple(StackFrame.parse(frame) for frame in frames.split(";"))] += int(count)
     return stacks

@@ -50,7 +50,7 @@ class Rule:
     functions: frozenset[str] = frozenset()
     """Empty: whatever no row above this one names."""
 
-    def holds_for(self, frame: Frame) -> bool:
+    def holds_for(self, frame: StackFrame) -> bool:
         """Whether a frame is of this row."""
         is_there = self.path in frame.file if self.path.endswith("/") else frame.file.endswith(self.path)
         return is_there and (not self.functions or frame.function in self.functions)
@@ -107,20 +107,20 @@ _INTERRUPTIONS: Final = {"page_fault": "page faults", "interrupt": "interrupts",
 
 
 @dataclass(slots=True, frozen=True)
-class Frame:
+class StackFrame:
     """One frame of a stack: a function, and the file or library that it is in."""
 
     function: str
     file: str
 
     @classmethod
-    def parse(cls, text: str) -> Frame:
+    def parse(cls, text: str) -> StackFrame:
         """Read "Class.name (file)", of which the class is left out."""
         function, _, file = text.strip().partition(" (")
         return cls(function.rpartition(".")[2], file.removesuffix(")"))
 
 
-def python_stage_of(stack: Sequence[Frame]) -> tuple[Stage | None, str]:
+def python_stage_of(stack: Sequence[StackFrame]) -> tuple[Stage | None, str]:
     """The stage of a stack of Python functions, outermost first, and the function that it is by, as "file:name".
 
     The stage is None where the stack is in nothing but the event loop.
@@ -137,7 +137,7 @@ def python_stage_of(stack: Sequence[Frame]) -> tuple[Stage | None, str]:
     return (None if is_loop else Stage.UNATTRIBUTED), f"{leaf.file.rpartition('/')[2]}:{leaf.function}"
 
 
-def native_part_of(chain: Sequence[Frame]) -> tuple[Stage | None, str]:
+def native_part_of(chain: Sequence[StackFrame]) -> tuple[Stage | None, str]:
     """What a sample on a processor was in, innermost frame first: a stage, or None for Python's part, and a detail.
 
     The detail of the kernel is its system call, or "page faults", "interrupts", "other".
@@ -154,7 +154,7 @@ def native_part_of(chain: Sequence[Frame]) -> tuple[Stage | None, str]:
     return None, ""
 
 
-def _kernel_work(chain: Sequence[Frame]) -> str:
+def _kernel_work(chain: Sequence[StackFrame]) -> str:
     for position, frame in enumerate(chain):
         if found := _SYSTEM_CALL.match(frame.function):
             return found[1]

@@ -18,7 +18,7 @@ class Leadership:
     leader_member_id: int
 
 
-class MemberLog:
+class RigMemberLog:
     """The output of one run of a member: the part of a file that begins at `offset`."""
 
     def __init__(self, path: Path, *, offset: int = 0) -> None:
@@ -26,12 +26,12 @@ class MemberLog:
         self._offset = offset
 
     @classmethod
-    def at_end(cls, path: Path) -> MemberLog:
+    def at_end(cls, path: Path) -> RigMemberLog:
         """What will be printed from now on."""
         return cls(path, offset=path.stat().st_size if path.exists() else 0)
 
     def __repr__(self) -> str:
-        return f"<MemberLog {self.path} offset={self._offset}>"
+        return f"<RigMemberLog {self.path} offset={self._offset}>"
 
     def text(self) -> str:
         """Everything that was printed."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from trimaran.service_api.endpoint import Endpoint
 
-from .member_log import MemberLog
+from .member_log import RigMemberLog
 from .processes import ClusterProcesses, ProcessError
 
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -102,7 +102,7 @@ class Meter:
             return {}
         counts = {}
         for member_id, member in cluster.members.items():
-            endpoint = _metrics_endpoint(MemberLog(cluster.log_path_of(member_id)))
+            endpoint = _metrics_endpoint(RigMemberLog(cluster.log_path_of(member_id)))
             counts[member.name] = _count_syncs(await _fetch(endpoint))
         return counts
 
@@ -115,7 +115,7 @@ def usage_report(used: dict[str, Usage], message_count: int) -> dict[str, Any]: 
     }
 
 
-def _metrics_endpoint(log: MemberLog) -> Endpoint:
+def _metrics_endpoint(log: RigMemberLog) -> Endpoint:
     """Where a member's metrics are, by the newest line in which it said so."""
     found = log.events("metrics.listening")
     if not found:

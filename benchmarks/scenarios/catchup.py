@@ -24,7 +24,7 @@ from ..logs.long_log import LongLog, lengthen_log
 from ..machine.data_directory import data_directory
 from ..machine.disk import settle_disk
 from ..machine.environment import describe, node_settings
-from ..rig.member_log import Event, MemberLog
+from ..rig.member_log import Event, RigMemberLog
 from ..rig.member_status import wait_for_status
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
@@ -122,7 +122,7 @@ async def _measure(
         progress.describe("replaying the logs")
         await _wait_all(cluster, list(cluster.members), log.stop_position)
         steady = await _offer(parameters, cluster, group, progress, data_dir)
-        printed = MemberLog.at_end(cluster.log_path_of(_AWAY))
+        printed = RigMemberLog.at_end(cluster.log_path_of(_AWAY))
         cluster.start_member(_AWAY)
         meanwhile = await _offer(parameters, cluster, group, progress, data_dir)
         await _wait_all(cluster, [_AWAY], log.stop_position)
@@ -176,7 +176,7 @@ async def _wait_all(cluster: ClusterProcesses, member_ids: range | list[int], po
         )
 
 
-def _copy_of(printed: MemberLog) -> tuple[float, int]:
+def _copy_of(printed: RigMemberLog) -> tuple[float, int]:
     """Read from a member's log how long it copied, in seconds, and how many bytes, until it followed the live log."""
     changes: list[Event] = printed.events("election.state_changed")
     begun = next(change for change in changes if change["new"] in _COPY_STATES)

@@ -33,7 +33,7 @@ from ..load.failover import FailoverLoad, NextLeader
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
 from ..rig.log_end import log_end_position
-from ..rig.member_log import Leadership, MemberLog
+from ..rig.member_log import Leadership, RigMemberLog
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..rig.proxies import ProxyMesh
 from ..services import ECHO_SERVICE
@@ -178,7 +178,7 @@ async def _open_subject(
             mesh = await stack.enter_async_context(ProxyMesh(processes.base_ports))
             mesh.route_clients(asyncio.get_running_loop())
             processes.member_lists = mesh.member_lists
-        logs = {i: MemberLog.at_end(processes.log_path_of(i)) for i in range(parameters.members)}
+        logs = {i: RigMemberLog.at_end(processes.log_path_of(i)) for i in range(parameters.members)}
         for member_id in logs:
             processes.start_member(member_id)
         client = await stack.enter_async_context(ClusterClient.connect([], egress_listener=load, config=config))
@@ -216,7 +216,7 @@ class _Subject:
         self._load.is_paused = False
         await self._serve_steadily()
         old_leader_id, old_term_id = self._client.leader_member_id, self._client.leadership_term_id
-        logs = {i: MemberLog.at_end(self._processes.log_path_of(i)) for i in self._processes.members}
+        logs = {i: RigMemberLog.at_end(self._processes.log_path_of(i)) for i in self._processes.members}
         expected = self._load.expect_next_leader(old_term_id)
         wall_ns, started_ns = time.time_ns(), time.monotonic_ns()
         self._inflict(kind, old_leader_id)
@@ -235,7 +235,7 @@ class _Subject:
             further_terms=leadership.leadership_term_id - expected.leadership_term_id,
         )
 
-    async def settle(self, logs: Mapping[int, MemberLog]) -> Leadership:
+    async def settle(self, logs: Mapping[int, RigMemberLog]) -> Leadership:
         """Wait until all members are in one term, by what they have logged since, with logs of one length.
 
         Raises:
@@ -293,7 +293,7 @@ class _Subject:
                 assert self._mesh is not None
                 self._mesh.heal()
 
-    async def _poll_settled(self, logs: Mapping[int, MemberLog]) -> Leadership:
+    async def _poll_settled(self, logs: Mapping[int, RigMemberLog]) -> Leadership:
         while True:
             self._processes.check_running()
             views = {log.leadership() for log in logs.values()}
@@ -330,11 +330,11 @@ def _ms(duration_ns: int) -> float:
     return round(duration_ns / 1e6, 2)
 
 
-def _states(log: MemberLog, state: str) -> list[dict[str, object]]:
+def _states(log: RigMemberLog, state: str) -> list[dict[str, object]]:
     return log.events("election.state_changed", new=state)
 
 
-def _steps(log: MemberLog, fault_wall_ns: int) -> dict[str, float]:
+def _steps(log: RigMemberLog, fault_wall_ns: int) -> dict[str, float]:
     """When the next leader came to each step; of a step taken several times the last one, which led on."""
     last: dict[str, float] = {}
     for event in log.events():

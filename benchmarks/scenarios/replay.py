@@ -22,7 +22,7 @@ from trimaran.service_api.member_status import MemberStatus
 from ..logs.long_log import LongLog, lengthen_log
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
-from ..rig.member_log import Event, MemberLog
+from ..rig.member_log import Event, RigMemberLog
 from ..rig.member_status import wait_for_status
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessError
 from ..services import ECHO_SERVICE
@@ -126,7 +126,7 @@ def _start_once(data_dir: Path, given: Mapping[str, str]) -> None:
 
 def _start(data_dir: Path, given: Mapping[str, str], log: LongLog) -> ReplayRun:
     """Start the member on its log and stop it when it has delivered all."""
-    printed = MemberLog.at_end(data_dir / "member-0.log")
+    printed = RigMemberLog.at_end(data_dir / "member-0.log")
     begin_ns = time.monotonic_ns()
     with ClusterProcesses(data_dir, ECHO_SERVICE, 1, settings=given) as cluster:
         _wait_in_service(cluster, position=log.stop_position)
@@ -155,7 +155,7 @@ def _wait_in_service(cluster: ClusterProcesses, *, position: int) -> None:
     asyncio.run(wait_for_status(cluster, 0, is_so, time_limit_s=_LIMIT_S))
 
 
-def _begin_of_replay_s(printed: MemberLog) -> float:
+def _begin_of_replay_s(printed: RigMemberLog) -> float:
     """When the member had taken the lead of its election, from which on its log is replayed."""
     found: list[Event] = printed.events("election.state_changed", new="LEADER_REPLAY")
     if not found:

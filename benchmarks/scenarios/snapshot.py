@@ -27,7 +27,7 @@ from ..load.echo import SEQUENCE
 from ..load.ticker import Ticker
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
-from ..rig.member_log import MemberLog
+from ..rig.member_log import RigMemberLog
 from ..rig.member_status import consensus_endpoint
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..services import STATE_SERVICE
@@ -217,7 +217,7 @@ async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProce
     from trimaran.cluster.core.control_toggle import ActionStep
     from trimaran.cluster.documents.operations import Operation, run_operation
 
-    logs = {i: MemberLog.at_end(processes.log_path_of(i)) for i in processes.members}
+    logs = {i: RigMemberLog.at_end(processes.log_path_of(i)) for i in processes.members}
     steady_ns = time.monotonic_ns()
     await asyncio.sleep(_STEADY_S)
     processes.check_running()
@@ -245,7 +245,7 @@ async def _take(client: ClusterClient, load: SteadyLoad, processes: ClusterProce
     )
 
 
-async def _wait_taken(logs: Mapping[int, MemberLog], log_position: int) -> dict[int, int]:
+async def _wait_taken(logs: Mapping[int, RigMemberLog], log_position: int) -> dict[int, int]:
     """Wait until each member has the snapshot; say how long it took."""
     try:
         async with asyncio.timeout(_LIMIT_S):

@@ -31,12 +31,12 @@ from ..load.coordination import run_clients
 from ..load.echo import SEQUENCE
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings
-from ..rig.member_log import MemberLog
+from ..rig.member_log import RigMemberLog
 from ..rig.processes import ClusterProcesses, ManagedProcess, ProcessGroup
 from ..services import ECHO_SERVICE
 from ..statistics.histogram import Histogram
 from ..statistics.report import ProgressLine, Report, first_leaf, latency_figures, progress_line
-from .stream_query import QueryParameters
+from .stream_query import StreamQueryParameters
 
 COLUMNS: Final = ("position", "frame_length", "timestamp")
 CLUSTER_DEFAULTS: Final = ("file_sync_level", "checksums", "leader_heartbeat_interval_ms")
@@ -133,12 +133,12 @@ async def _measure(
     # The client measures by the monotonic clock, the log and the sink by the time of day.
     day_ns = time.time_ns() - time.monotonic_ns()
     figures = summarize(
-        MemberLog(query.log_path).events("batch"),
+        RigMemberLog(query.log_path).events("batch"),
         directory / "sink",
         started_ns=result["started_ns"] + day_ns,
         ended_ns=result["ended_ns"] + day_ns,
     )
-    parts = MemberLog(query.log_path).events("progress")[-parameters.seconds :]
+    parts = RigMemberLog(query.log_path).events("progress")[-parameters.seconds :]
     for name in sorted({name for part in parts for name in part["durations_ms"]}):
         durations_ms = [part["durations_ms"].get(name, 0) for part in parts]
         figures[f"batch_median_ms_{name}"] = statistics.median(durations_ms)
@@ -176,7 +176,7 @@ def _start_query(
 ) -> ManagedProcess:
     sink = directory / "sink"
     sink.mkdir()
-    query = QueryParameters(
+    query = StreamQueryParameters(
         path=",".join(str(cluster.directory_of(member_id)) for member_id in cluster.members),
         sink=str(sink),
         checkpoint=str(directory / "checkpoint"),
@@ -195,7 +195,7 @@ async def _wait_for_sink(query: ManagedProcess, cluster: ClusterProcesses, posit
         ProcessError: the query or a member has ended.
     """
     while True:
-        batches = MemberLog(query.log_path).events("batch")
+        batches = RigMemberLog(query.log_path).events("batch")
         if batches and batches[-1]["end_position"] >= position:
             return
         query.check_running()

@@ -1,9 +1,9 @@
 """A streaming query in a process of its own, to be measured or killed.
 
 Run it with `python -m trimaran.benchmarks.scenarios.stream_query PARAMETERS`.
-PARAMETERS is the JSON of `QueryParameters`. It follows a cluster's log into Parquet files, one for each batch, named by
-the positions of its first and last row and given that name when the file is whole: a batch that is done again after a
-crash writes the same file. It says in lines of JSON what it does:
+PARAMETERS is the JSON of `StreamQueryParameters`. It follows a cluster's log into Parquet files, one for each batch.
+A file is named by the positions of its first and last row, and gets that name when it is whole: a batch done again
+after a crash writes the same file. It says in lines of JSON what it does:
 
     {"event": "started"}
     {"event": "batch", "batch_id": 3, "rows": 812, "end_position": 91232, "sunk_ns": ..., "file": ...}
@@ -28,7 +28,7 @@ PROGRESS_INTERVAL_S: Final = 1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class QueryParameters:
+class StreamQueryParameters:
     """What the query reads, and where it puts it."""
 
     path: str
@@ -55,7 +55,7 @@ class QueryParameters:
         return cls(**json.loads(text))
 
 
-def run(parameters: QueryParameters) -> None:
+def run(parameters: StreamQueryParameters) -> None:
     """Run the query to its end, if it has one."""
     from trimaran.archive.spark import create_session, register
 
@@ -100,4 +100,4 @@ def emit(event: str, **values: object) -> None:
 
 
 if __name__ == "__main__":
-    run(QueryParameters.from_json(sys.argv[1]))
+    run(StreamQueryParameters.from_json(sys.argv[1]))

@@ -48,7 +48,7 @@ TimeoutOption = Annotated[
 ]
 
 
-class Part(StrEnum):
+class OperationPart(StrEnum):
     """What became of one member's part."""
 
     DONE = "done"
@@ -65,7 +65,7 @@ class MemberPart(BaseModel):
 
     operation: Operation
     member_id: int
-    part: Part
+    part: OperationPart
     detail: str
 
 
@@ -153,7 +153,7 @@ async def _carry_out(operation: Operation, endpoints: dict[int, str], timeout_s:
         fail(f"{operation} refused: {last.detail}", EXIT_REFUSED)
     if last.step is not ActionStep.DONE:
         fail(f"{operation} {last.step}: {last.detail}", EXIT_FAILED)
-    late = [part.member_id for part in parts if part.part is Part.LATE]
+    late = [part.member_id for part in parts if part.part is OperationPart.LATE]
     if late:
         fail(f"{operation}: members {late} had not done their part within {timeout_s:g} s", EXIT_FAILED)
 
@@ -193,19 +193,19 @@ def _part_of(operation: Operation, report: MemberReport, log_position: int, *, i
     status = report.status
     if status is None:
         if operation in _STOPPING and report.outcome in _GONE:
-            return _make_part(operation, report, Part.DONE, "it does not run")
+            return _make_part(operation, report, OperationPart.DONE, "it does not run")
         if is_late or report.outcome in _GONE:
-            return _make_part(operation, report, Part.UNREACHABLE, _why_not(report))
+            return _make_part(operation, report, OperationPart.UNREACHABLE, _why_not(report))
         return None
     if operation not in _STOPPING and _has_done(operation, status, log_position):
-        return _make_part(operation, report, Part.DONE, f"delivered up to {status.delivered_position}")
+        return _make_part(operation, report, OperationPart.DONE, f"delivered up to {status.delivered_position}")
     if is_late:
         detail = f"state={status.module_state} delivered_position={status.delivered_position}"
-        return _make_part(operation, report, Part.LATE, detail)
+        return _make_part(operation, report, OperationPart.LATE, detail)
     return None
 
 
-def _make_part(operation: Operation, report: MemberReport, part: Part, detail: str) -> MemberPart:
+def _make_part(operation: Operation, report: MemberReport, part: OperationPart, detail: str) -> MemberPart:
     return MemberPart(operation=operation, member_id=report.member_id, part=part, detail=detail)
 
 

@@ -38,9 +38,9 @@ from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import TICKS_PER_MS
 
 from ..time_travel import (
-    Difference,
     MemberLog,
     Output,
+    OutputDifference,
     ReplayedService,
     describe_state,
     replay_service,
@@ -414,7 +414,7 @@ def _draw_what_if(result: WhatIf) -> ConsoleRenderable:
     return Group(*parts)
 
 
-def _texts(difference: Difference) -> tuple[str, str]:
+def _texts(difference: OutputDifference) -> tuple[str, str]:
     """What the old output says and what the new one does, short: from where they differ."""
     old, new = _text(difference.old), _text(difference.new)
     begin = 0

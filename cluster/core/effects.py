@@ -123,7 +123,7 @@ class CloseCatchup:
 
 
 @dataclass(slots=True)
-class JoinLog:
+class JoinLiveLog:
     """Ask the leader's log link of this session to flow from the append position on."""
 
     log_session_id: int
@@ -347,7 +347,7 @@ Effect = (
     | StartLogReplication
     | AcceptCatchup
     | CloseCatchup
-    | JoinLog
+    | JoinLiveLog
     | StartCatchupReplay
     | StopCatchupReplay
     | CommitAdvanced

@@ -286,7 +286,7 @@ class ServiceMessages:
 
 
 def read_trackers(
-    module: wire.ConsensusModule, messages: Sequence[wire.PendingMessageTracker | PendingMessage]
+    module: wire.ConsensusModuleSnapshot, messages: Sequence[wire.PendingMessageTracker | PendingMessage]
 ) -> tuple[TrackerState, ...]:
     """Read what a snapshot holds of services' messages; the module's own fields are service 0's, in old snapshots.
 

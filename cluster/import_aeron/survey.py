@@ -90,7 +90,7 @@ class LogFacts:
 
 
 @dataclass(slots=True, frozen=True)
-class SnapshotSet:
+class SourceSnapshotSet:
     """One snapshot of the module and its services that was read to its end."""
 
     entries: tuple[RecordingLogEntry, ...]
@@ -113,7 +113,7 @@ class Survey:
     facts: LogFacts = field(default_factory=LogFacts)
     terms: list[RecordingLogEntry] = field(default_factory=list)
     """The terms that the log reaches."""
-    snapshots: list[SnapshotSet] = field(default_factory=list)
+    snapshots: list[SourceSnapshotSet] = field(default_factory=list)
     """Oldest first."""
     service_count: int = 1
     """What the newest snapshot says; without one, what the log shows: there may have been more that never offered."""
@@ -315,7 +315,7 @@ def _read_snapshots(survey: Survey, on_progress: Progress) -> None:
             survey.notes.append(f"{where} is left out: {str(error).partition('; run `')[0]}")
 
 
-def _read_set(survey: Survey, entries: tuple[RecordingLogEntry, ...], on_progress: Progress) -> SnapshotSet:
+def _read_set(survey: Survey, entries: tuple[RecordingLogEntry, ...], on_progress: Progress) -> SourceSnapshotSet:
     source, notes = survey.source, survey.notes
     descriptors = tuple(_with_stop_position(source, entry.recording_id, notes) for entry in entries)
     expected = [CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, *[SERVICE_SNAPSHOT_STREAM_ID] * (len(entries) - 1)]
@@ -331,7 +331,7 @@ def _read_set(survey: Survey, entries: tuple[RecordingLogEntry, ...], on_progres
         if problems:
             raise ArchiveError(problems[0], recording_id=descriptor.recording_id)
     files = _SnapshotFiles(source.archive, {descriptor.recording_id: descriptor for descriptor in descriptors})
-    return SnapshotSet(entries, descriptors, asyncio.run(read_snapshots(files, entries)))
+    return SourceSnapshotSet(entries, descriptors, asyncio.run(read_snapshots(files, entries)))
 
 
 class _SnapshotFiles:

@@ -47,7 +47,7 @@ from .consensus import TerminationPosition as TerminationPosition
 from .consensus import Vote as Vote
 from .control import CancelTimer as CancelTimer
 from .control import CloseSession as CloseSession
-from .control import ClusterMember as ClusterMember
+from .control import ClusterMemberElement as ClusterMemberElement
 from .control import ClusterMembersExtendedResponse as ClusterMembersExtendedResponse
 from .control import ClusterMembersQuery as ClusterMembersQuery
 from .control import ClusterMembersResponse as ClusterMembersResponse
@@ -69,9 +69,9 @@ from .snapshot import CONSENSUS_MODULE_SNAPSHOT_MESSAGES as CONSENSUS_MODULE_SNA
 from .snapshot import CONSENSUS_MODULE_SNAPSHOT_TYPE_ID as CONSENSUS_MODULE_SNAPSHOT_TYPE_ID
 from .snapshot import SERVICE_SNAPSHOT_MESSAGES as SERVICE_SNAPSHOT_MESSAGES
 from .snapshot import SERVICE_SNAPSHOT_TYPE_ID as SERVICE_SNAPSHOT_TYPE_ID
-from .snapshot import ClientSession as ClientSession
+from .snapshot import ClientSessionSnapshot as ClientSessionSnapshot
 from .snapshot import ClusterMembers as ClusterMembers
-from .snapshot import ClusterSession as ClusterSession
-from .snapshot import ConsensusModule as ConsensusModule
+from .snapshot import ClusterSessionSnapshot as ClusterSessionSnapshot
+from .snapshot import ConsensusModuleSnapshot as ConsensusModuleSnapshot
 from .snapshot import PendingMessageTracker as PendingMessageTracker
 from .snapshot import Timer as Timer

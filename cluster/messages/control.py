@@ -108,7 +108,7 @@ class ServiceTerminationPosition(ClusterMessage):
     log_position: Position
 
 
-class ClusterMember(GroupElement):
+class ClusterMemberElement(GroupElement):
     """One member in a `ClusterMembersExtendedResponse`."""
 
     leadership_term_id: WireTermId
@@ -130,8 +130,8 @@ class ClusterMembersExtendedResponse(ClusterMessage):
     current_time_ns: Int64
     leader_member_id: WireMemberId
     member_id: WireMemberId
-    active_members: tuple[ClusterMember, ...] = ()
-    passive_members: tuple[ClusterMember, ...] = ()
+    active_members: tuple[ClusterMemberElement, ...] = ()
+    passive_members: tuple[ClusterMemberElement, ...] = ()
 
 
 class RequestServiceAck(ClusterMessage):

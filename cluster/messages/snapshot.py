@@ -42,9 +42,10 @@ _NOT_APPENDED: Final = (1 << 63) - 1
 """The timestamp of a queued message."""
 
 
-class ClientSession(ClusterMessage):
+class ClientSessionSnapshot(ClusterMessage):
     """An open session as a service knows it."""
 
+    WIRE_NAME: ClassVar[str] = "ClientSession"
     TEMPLATE_ID: ClassVar[int] = 102
     cluster_session_id: WireSessionId
     response_stream_id: Int32
@@ -52,13 +53,14 @@ class ClientSession(ClusterMessage):
     encoded_principal: Data = b""
 
 
-class ClusterSession(ClusterMessage):
+class ClusterSessionSnapshot(ClusterMessage):
     """An open session as the consensus module knows it.
 
     `opened_log_position` is the end of its SessionOpenEvent; `time_of_last_activity` is -1 and
     `close_reason` None.
     """
 
+    WIRE_NAME: ClassVar[str] = "ClusterSession"
     TEMPLATE_ID: ClassVar[int] = 103
     cluster_session_id: WireSessionId
     correlation_id: WireCorrelationId
@@ -77,13 +79,14 @@ class Timer(ClusterMessage):
     deadline: Timestamp
 
 
-class ConsensusModule(ClusterMessage):
+class ConsensusModuleSnapshot(ClusterMessage):
     """The state of the consensus module; all but the first field describe service 0, as in old snapshots.
 
     The service session ids are never None: their null value, -2^63, is also the id before service 0's first
     message.
     """
 
+    WIRE_NAME: ClassVar[str] = "ConsensusModule"
     TEMPLATE_ID: ClassVar[int] = 105
     next_session_id: Int64
     next_service_session_id: Annotated[Int64, Since(3)] = INT64_NULL
@@ -140,8 +143,8 @@ ModuleMessage = Message | PendingMessage
 
 CONSENSUS_MODULE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
     SnapshotMarker,
-    ConsensusModule,
-    ClusterSession,
+    ConsensusModuleSnapshot,
+    ClusterSessionSnapshot,
     Timer,
     PendingMessageTracker,
     SessionMessageHeader,
@@ -149,5 +152,7 @@ CONSENSUS_MODULE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
 )
 """What the snapshot of a consensus module may hold."""
 
-SERVICE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(SnapshotMarker, ClientSession, SessionRequests, KeptReply)
+SERVICE_SNAPSHOT_MESSAGES: Final[Registry] = registry_of(
+    SnapshotMarker, ClientSessionSnapshot, SessionRequests, KeptReply
+)
 """What the snapshot of a service holds before the application's own bytes."""

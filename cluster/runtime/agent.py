@@ -143,7 +143,7 @@ class ConsensusModuleAgent:
             fx.StartLogReplication: log.start_replication,
             fx.AcceptCatchup: log.accept_catchup,
             fx.CloseCatchup: lambda effect: log.close_catchup(),
-            fx.JoinLog: log.join_log,
+            fx.JoinLiveLog: log.join_log,
             fx.StartCatchupReplay: log.start_catchup_replay,
             fx.StopCatchupReplay: lambda effect: log.stop_catchup_replay(effect.member_id),
             fx.CommitAdvanced: self._commit_advanced,

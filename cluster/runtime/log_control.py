@@ -260,7 +260,7 @@ class LogControl:
 
     # --- following
 
-    def join_log(self, effect: fx.JoinLog) -> None:
+    def join_log(self, effect: fx.JoinLiveLog) -> None:
         """Ask the leader's link of this log session to flow, now or as soon as it connects."""
         self._wanted_log_session_id = effect.log_session_id
         self._on_live_image(effect.log_session_id)

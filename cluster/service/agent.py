@@ -37,7 +37,7 @@ from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from ..core.timers import EVERY_SERVICE, TimerIds
-from ..messages.snapshot import ClientSession
+from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .replies import RequestRunner, SessionReplies
 from .service_cluster import ModuleRequests, ServiceCluster
@@ -119,7 +119,7 @@ class ClusteredServiceAgent:
 
     def restore(
         self,
-        clients: Sequence[ClientSession],
+        clients: Sequence[ClientSessionSnapshot],
         images: Sequence[SnapshotImage],
         *,
         closing: Collection[ClusterSessionId],

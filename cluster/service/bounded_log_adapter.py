@@ -119,7 +119,7 @@ def _request_frames(length: int) -> struct.Struct:
     return struct.Struct(f"<iI24xI4x8xqqqq{length - _REQUEST_PAYLOAD_OFFSET}x")
 
 
-class LogReader(Protocol):
+class LogBytesReader(Protocol):
     """Reads what the window no longer holds."""
 
     def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
@@ -157,7 +157,7 @@ class BoundedLogAdapter:
     def __init__(
         self,
         log_buffer: LogBuffer,
-        reader: LogReader,
+        reader: LogBytesReader,
         agent: ClusteredServiceAgent,
         module: ModuleReplay,
         *,

@@ -7,5 +7,5 @@ run: one seed · campaign, shrink: many seeds, and what is left of a failure
 
 from .run import Failure as Failure
 from .run import Options as Options
-from .run import Outcome as Outcome
+from .run import RunOutcome as RunOutcome
 from .run import simulate as simulate

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from .faults import KIND_NAMES
-from .run import Failure, Options, Outcome
+from .run import Failure, Options, RunOutcome
 
-Simulate = Callable[[int, Options], Outcome]
+Simulate = Callable[[int, Options], RunOutcome]
 """Runs one seed to its end; a process is given it pickled."""
 
 DETERMINISM_RULE: Final = "the same seed gives the same trace"
@@ -29,7 +29,7 @@ class Runner(Protocol):
     def submit(self, seed: int, options: Options) -> None:
         """Begin with a seed."""
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[RunOutcome]:
         """Wait a moment; give the outcomes that have come since. A seed that was submitted always has one."""
 
 
@@ -47,7 +47,7 @@ class Totals:
     undecided_count: int = 0
     fired: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KIND_NAMES, 0))
     """Every kind of fault, also those that never struck."""
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[RunOutcome] = field(default_factory=list)
     """Those that broke a rule, in the order in which they came."""
 
     @property
@@ -55,7 +55,7 @@ class Totals:
         """Virtual time that has passed, in seconds."""
         return self.simulated_ns / 1e9
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         """Count one seed."""
         self.seed_count += 1
         self.simulated_ns += outcome.simulated_ns
@@ -77,7 +77,7 @@ def run_campaign(
     runner: Runner,
     *,
     until_failure: bool = False,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    on_outcome: Callable[[RunOutcome], None] = lambda outcome: None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> None:
     """Run seeds until there are no more, or until one fails; those under way are waited for.
@@ -104,7 +104,7 @@ def run_campaign(
         on_tick()
 
 
-def check_determinism(seed: int, options: Options, simulate: Simulate) -> Outcome:
+def check_determinism(seed: int, options: Options, simulate: Simulate) -> RunOutcome:
     """Run a seed twice; it fails if the second trace is another one."""
     first = simulate(seed, options)
     second = simulate(seed, options)

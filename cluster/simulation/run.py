@@ -19,7 +19,7 @@ from trimaran.client import ClientConfig
 from trimaran.service_api import ClusteredService
 
 from .clients.history import History
-from .clients.linearizability import Verdict, check_linearizability, check_log_order
+from .clients.linearizability import SearchVerdict, check_linearizability, check_log_order
 from .clients.queries import QUERY_KIND, QueryMix, check_stale_reads, has_queries
 from .clients.register_model import RegisterModel, explained
 from .clients.request_workload import RequestWorkload
@@ -88,7 +88,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """What became of one seed."""
 
     seed: int
@@ -113,7 +113,7 @@ def simulate(
     make_service: Callable[[], ClusteredService] = Registers,
     make_workload: MakeWorkload = Workload,
     write_line: Callable[[str], None] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run one seed to its end and give what became of it. Never raises for what the cluster does wrong.
 
     With clients of another kind than `Workload` only what holds for every service is checked.
@@ -196,9 +196,9 @@ class _Run:
         self._nemesis: Nemesis | None = None
         self._has_queries = make_workload is Workload and QUERY_KIND not in options.without and has_queries(seed)
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Go through both phases."""
-        outcome = Outcome(self._seed, self._options, member_count=len(self._cluster.members))
+        outcome = RunOutcome(self._seed, self._options, member_count=len(self._cluster.members))
         try:
             self._safety_phase()
             self._liveness_phase()
@@ -210,7 +210,7 @@ class _Run:
         self._fill(outcome)
         return outcome
 
-    def _fill(self, outcome: Outcome) -> None:
+    def _fill(self, outcome: RunOutcome) -> None:
         outcome.simulated_ns = self._cluster.now_ns
         outcome.event_count = self._cluster.scheduler.event_count
         outcome.elections = self._referee.counts.elections
@@ -309,7 +309,7 @@ class _Run:
         expect(not problems, "a read is no staler than it says", problems=problems[:2])
         report = check_linearizability(operations, model, step_limit=_SEARCH_STEP_LIMIT)
         expect(
-            report.verdict is not Verdict.NOT_LINEARIZABLE,
+            report.verdict is not SearchVerdict.NOT_LINEARIZABLE,
             "clients see one linearizable object",
             violations=report.violations,
         )

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final
 
 from .faults import KIND_NAMES
-from .run import Options, Outcome
+from .run import Options, RunOutcome
 
 ATTEMPT_LIMIT: Final = 80
 """The most runs that one failure is worth."""
@@ -42,7 +42,7 @@ class Attempt:
 class Shrunk:
     """The smallest run found that still breaks the rule, and the way there."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -52,8 +52,8 @@ class Shrunk:
 
 
 def shrink(
-    failed: Outcome,
-    run: Callable[[Options], Outcome],
+    failed: RunOutcome,
+    run: Callable[[Options], RunOutcome],
     *,
     attempt_limit: int = ATTEMPT_LIMIT,
     has_time: Callable[[], bool] = lambda: True,
@@ -72,8 +72,8 @@ class _Shrinker:
 
     def __init__(
         self,
-        failed: Outcome,
-        run: Callable[[Options], Outcome],
+        failed: RunOutcome,
+        run: Callable[[Options], RunOutcome],
         attempt_limit: int,
         has_time: Callable[[], bool],
         on_attempt: Callable[[Attempt], None],

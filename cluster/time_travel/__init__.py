@@ -8,7 +8,7 @@ or one with the log (`witness`); `determinism` compares a service with its own s
 from .determinism import SnapshotVerdict as SnapshotVerdict
 from .determinism import verify_snapshots as verify_snapshots
 from .difference import Change as Change
-from .difference import Difference as Difference
+from .difference import OutputDifference as OutputDifference
 from .member_log import MemberLog as MemberLog
 from .outputs import Output as Output
 from .outputs import OutputKind as OutputKind

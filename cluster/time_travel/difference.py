@@ -33,7 +33,7 @@ class Change(StrEnum):
     """Both made the same at this entry, in another order; this is the first that is out of place."""
 
 
-class Difference(NamedTuple):
+class OutputDifference(NamedTuple):
     """One output that is not the same in both; None on the side that does not have it."""
 
     change: Change
@@ -53,7 +53,7 @@ class Difference(NamedTuple):
         return self.output.position
 
 
-def compare_outputs(old: Sequence[Output], new: Sequence[Output]) -> Iterator[Difference]:
+def compare_outputs(old: Sequence[Output], new: Sequence[Output]) -> Iterator[OutputDifference]:
     """Compare what two services gave out over one stretch of the log; both in order."""
     if old == new:
         return
@@ -64,7 +64,7 @@ def compare_outputs(old: Sequence[Output], new: Sequence[Output]) -> Iterator[Di
         yield from _compare_entry(by_position_old.get(key, []), by_position_new.get(key, []))
 
 
-def _compare_entry(old: list[Output], new: list[Output]) -> Iterator[Difference]:
+def _compare_entry(old: list[Output], new: list[Output]) -> Iterator[OutputDifference]:
     if [_content(output) for output in old] == [_content(output) for output in new]:
         return
     found = False
@@ -76,11 +76,11 @@ def _compare_entry(old: list[Output], new: list[Output]) -> Iterator[Difference]
     if not found:
         for first, second in zip(old, new, strict=True):
             if _content(first) != _content(second):
-                yield Difference(Change.MOVED, first, second)
+                yield OutputDifference(Change.MOVED, first, second)
                 return
 
 
-def _compare_key(old: list[Output], new: list[Output]) -> Iterator[Difference]:
+def _compare_key(old: list[Output], new: list[Output]) -> Iterator[OutputDifference]:
     if max(len(old), len(new)) > _ALIGNED_LIMIT or len(old) == len(new) == 1:
         yield from _pair(old, new)
         return
@@ -90,14 +90,14 @@ def _compare_key(old: list[Output], new: list[Output]) -> Iterator[Difference]:
             yield from _pair(old[old_begin:old_end], new[new_begin:new_end])
 
 
-def _pair(old: Sequence[Output], new: Sequence[Output]) -> Iterator[Difference]:
+def _pair(old: Sequence[Output], new: Sequence[Output]) -> Iterator[OutputDifference]:
     for first, second in zip_longest(old, new):
         if first is None:
-            yield Difference(Change.EXTRA, None, second)
+            yield OutputDifference(Change.EXTRA, None, second)
         elif second is None:
-            yield Difference(Change.MISSING, first, None)
+            yield OutputDifference(Change.MISSING, first, None)
         elif _value(first) != _value(second):
-            yield Difference(Change.CHANGED, first, second)
+            yield OutputDifference(Change.CHANGED, first, second)
 
 
 def _by_key(outputs: list[Output]) -> dict[Hashable, list[Output]]:

@@ -29,7 +29,7 @@ from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.types import TimeUnit
 
 from .determinism import find_stretches, verify_job
-from .difference import Difference
+from .difference import OutputDifference
 from .member_log import Bound, MemberLog, SnapshotSet
 from .outputs import Output, OutputKind
 from .rendering import describe_state
@@ -413,7 +413,7 @@ def _differences(task: _Task, comparison: Mapping[str, Any], unit: str) -> Itera
             yield _difference_batch(found[index : index + _BATCH_ROWS], begin, unit)
 
 
-def _difference_batch(found: Sequence[Difference], replayed_from: int, unit: str) -> Any:
+def _difference_batch(found: Sequence[OutputDifference], replayed_from: int, unit: str) -> Any:
     outputs = [difference.output for difference in found]
 
     def of(side: str, name: str) -> list[Any]:  # Any: a field of an Output

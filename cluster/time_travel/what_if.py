@@ -20,7 +20,7 @@ from typing import Final
 
 from trimaran.service_api import ClusteredService, ConfigurationError
 
-from .difference import Change, Difference, compare_outputs
+from .difference import Change, OutputDifference, compare_outputs
 from .member_log import Bound, MemberLog, SnapshotSet
 from .outputs import Output, OutputKind
 from .replay import Progress, ReplayedService, SnapshotChoice, choose_snapshot, find_target
@@ -57,14 +57,14 @@ class WhatIf:
     new_counts: Counter[OutputKind] = field(default_factory=Counter)
     changes: Counter[tuple[OutputKind, Change]] = field(default_factory=Counter)
     """How many differences there are of each kind."""
-    sample: list[Difference] = field(default_factory=list)
+    sample: list[OutputDifference] = field(default_factory=list)
     """The first ones, in order of position."""
     state: StateDifference | None = None
     """None if the states are equal, or were not compared."""
     is_state_compared: bool = False
 
     @property
-    def first(self) -> Difference | None:
+    def first(self) -> OutputDifference | None:
         """The first difference of the outputs."""
         return self.sample[0] if self.sample else None
 
@@ -190,7 +190,7 @@ def differences(
     comparison: Comparison,
     *,
     on_step: Callable[[ReplayedService, ReplayedService | None], None] = lambda new, old: None,
-) -> Iterator[list[Difference]]:
+) -> Iterator[list[OutputDifference]]:
     """Deliver the log to both sides, and yield the differences of each step; `on_step` is called after each."""
     if comparison.make_old is None:
         yield from _witnessed_differences(comparison, on_step)
@@ -211,8 +211,8 @@ def differences(
 
 def _witnessed_differences(
     comparison: Comparison, on_step: Callable[[ReplayedService, ReplayedService | None], None]
-) -> Iterator[list[Difference]]:
-    found: list[Difference] = []
+) -> Iterator[list[OutputDifference]]:
+    found: list[OutputDifference] = []
     witness = LogWitness(found.append)
     new = comparison.replay(comparison.make_new(), witness.on_output, witness=witness)
     try:
@@ -252,7 +252,7 @@ class _Tally:
         else:
             self.differing_position = new.delivered_position
 
-    def add(self, found: list[Difference]) -> None:
+    def add(self, found: list[OutputDifference]) -> None:
         """Take in the differences of a step."""
         result = self.result
         for difference in found:

@@ -29,7 +29,7 @@ from ..core.consensus_module import ConsensusModule
 from ..core.service_messages import service_id_of
 from ..service.agent import ClusteredServiceAgent
 from .container import Bystander
-from .difference import Change, Difference
+from .difference import Change, OutputDifference
 from .outputs import Output, OutputKind
 
 SETTLED_MS: Final = 1000
@@ -45,7 +45,7 @@ _FORGOTTEN_LIMIT: Final = 100_000
 class LogWitness:
     """Implements `ModuleReplay` for a module, and tells of each entry that the service's outputs do not account for."""
 
-    def __init__(self, on_difference: Callable[[Difference], None]) -> None:
+    def __init__(self, on_difference: Callable[[OutputDifference], None]) -> None:
         self._on_difference = on_difference
         self._module: ConsensusModule
         self._container: ClusteredServiceAgent
@@ -179,4 +179,4 @@ class LogWitness:
         return Output(container.log_position, container.time, kind, cluster_session_id, correlation_id, payload=payload)
 
     def _tell(self, change: Change, old: Output | None, new: Output | None) -> None:
-        self._on_difference(Difference(change, old, new))
+        self._on_difference(OutputDifference(change, old, new))

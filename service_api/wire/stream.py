@@ -28,7 +28,7 @@ from .frame import (
 _KNOWN_TYPES: Final = RECORDED_TYPES | CONTROL_TYPES
 
 
-class Frame(NamedTuple):
+class StreamFrame(NamedTuple):
     """One received frame: its header fields in wire order, and its bytes.
 
     For a status frame the fields from `term_offset` on mean other things; decode `raw` with `StatusFrame`.
@@ -78,7 +78,7 @@ class FrameParser:
         """How many bytes of an incomplete frame are held."""
         return len(self._buffer)
 
-    def feed(self, data: ReadableBuffer) -> list[Frame]:
+    def feed(self, data: ReadableBuffer) -> list[StreamFrame]:
         """Take in `data` and give every frame that is now whole, in order.
 
         Raises:
@@ -92,7 +92,7 @@ class FrameParser:
             buffer += data
             source = buffer
         length = len(source)
-        frames: list[Frame] = []
+        frames: list[StreamFrame] = []
         position = 0
         while length - position >= HEADER_LENGTH:
             header = FRAME_HEADER.unpack_from(source, position)
@@ -106,7 +106,7 @@ class FrameParser:
             end = position + (frame_length + FRAME_ALIGNMENT - 1 & -FRAME_ALIGNMENT)
             if end > length:
                 break
-            frames.append(_new_frame(Frame, (*header, bytes(source[position : position + frame_length]))))
+            frames.append(_new_frame(StreamFrame, (*header, bytes(source[position : position + frame_length]))))
             position = end
         if source is buffer:
             del buffer[:position]
@@ -143,7 +143,7 @@ class MessageAssembler:
         """Whether the beginning of a message is held and its end has not come."""
         return bool(self._parts)
 
-    def append(self, frame: Frame) -> bytes | None:
+    def append(self, frame: StreamFrame) -> bytes | None:
         """Take one frame; give the message that it completes, if any. Padding frames give none.
 
         Raises:

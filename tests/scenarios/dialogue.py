@@ -182,7 +182,7 @@ _SENTENCES: dict[type, Callable[[Any, Node], str]] = {  # Any: each takes the ef
     ),
     fx.StartCatchupReplay: lambda effect, _: f"replays its log from {effect.position} to member {effect.member_id}",
     fx.CloseCatchup: lambda effect, _: "drops the catch-up link",
-    fx.JoinLog: lambda effect, node: f"joins the live log at {node.ctx.append_position}",
+    fx.JoinLiveLog: lambda effect, node: f"joins the live log at {node.ctx.append_position}",
     fx.CommitAdvanced: lambda effect, _: f"may deliver up to {effect.position}",
     fx.ElectionClosed: lambda effect, _: (
         f"the election is over: member {effect.leader_member_id} leads term {effect.leadership_term_id}"

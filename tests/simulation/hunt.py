@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from types import FrameType
 from typing import Final
 
-from trimaran.cluster.simulation.run import Failure, Options, Outcome, simulate
+from trimaran.cluster.simulation.run import Failure, Options, RunOutcome, simulate
 
 from .plant import CONTROL_OPTIONS, Plant, planted
 from .scenarios import SCENARIOS, run_scenario
@@ -84,7 +84,7 @@ def hunt(plant: Plant | None, seeds: Sequence[int], options: Options | None = No
     return find
 
 
-def _note(find: Find, seed: int, outcome: Outcome, *, is_due: bool) -> None:
+def _note(find: Find, seed: int, outcome: RunOutcome, *, is_due: bool) -> None:
     failure = outcome.failure
     assert failure is not None
     find.seed, find.rule, find.message, find.at_s = seed, failure.rule, failure.message, failure.at_s
@@ -102,13 +102,13 @@ def _hunt_in_scenario(plant: Plant, find: Find) -> Find:
     return find
 
 
-def run_bounded(seed: int, options: Options) -> Outcome:
+def run_bounded(seed: int, options: Options) -> RunOutcome:
     """Run a seed; one that goes on for ever fails."""
     try:
         with _limited(RUN_LIMIT_S):
             return simulate(seed, options)
     except Endless:
-        return Outcome(seed, options, failure=Failure(ENDLESS_RULE, f"{ENDLESS_RULE}: limit_s={RUN_LIMIT_S}", 0.0))
+        return RunOutcome(seed, options, failure=Failure(ENDLESS_RULE, f"{ENDLESS_RULE}: limit_s={RUN_LIMIT_S}", 0.0))
 
 
 @contextmanager

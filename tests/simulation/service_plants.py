@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from trimaran.client.egress import EgressListener
-from trimaran.client.egress_adapter import EgressAdapter, SessionState
+from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
 from trimaran.cluster import node
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.consensus_module import ConsensusModule
@@ -37,7 +37,7 @@ def _accept_egress_of_any_term(planting: Planting) -> None:
     """The client takes what an old leader says for what the new one says."""
     real = EgressAdapter.__init__
 
-    def init(self: EgressAdapter, session: SessionState, listener: EgressListener, **facts: Any) -> None:
+    def init(self: EgressAdapter, session: ClientSessionState, listener: EgressListener, **facts: Any) -> None:
         real(self, session, listener, **facts)
         # The adapter asks these two for the term and tells them what came; everything else is passed on.
         self._session = _AnyTerm(session)  # type: ignore[assignment]
@@ -51,7 +51,7 @@ class _AnyTerm:
 
     leadership_term_id = -1
 
-    def __init__(self, session: SessionState) -> None:
+    def __init__(self, session: ClientSessionState) -> None:
         self._session = session
         self.foreign_egress_count = 0
 
@@ -61,7 +61,7 @@ class _AnyTerm:
 
 
 class _Listener:
-    def __init__(self, planting: Planting, session: SessionState, listener: EgressListener) -> None:
+    def __init__(self, planting: Planting, session: ClientSessionState, listener: EgressListener) -> None:
         self._planting, self._session, self._listener = planting, session, listener
 
     def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:

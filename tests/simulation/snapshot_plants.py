@@ -8,7 +8,7 @@ from typing import Any
 from trimaran.cluster.core.sessions.sessions import ClusterSession, SessionManager
 from trimaran.cluster.core.snapshots.snapshot import ModuleSnapshot, SnapshotControl
 from trimaran.cluster.core.timers import TimerService
-from trimaran.cluster.messages.snapshot import ClientSession
+from trimaran.cluster.messages.snapshot import ClientSessionSnapshot
 from trimaran.cluster.runtime.snapshots.snapshot_recording import SnapshotWriter
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import TermId
@@ -31,7 +31,7 @@ def _vote_as_the_snapshot_did(planting: Planting) -> None:
     real = SnapshotControl.restore
 
     def restore(
-        self: SnapshotControl, snapshot: ModuleSnapshot, clients: Sequence[ClientSession], timestamp: int
+        self: SnapshotControl, snapshot: ModuleSnapshot, clients: Sequence[ClientSessionSnapshot], timestamp: int
     ) -> None:
         real(self, snapshot, clients, timestamp)
         if self._ctx.candidate_term_id > snapshot.leadership_term_id:

@@ -21,7 +21,7 @@ from trimaran.archive.spark import log_messages, message_schema
 from trimaran.archive.spark.messages import TIME_UNITS
 from trimaran.cluster.messages import (
     ClusterMembersExtendedResponse,
-    ClusterSession,
+    ClusterSessionSnapshot,
     MarkFileHeader,
     NewLeadershipTermEvent,
     RemoveMember,
@@ -91,11 +91,11 @@ def test_messages_of_a_log_are_those_of_the_truth(
 def test_messages_of_a_snapshot_are_read_too(spark: SparkSession, root: Path) -> None:
     sample = sample_of(root, "single-node-node0")
     (snapshot,) = [r for r in sample.truth["recordings"] if r["kind"] == "snapshot:consensus-module"]
-    truth = {m["position"]: m["fields"] for m in snapshot["messages"] if m["name"] == "ClusterSession"}
+    truth = {m["position"]: m["fields"] for m in snapshot["messages"] if m["name"] == "ClusterSessionSnapshot"}
 
-    rows = as_numbers(log_messages(log_of(spark, sample.directory, snapshot["recording_id"]), ClusterSession))
+    rows = as_numbers(log_messages(log_of(spark, sample.directory, snapshot["recording_id"]), ClusterSessionSnapshot))
 
-    assert {row["position"]: wire_fields(ClusterSession, row) for row in rows} == truth
+    assert {row["position"]: wire_fields(ClusterSessionSnapshot, row) for row in rows} == truth
     assert len(rows) == 2
 
 

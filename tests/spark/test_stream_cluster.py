@@ -19,9 +19,9 @@ from tests.system.directory_checker import check_directory, log_end_position
 from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
 from trimaran.archive.log.commit_claims import find_recording_log, read_marks
-from trimaran.benchmarks.rig.member_log import MemberLog
+from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
-from trimaran.benchmarks.scenarios.stream_query import QueryParameters
+from trimaran.benchmarks.scenarios.stream_query import StreamQueryParameters
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ class Queries:
     def start(self, member_ids: Sequence[int], *, is_drain: bool = False) -> None:
         """Start a run over these members' directories, in this order; all three are asked what is committed."""
         ports = self._cluster.processes.base_ports
-        parameters = QueryParameters(
+        parameters = StreamQueryParameters(
             path=",".join(str(self._cluster.directory_of(i)) for i in member_ids),
             sink=str(self.sink),
             checkpoint=str(self._directory / "checkpoint"),
@@ -71,10 +71,10 @@ class Queries:
         )
 
     @property
-    def run(self) -> MemberLog:
+    def run(self) -> RigMemberLog:
         """What the run that goes on has said."""
         assert self._process is not None
-        return MemberLog(self._process.log_path)
+        return RigMemberLog(self._process.log_path)
 
     async def wait_for_rows_after(self, position: int) -> None:
         """Wait until this run has written a batch with rows behind a position."""

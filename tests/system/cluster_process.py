@@ -26,7 +26,7 @@ from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
 from trimaran.archive.tool.app import app as archive_app
 from trimaran.benchmarks.rig.member_log import Leadership as Leadership
-from trimaran.benchmarks.rig.member_log import MemberLog
+from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.benchmarks.rig.processes import ClusterProcesses, ManagedProcess
 from trimaran.benchmarks.rig.proxies import ProxyMesh
@@ -51,7 +51,7 @@ START_ATTEMPTS: Final = 3
 LOG_TAIL_LINES: Final = 25
 
 
-class Member(MemberLog):
+class Member(RigMemberLog):
     """One run of one member: its process, and what that has logged."""
 
     def __init__(self, member_id: int, process: ManagedProcess, log_offset: int) -> None:

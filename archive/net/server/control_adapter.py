@@ -17,7 +17,7 @@ from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
-from trimaran.service_api.wire.stream import Frame
+from trimaran.service_api.wire.stream import StreamFrame
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format import messages
@@ -102,14 +102,14 @@ class ControlAdapter:
             else:
                 await session.stream.wait_for_room()
 
-    def _take_frame(self) -> Frame | None:
+    def _take_frame(self) -> StreamFrame | None:
         """Take a control frame; what is of the stream is left to that."""
         buffer = self._buffer
         if self._session.stream is not None and (len(buffer) < HEADER_LENGTH or not is_control_frame_next(buffer)):
             return None
         return take_control_frame(buffer)
 
-    async def _on_frame(self, frame: Frame) -> None:
+    async def _on_frame(self, frame: StreamFrame) -> None:
         session = self._session
         if frame.type == TYPE_STATUS and session.is_connected:
             self._on_status(StatusFrame.decode(frame.raw))
@@ -123,7 +123,7 @@ class ControlAdapter:
             await self._on_connect(request)
             return
         control_session_id = getattr(request, "control_session_id", NULL_VALUE)
-        if self._admission is not None and isinstance(request, messages.ChallengeResponse):
+        if self._admission is not None and isinstance(request, messages.ArchiveChallengeResponse):
             self._admission.answer(request.encoded_credentials)
             await self._decide(self._admission)
             return
@@ -193,7 +193,7 @@ class ControlAdapter:
             await admission.decide()
         if admission.challenge_bytes is not None:
             session.send(
-                messages.Challenge(
+                messages.ArchiveChallenge(
                     control_session_id=admission.session_id,
                     correlation_id=admission.correlation_id,
                     version=PROTOCOL_VERSION,
@@ -224,7 +224,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         pass
 
 
-def _check_setup(frame: Frame) -> None:
+def _check_setup(frame: StreamFrame) -> None:
     """Refuse a connection that was not meant for an archive."""
     setup = SetupFrame.decode(frame.raw)
     if frame.type != TYPE_SETUP or setup.stream_id != CONTROL_STREAM_ID:

@@ -150,9 +150,9 @@ def _end_rows(
 
 def _describe(
     session: ControlSession, descriptor: RecordingDescriptor, correlation_id: int
-) -> messages.RecordingDescriptor:
+) -> messages.RecordingDescriptorRow:
     stop_timestamp, stop_position = descriptor.stop_timestamp_ms, descriptor.stop_position
-    return messages.RecordingDescriptor(
+    return messages.RecordingDescriptorRow(
         control_session_id=session.control_session_id,
         correlation_id=CorrelationId(correlation_id),
         recording_id=RecordingId(descriptor.recording_id),

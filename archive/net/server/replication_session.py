@@ -197,7 +197,7 @@ class ReplicationSession:
             timeout_s=CONNECT_TIMEOUT_S,
         )
 
-    async def _open_destination(self, remote: messages.RecordingDescriptor) -> Recording:
+    async def _open_destination(self, remote: messages.RecordingDescriptorRow) -> Recording:
         """Make the local recording, or go on with it."""
         archive, order, signal = self._archive, self.order, messages.RecordingSignal
         if order.dst_recording_id is not None:
@@ -271,7 +271,7 @@ async def _read_up_to(merge: ReplayMerge, stop_position: int) -> bytes:
     return chunk[:length]
 
 
-def _layout_of(remote: messages.RecordingDescriptor) -> RecordingLayout:
+def _layout_of(remote: messages.RecordingDescriptorRow) -> RecordingLayout:
     """Lay a copy out as the source is.
 
     Raises:

@@ -26,7 +26,7 @@ from .scan import KIND, LENGTH, SLOT, SPARE_SLOTS, FrameBlock
 _WHOLE = TYPE_DATA << 16 | UNFRAGMENTED << 8
 
 
-class MessageJoiner:
+class MessageBlockJoiner:
     """Turns blocks of frames into blocks of complete messages; padding is left out.
 
     `incomplete_message_count` counts as `MessageReader` does. Memory: one message (16 MiB) besides the block.

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from ...files.reader import StopReason
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
 from ...reading.vector.columns import BatchMaker, frame_schema
-from ...reading.vector.messages import MessageJoiner
+from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
 from ...reading.verify import find_next_frame
 from .partitions import FramePartition, ReadSettings
@@ -122,7 +122,7 @@ def _read_blocks(
             block_length_bytes=block_length_bytes,
             file_system=partition.location.file_system,
         )
-        blocks: Iterator[FrameBlock] = iter(MessageJoiner(scanner) if partition.settings.messages else scanner)
+        blocks: Iterator[FrameBlock] = iter(MessageBlockJoiner(scanner) if partition.settings.messages else scanner)
         for block in blocks:
             batch = None if shaper is None else shaper.shape(block)
             if batch is not None:

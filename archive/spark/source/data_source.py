@@ -74,7 +74,7 @@ class AeronArchiveDataSource(DataSource):
         """
         options = parse_options(self.options)
         columns = check_struct(schema)
-        return (PushingFrameReader if options.pushdown else FrameReader)(options, columns, schema)
+        return (PushingFrameReader if options.pushdown else AeronArchiveReader)(options, columns, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
         """Make the reader of a streaming query.
@@ -85,7 +85,7 @@ class AeronArchiveDataSource(DataSource):
         return make_stream_reader(self.options, schema)
 
 
-class FrameReader(DataSourceReader):
+class AeronArchiveReader(DataSourceReader):
     """Plans and reads the partitions of one query; Spark evaluates its filters."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...], schema: StructType) -> None:
@@ -121,7 +121,7 @@ class FrameReader(DataSourceReader):
         return read_partition(partition, schema, _problem_handler(partition.settings.mode))
 
 
-class PushingFrameReader(FrameReader):
+class PushingFrameReader(AeronArchiveReader):
     """The same, with the filters that it can evaluate done before rows cross to the JVM."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # the name is Spark's

@@ -47,7 +47,7 @@ from ...disk.file_system import OsFileSystem
 from ...errors import ArchiveError, CorruptionError
 from ...log.locations import ArchiveLocation
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES
-from ...reading.vector.messages import MessageJoiner
+from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
 from ..source.batch_reader import BatchShaper
 from ..source.columns import check_struct
@@ -56,9 +56,9 @@ from ..source.partitions import ReadSettings, find_read_time_unit
 from .stream_cut import NO_LIMIT
 from .stream_offset import LogOffset
 from .stream_options import StreamOptions, parse_stream_options
-from .stream_planner import LogPlanner, LogRange, LogSource
+from .stream_planner import LogPlanner, LogRange, StreamLogSource
 
-RangeReader = Callable[[LogSource, int, int], Iterator[Any]]
+RangeReader = Callable[[StreamLogSource, int, int], Iterator[Any]]
 """Yields the record batches of all frames or messages in [start_position, stop_position) of a source."""
 
 
@@ -139,7 +139,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = LogPlanner(self._options.settings)
         return self._planner
 
-    def _find_time_unit(self, source: LogSource) -> TimeUnit:
+    def _find_time_unit(self, source: StreamLogSource) -> TimeUnit:
         """Find the unit of timestamps, once: it is the same at every member, and for ever."""
         if self._time_unit is None:
             location = ArchiveLocation(OsFileSystem(), source.archive)
@@ -156,7 +156,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def read_range(
-    settings: ReadSettings, schema: Any, source: LogSource, start_position: int, stop_position: int
+    settings: ReadSettings, schema: Any, source: StreamLogSource, start_position: int, stop_position: int
 ) -> Iterator[Any]:
     """Yield the record batches of all frames, or messages, in [start_position, stop_position) of one archive.
 
@@ -173,7 +173,7 @@ def read_range(
         block_length_bytes=DEFAULT_BATCH_LENGTH_BYTES,
     )
     shaper = BatchShaper(settings, source.descriptor.recording_id, schema)
-    for block in MessageJoiner(scanner) if settings.messages else scanner:
+    for block in MessageBlockJoiner(scanner) if settings.messages else scanner:
         batch = shaper.shape(block)
         if batch is not None:
             yield batch

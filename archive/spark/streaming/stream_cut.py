@@ -53,7 +53,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class CutRules:
+class BatchCutRules:
     """How a range is cut."""
 
     is_by_message: bool = False
@@ -69,7 +69,13 @@ class LogWalk:
     """Walks over one member's log from an offset to `bound_position` at most; `cut` is the furthest place found."""
 
     def __init__(
-        self, archive: Path, descriptor: RecordingDescriptor, start: LogOffset, *, bound_position: int, rules: CutRules
+        self,
+        archive: Path,
+        descriptor: RecordingDescriptor,
+        start: LogOffset,
+        *,
+        bound_position: int,
+        rules: BatchCutRules,
     ) -> None:
         self.cut: Cut | None = None
         self.ending = ""

@@ -27,7 +27,7 @@ NO_MARKS: Final = (
 
 
 @dataclass(slots=True, frozen=True)
-class MemberLog:
+class StreamMemberLog:
     """What a look at one member's directory found: its log, its terms, and what it proves to be committed."""
 
     archive: Path
@@ -70,14 +70,14 @@ class MemberDirectory:
     def __repr__(self) -> str:
         return f"<MemberDirectory {self.directory}>"
 
-    def look(self) -> MemberLog | PassedOver:
+    def look(self) -> StreamMemberLog | PassedOver:
         """Read what the directory says now."""
         try:
             return self._look()
         except (ClusterError, OSError) as error:
             return PassedOver(self.directory, str(error))
 
-    def _look(self) -> MemberLog | PassedOver:
+    def _look(self) -> StreamMemberLog | PassedOver:
         archive = self.directory
         if not (archive / CATALOG_FILE_NAME).is_file() and (archive / "archive" / CATALOG_FILE_NAME).is_file():
             archive /= "archive"
@@ -97,7 +97,7 @@ class MemberDirectory:
 
     def _resolve(
         self, archive: Path, descriptors: dict[int, RecordingDescriptor], marks: MemberMarks | None
-    ) -> MemberLog | PassedOver:
+    ) -> StreamMemberLog | PassedOver:
         recording_id = self._recording_id
         if recording_id is None:
             if marks is not None and marks.log_recording_id == NULL_VALUE:
@@ -116,8 +116,8 @@ class MemberDirectory:
                 "set `committed` to false",
             )
         if not self._is_marked or marks is None:
-            return MemberLog(archive, descriptor, None, None)
-        return MemberLog(archive, descriptor, marks, self._prove(archive, descriptor, marks))
+            return StreamMemberLog(archive, descriptor, None, None)
+        return StreamMemberLog(archive, descriptor, marks, self._prove(archive, descriptor, marks))
 
     def _prove(self, archive: Path, descriptor: RecordingDescriptor, marks: MemberMarks) -> CommitClaim | None:
         """Find the claim, once for each term: what has been proven stays so."""
@@ -130,13 +130,13 @@ class MemberDirectory:
         return claim
 
 
-def look_at(directories: Sequence[MemberDirectory]) -> tuple[list[MemberLog], list[PassedOver]]:
+def look_at(directories: Sequence[MemberDirectory]) -> tuple[list[StreamMemberLog], list[PassedOver]]:
     """Look at all directories, in their order: those of use, and the others."""
-    logs: list[MemberLog] = []
+    logs: list[StreamMemberLog] = []
     passed_over: list[PassedOver] = []
     for directory in directories:
         found = directory.look()
-        if isinstance(found, MemberLog):
+        if isinstance(found, StreamMemberLog):
             logs.append(found)
         else:
             passed_over.append(found)

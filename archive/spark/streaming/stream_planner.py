@@ -5,7 +5,7 @@ Three questions are kept apart:
 - *How far is the log committed?* `CommitClaim`s: what each directory proves by itself, what members answer, what the
   user says, and what an offset in the checkpoint says, which was decided earlier in the same way. All are true for
   ever, so the furthest counts.
-- *Up to where does a directory hold that log?* `MemberLog.trusted_position`: a member that was left behind by an
+- *Up to where does a directory hold that log?* `StreamMemberLog.trusted_position`: a member that was left behind by an
   election may hold a suffix that never was committed below a claim that is true elsewhere.
 - *What is there to be read?* `LogWalk` reads the frames of the range and checks them, also that the frame before it is
   the one that was read then.
@@ -31,8 +31,8 @@ from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.descriptor import RecordingDescriptor
 from ...format.layout import parse_segment_file_name
 from ...log.commit_claims import CommitClaim
-from .stream_cut import NO_LIMIT, Cut, CutRules, DivergenceError, LogWalk
-from .stream_members import MemberDirectory, MemberLog, PassedOver, look_at
+from .stream_cut import NO_LIMIT, BatchCutRules, Cut, DivergenceError, LogWalk
+from .stream_members import MemberDirectory, PassedOver, StreamMemberLog, look_at
 from .stream_offset import LogOffset
 
 EARLIEST: Final = "earliest"
@@ -68,7 +68,7 @@ class StreamSettings:
     split_bytes: int = DEFAULT_SPLIT_BYTES
 
 
-class LogSource(NamedTuple):
+class StreamLogSource(NamedTuple):
     """Where a range can be read: an archive directory and its recording."""
 
     archive: Path
@@ -80,14 +80,14 @@ class LogRange(NamedTuple):
 
     start_position: int
     stop_position: int
-    sources: tuple[LogSource, ...]
+    sources: tuple[StreamLogSource, ...]
 
 
 @dataclass(slots=True)
 class _Known:
     """One look at everything: the directories, and all claims there are."""
 
-    logs: list[MemberLog]
+    logs: list[StreamMemberLog]
     passed_over: list[PassedOver]
     claims: list[CommitClaim]
 
@@ -218,7 +218,7 @@ class LogPlanner:
                 else:
                     splits = () if walk.cut is None else walk.cut.split_positions
             if reason is None:
-                sources.append(LogSource(log.archive, log.descriptor))
+                sources.append(StreamLogSource(log.archive, log.descriptor))
             else:
                 reasons.append(f"{log.archive}: {reason}")
         if not sources:
@@ -270,7 +270,13 @@ class LogPlanner:
         return found
 
     def _try(
-        self, log: MemberLog, known: _Known, start: LogOffset, bound_position: int, limit_bytes: int, found: _Found
+        self,
+        log: StreamMemberLog,
+        known: _Known,
+        start: LogOffset,
+        bound_position: int,
+        limit_bytes: int,
+        found: _Found,
     ) -> str | None:
         """Walk over one directory and note how far it goes; gives the reason why it is passed over."""
         if log.descriptor.start_position > start.position:
@@ -296,8 +302,8 @@ class LogPlanner:
         found.lags = True
         return f"behind: recorded up to position={walk.end_position}"
 
-    def _walk(self, log: MemberLog, start: LogOffset, bound_position: int, limit_bytes: int) -> LogWalk:
-        rules = CutRules(
+    def _walk(self, log: StreamMemberLog, start: LogOffset, bound_position: int, limit_bytes: int) -> LogWalk:
+        rules = BatchCutRules(
             is_by_message=self._settings.is_by_message,
             limit_bytes=limit_bytes,
             split_bytes=self._settings.split_bytes,
@@ -307,7 +313,7 @@ class LogPlanner:
         walk.run()
         return walk
 
-    def _find_lack(self, log: MemberLog, known: _Known, start: LogOffset, end: LogOffset) -> str | None:
+    def _find_lack(self, log: StreamMemberLog, known: _Known, start: LogOffset, end: LogOffset) -> str | None:
         """Say why a log cannot be read up to `end`, which was found before, perhaps in another member's; or None.
 
         It is asked for the last frame before `end` only: whoever has that one has what was read then before it, and
@@ -336,7 +342,7 @@ class LogPlanner:
             )
         return known.position
 
-    def _recorded_position(self, log: MemberLog) -> int:
+    def _recorded_position(self, log: StreamMemberLog) -> int:
         """Find where a recording ends, from the base of its last segment, where a frame begins."""
         recording_id, start = log.descriptor.recording_id, log.descriptor.start_position
         names = (parse_segment_file_name(path.name) for path in log.archive.iterdir())

@@ -19,8 +19,8 @@ from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...reading.export import (
     ExportFormat,
     ExportOptions,
+    ExportPart,
     ExportRefusedError,
-    Part,
     PartResult,
     PartState,
     export_part,
@@ -166,7 +166,7 @@ def _export_all(
 
 
 def _export_parts(
-    directory: Path, parts: list[Part], target: Path, options: ExportOptions, progress: Progress
+    directory: Path, parts: list[ExportPart], target: Path, options: ExportOptions, progress: Progress
 ) -> Iterator[PartResult]:
     if not parts:
         return
@@ -205,7 +205,7 @@ def _print_now(rows: Iterable[dict[str, Any]]) -> None:
     sys.stdout.flush()
 
 
-def _key(part: Part) -> tuple[int, int, int | None]:
+def _key(part: ExportPart) -> tuple[int, int, int | None]:
     return part.descriptor.recording_id, part.base_position, part.stop_position
 
 

@@ -30,7 +30,7 @@ from ..single_process import replies_of
 from .recordings import find_log_recording
 from .report import (
     DemoReport,
-    Leader,
+    LeaderSeen,
     check_failover,
     check_recordings,
     check_replies,
@@ -77,14 +77,14 @@ class _Run:
     directory: Path
     view: DemoView
     nodes: LocalNodes
-    leaders: list[Leader] = field(default_factory=list)
+    leaders: list[LeaderSeen] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     stream: RequestStream | None = None
     resent_count: int = 0
 
     def on_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
         """Note a leader: the first, or a new one that the session found."""
-        leader = Leader(leadership_term_id, leader_member_id)
+        leader = LeaderSeen(leadership_term_id, leader_member_id)
         if leader not in self.leaders:
             verb = "carries on as" if self.leaders else "is"
             self.leaders.append(leader)

@@ -29,7 +29,7 @@ class Check:
 
 
 @dataclass(slots=True, frozen=True)
-class Leader:
+class LeaderSeen:
     """Who led which term."""
 
     leadership_term_id: int
@@ -49,7 +49,7 @@ class DemoReport:
     p99_us: float
     p999_us: float
     failover_ms: float | None
-    leaders: Sequence[Leader]
+    leaders: Sequence[LeaderSeen]
     recordings_identical: bool
     data_dir: Path
     resent: int
@@ -141,7 +141,7 @@ def check_recordings(
     ]
 
 
-def check_failover(stream: RequestStream, leaders: Sequence[Leader]) -> Check:
+def check_failover(stream: RequestStream, leaders: Sequence[LeaderSeen]) -> Check:
     """A new leader must have answered, on the same session."""
     detail = " then ".join(f"member {x.member_id} (term {x.leadership_term_id})" for x in leaders)
     changed = len({leader.leadership_term_id for leader in leaders}) > 1

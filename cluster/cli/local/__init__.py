@@ -5,5 +5,5 @@
 
 from .nodes import LocalNodes as LocalNodes
 from .nodes import LocalNodesError as LocalNodesError
-from .nodes import Node as Node
+from .nodes import NodeProcess as NodeProcess
 from .nodes import free_base_ports as free_base_ports

@@ -41,7 +41,7 @@ class LocalNodesError(ClusterError):
 
 
 @dataclass(slots=True)
-class Node:
+class NodeProcess:
     """One member's process."""
 
     member_id: int
@@ -69,7 +69,7 @@ class LocalNodes:
         self.endpoints = list(endpoints)
         self.members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(self.endpoints))
         """As in the setting `members`."""
-        self.nodes: list[Node] = []
+        self.nodes: list[NodeProcess] = []
         """By member id, once they are started; one that is started again replaces the one that ended."""
 
     async def start(self) -> None:
@@ -77,12 +77,12 @@ class LocalNodes:
         for member_id in range(len(self.endpoints)):
             self.nodes.append(await self._start_node(member_id))
 
-    async def restart(self, member_id: int) -> Node:
+    async def restart(self, member_id: int) -> NodeProcess:
         """Start a node again that has ended, on the same directory."""
         self.nodes[member_id] = await self._start_node(member_id)
         return self.nodes[member_id]
 
-    async def _start_node(self, member_id: int) -> Node:
+    async def _start_node(self, member_id: int) -> NodeProcess:
         directory = self._directory / f"node-{member_id}"
         log_file = self._directory / f"node-{member_id}.log"
         with log_file.open("ab") as log:
@@ -99,7 +99,7 @@ class LocalNodes:
                 env=_clean_environment(),
                 start_new_session=True,
             )
-        return Node(member_id, directory, log_file, process)
+        return NodeProcess(member_id, directory, log_file, process)
 
     def _flags(self, member_id: int, directory: Path) -> list[str]:
         settings = {
@@ -111,7 +111,7 @@ class LocalNodes:
         }
         return [part for name, value in settings.items() for part in (flag_name(name), value)]
 
-    async def watch(self, node: Node) -> None:
+    async def watch(self, node: NodeProcess) -> None:
         """Wait for the end of one node.
 
         Raises:
@@ -129,7 +129,7 @@ class LocalNodes:
         with suppress(ProcessLookupError):
             node.process.kill()
 
-    def running(self) -> list[Node]:
+    def running(self) -> list[NodeProcess]:
         """The nodes that run."""
         return [node for node in self.nodes if node.is_running]
 
@@ -161,7 +161,7 @@ class LocalNodes:
                     await node.process.wait()
 
 
-def describe_end(node: Node) -> str:
+def describe_end(node: NodeProcess) -> str:
     """Say that a node has ended, with the tail of its log."""
     tail = "\n".join(f"  {line}" for line in _tail(node.log_file))
     status = node.process.returncode

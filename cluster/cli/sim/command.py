@@ -32,7 +32,7 @@ from trimaran.service_api.processors import count_processors
 from ...runtime.system_clock import SystemClock
 from ...settings.service_loading import load_service_class
 from ...simulation.campaign import run_campaign
-from ...simulation.run import Options, Outcome
+from ...simulation.run import Options, RunOutcome
 from ...simulation.shrink import Attempt, shrink
 from .flags import (
     CheckDeterminismFlag,
@@ -55,7 +55,7 @@ from .flags import (
     kinds_left_out,
     parse_seeds,
 )
-from .report import Report, as_json, describe_outcome, find_commit, print_report
+from .report import SimulationReport, as_json, describe_outcome, find_commit, print_report
 from .seed_job import SeedJob
 from .trace_output import TraceOutput
 from .view import SimView
@@ -76,13 +76,13 @@ DEFAULTS: Final = Options()
 class _Run:
     """One campaign under way."""
 
-    report: Report
+    report: SimulationReport
     view: SimView
     is_verbose: bool
     started_ns: int
     clock: SystemClock
 
-    def on_outcome(self, outcome: Outcome) -> None:
+    def on_outcome(self, outcome: RunOutcome) -> None:
         """Count a seed, and say so if it failed."""
         self.report.add(outcome)
         if self.is_verbose or outcome.failure is not None:
@@ -143,7 +143,7 @@ def sim(
     if end is None and not until_failure:
         raise ConfigurationError(f"seeds without an end need --until-failure: seeds={seeds!r}")
     job_count = min(jobs or count_processors(), sys.maxsize if end is None else end - begin)
-    report = Report(job, options, job_count, find_commit())
+    report = SimulationReport(job, options, job_count, find_commit())
     seed_range = itertools.count(begin) if end is None else iter(range(begin, end))
     with SimView(Console(stderr=True), None if end is None else end - begin) as view:
         _run(report, view, seed_range, until_failure=until_failure, is_shrunk=not no_shrink, is_verbose=verbose)
@@ -156,7 +156,7 @@ def sim(
 
 
 def _run(
-    report: Report,
+    report: SimulationReport,
     view: SimView,
     seeds: Iterator[int],
     *,
@@ -197,9 +197,9 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, kept)
 
 
-def _shrink_failures(report: Report, view: SimView, pool: WorkerPool, clock: SystemClock) -> None:
+def _shrink_failures(report: SimulationReport, view: SimView, pool: WorkerPool, clock: SystemClock) -> None:
     """Make the first failure of each rule smaller."""
-    firsts: dict[str, Outcome] = {}
+    firsts: dict[str, RunOutcome] = {}
     for failed in report.totals.failures:
         assert failed.failure is not None
         firsts.setdefault(failed.failure.rule, failed)
@@ -207,7 +207,7 @@ def _shrink_failures(report: Report, view: SimView, pool: WorkerPool, clock: Sys
         view.say(f"making seed {failed.seed} smaller")
         end_ns = clock.monotonic_ns() + int(SHRINK_LIMIT_S * 1e9)
 
-        def run(options: Options, seed: int = failed.seed) -> Outcome:
+        def run(options: Options, seed: int = failed.seed) -> RunOutcome:
             return pool.run(seed, options)
 
         def has_time(end_ns: int = end_ns) -> bool:
@@ -230,7 +230,7 @@ def _trace(seed: int, options: Options, job: SeedJob, file: Path | None) -> int:
                 raise ConfigurationError(f"trace cannot be written: file={file} reason={error.strerror}") from error
         stack.enter_context(output.with_member_logs())
 
-        def simulate(seed: int, options: Options) -> Outcome:
+        def simulate(seed: int, options: Options) -> RunOutcome:
             return job.run(seed, options, write_line=output.write_line)
 
         try:

@@ -18,7 +18,7 @@ from trimaran import cluster
 
 from ...simulation.campaign import DETERMINISM_RULE, Totals, replay_arguments
 from ...simulation.faults import KIND_NAMES
-from ...simulation.run import Options, Outcome
+from ...simulation.run import Options, RunOutcome
 from ...simulation.shrink import Shrunk
 from .seed_job import SeedJob
 
@@ -31,7 +31,7 @@ _FAULT_COLUMNS: Final = 3
 
 
 @dataclass(slots=True)
-class Report:
+class SimulationReport:
     """A campaign, as far as it has come."""
 
     job: SeedJob
@@ -42,7 +42,7 @@ class Report:
     totals: Totals = field(default_factory=Totals)
     elapsed_s: float = 0.0
     is_interrupted: bool = False
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RunOutcome] = field(default_factory=list)
     """Of every seed, without what failures carry along."""
     shrunk: dict[int, Shrunk] = field(default_factory=dict)
     """By seed."""
@@ -52,17 +52,17 @@ class Report:
         """Simulated seconds per second, on all processes."""
         return self.totals.simulated_s / max(self.elapsed_s, 1e-9)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         """Count one seed."""
         self.totals.add(outcome)
         self.outcomes.append(outcome)
 
-    def smallest(self, failed: Outcome) -> Outcome:
+    def smallest(self, failed: RunOutcome) -> RunOutcome:
         """Give the smallest run known that fails like this one."""
         shrunk = self.shrunk.get(failed.seed)
         return failed if shrunk is None else shrunk.outcome
 
-    def command(self, failed: Outcome) -> str:
+    def command(self, failed: RunOutcome) -> str:
         """Give the command that runs a failure again, the smallest one."""
         smallest = self.smallest(failed)
         is_run_twice = smallest.failure is not None and smallest.failure.rule == DETERMINISM_RULE
@@ -86,7 +86,7 @@ def find_commit() -> str | None:
 # --- as JSON
 
 
-def as_json(report: Report, *, indent: int | None) -> str:
+def as_json(report: SimulationReport, *, indent: int | None) -> str:
     """Write a report as one JSON object; without `indent`, on one line."""
     totals = report.totals
     return json.dumps(
@@ -115,7 +115,7 @@ def as_json(report: Report, *, indent: int | None) -> str:
     )
 
 
-def _failure_as_dict(report: Report, failed: Outcome) -> dict[str, Any]:  # JSON
+def _failure_as_dict(report: SimulationReport, failed: RunOutcome) -> dict[str, Any]:  # JSON
     assert failed.failure is not None
     shrunk = report.shrunk.get(failed.seed)
     return {
@@ -129,7 +129,7 @@ def _failure_as_dict(report: Report, failed: Outcome) -> dict[str, Any]:  # JSON
     }
 
 
-def _seed_as_dict(outcome: Outcome) -> dict[str, Any]:  # JSON
+def _seed_as_dict(outcome: RunOutcome) -> dict[str, Any]:  # JSON
     return {
         "seed": outcome.seed,
         "members": outcome.member_count,
@@ -144,7 +144,7 @@ def _seed_as_dict(outcome: Outcome) -> dict[str, Any]:  # JSON
 # --- for people
 
 
-def as_table(report: Report) -> Group:
+def as_table(report: SimulationReport) -> Group:
     """Draw a report: the counts, the faults, the failures."""
     failures = report.totals.failures
     parts: list[Any] = [_counts(report), "", _faults(report)]  # anything rich can draw
@@ -157,7 +157,7 @@ def as_table(report: Report) -> Group:
     return Group(*parts)
 
 
-def _verdict(report: Report) -> Text:
+def _verdict(report: SimulationReport) -> Text:
     failed_count, seed_count = len(report.totals.failures), report.totals.seed_count
     begin = "interrupted: " if report.is_interrupted else ""
     if failed_count:
@@ -168,7 +168,7 @@ def _verdict(report: Report) -> Text:
     )
 
 
-def _counts(report: Report) -> Table:
+def _counts(report: SimulationReport) -> Table:
     totals = report.totals
     processes = f"{report.job_count} process" + ("" if report.job_count == 1 else "es")
     table = _new_table()
@@ -190,7 +190,7 @@ def _counts(report: Report) -> Table:
     return table
 
 
-def _faults(report: Report) -> Group:
+def _faults(report: SimulationReport) -> Group:
     """Draw how often each kind struck: a campaign in which one never did has not tried it."""
     table = _new_table()
     for _ in range(_FAULT_COLUMNS):
@@ -209,7 +209,7 @@ def _faults(report: Report) -> Group:
     return Group(Text.assemble(("faults that struck, by kind", "bold"), note), table)
 
 
-def _failure(report: Report, failed: Outcome) -> list[Any]:  # anything rich can draw
+def _failure(report: SimulationReport, failed: RunOutcome) -> list[Any]:  # anything rich can draw
     """Say what was broken, and how to see it again."""
     smallest = report.smallest(failed)
     failure = smallest.failure
@@ -247,12 +247,12 @@ def _new_table() -> Table:
     return Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: SimulationReport, console: Console) -> None:
     """Print a report for people; lines that are commands are never broken."""
     console.print(as_table(report), soft_wrap=False, crop=False)
 
 
-def describe_outcome(outcome: Outcome) -> str:
+def describe_outcome(outcome: RunOutcome) -> str:
     """Give one line about a seed."""
     failure = "" if outcome.failure is None else f"  FAILED {outcome.failure.rule}"
     kinds = sum(1 for name in KIND_NAMES if outcome.fired.get(name))

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...settings.service_loading import load_service_class
 from ...simulation.campaign import check_determinism
 from ...simulation.clients.service_workload import ServiceWorkload, draw_request_of, takes_requests
-from ...simulation.run import Options, Outcome, simulate
+from ...simulation.run import Options, RunOutcome, simulate
 
 
 @dataclass(slots=True, frozen=True)
@@ -22,13 +22,13 @@ class SeedJob:
     is_run_twice: bool = False
     """Whether each seed is run twice and the traces are compared."""
 
-    def __call__(self, seed: int, options: Options) -> Outcome:
+    def __call__(self, seed: int, options: Options) -> RunOutcome:
         """Run one seed to its end."""
         if self.is_run_twice:
             return check_determinism(seed, options, self.run)
         return self.run(seed, options)
 
-    def run(self, seed: int, options: Options, *, write_line: Callable[[str], None] | None = None) -> Outcome:
+    def run(self, seed: int, options: Options, *, write_line: Callable[[str], None] | None = None) -> RunOutcome:
         """Run one seed once."""
         if self.service is None:
             return simulate(seed, options, write_line=write_line)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .report import Report
+from .report import SimulationReport
 
 LINE_INTERVAL_S: Final = 10.0
 """Between two plain lines."""
@@ -47,7 +47,7 @@ class SimView:
         """Print one line that stays."""
         self._progress.console.print(escape(text), highlight=False, soft_wrap=True)
 
-    def show(self, report: Report) -> None:
+    def show(self, report: SimulationReport) -> None:
         """Show how far a campaign has come."""
         if self._has_bar:
             self._progress.update(self._task, completed=report.totals.seed_count, description=self._describe(report))
@@ -56,7 +56,7 @@ class SimView:
             self._next_line_s = report.elapsed_s + LINE_INTERVAL_S
             self.say(f"seeds {self._describe(report)}, {report.elapsed_s:.0f} s")
 
-    def _describe(self, report: Report) -> str:
+    def _describe(self, report: SimulationReport) -> str:
         totals = report.totals
         seeds = f"{totals.seed_count:,}" + ("" if self._seed_count is None else f"/{self._seed_count:,}")
         return (

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ...simulation.campaign import Simulate
-from ...simulation.run import Failure, Options, Outcome
+from ...simulation.run import Failure, Options, RunOutcome
 
 DEATH_RULE: Final = "the process that runs a seed outlives it"
 ENDLESS_RULE: Final = "a seed comes to an end"
@@ -102,7 +102,7 @@ class WorkerPool:
         with contextlib.suppress(BrokenPipeError):
             worker.connection.send(worker.task)
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[RunOutcome]:
         """Wait for at most a fifth of a second; give the outcomes that have come since."""
         ready = wait([worker.connection for worker in self._workers], _TICK_S)
         outcomes = [self._collect(worker) for worker in [*self._workers] if worker.connection in ready]
@@ -112,7 +112,7 @@ class WorkerPool:
                 worker.process.kill()
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def run(self, seed: int, options: Options) -> Outcome:
+    def run(self, seed: int, options: Options) -> RunOutcome:
         """Run one seed and wait for it; nothing else may be under way."""
         assert not self.busy_count
         self.submit(seed, options)
@@ -144,16 +144,16 @@ class WorkerPool:
         self._workers.append(worker)
         return worker
 
-    def _collect(self, worker: _Worker) -> Outcome | None:
+    def _collect(self, worker: _Worker) -> RunOutcome | None:
         """Take what a worker sent; if it died, say so in its name. None if it had nothing to do."""
         try:
-            outcome: Outcome = worker.connection.recv()
+            outcome: RunOutcome = worker.connection.recv()
         except (EOFError, OSError):
             return self._bury(worker)
         worker.task = None
         return outcome
 
-    def _bury(self, worker: _Worker) -> Outcome | None:
+    def _bury(self, worker: _Worker) -> RunOutcome | None:
         self._workers.remove(worker)
         worker.connection.close()
         worker.process.join(_JOIN_TIMEOUT_S)
@@ -164,7 +164,9 @@ class WorkerPool:
         if worker.task is None:
             return None
         seed, options = worker.task
-        return Outcome(seed, options, failure=_failure_of_death(exit_code, _read_note(worker.note_file), self._limit_s))
+        return RunOutcome(
+            seed, options, failure=_failure_of_death(exit_code, _read_note(worker.note_file), self._limit_s)
+        )
 
 
 def _failure_of_death(exit_code: int | None, note: str, limit_s: float) -> Failure:
@@ -196,11 +198,11 @@ def _serve(connection: Connection, simulate: Simulate, note_file: Path, limit_s:
             connection.send(outcome)
 
 
-def run_guarded(simulate: Simulate, seed: int, options: Options) -> Outcome:
+def run_guarded(simulate: Simulate, seed: int, options: Options) -> RunOutcome:
     """Run one seed; an error that leaves the simulator is a failure of the seed, too."""
     try:
         return simulate(seed, options)
     except Exception as error:
         text = "".join(traceback.format_exception(error))[-_NOTE_LIMIT:].rstrip()
         rule = f"{ERROR_RULE}: {type(error).__name__}"
-        return Outcome(seed, options, failure=Failure(rule, f"{rule}: {error}\n{text}", 0.0))
+        return RunOutcome(seed, options, failure=Failure(rule, f"{rule}: {error}\n{text}", 0.0))

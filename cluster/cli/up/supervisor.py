@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from ..local import LocalNodes, LocalNodesError, Node
+from ..local import LocalNodes, LocalNodesError, NodeProcess
 from ..local.nodes import describe_end
 
 RESTART_DELAY_S: Final = 2.0
@@ -53,7 +53,7 @@ class Supervisor:
         finally:
             await self._nodes.close()
 
-    async def _keep_running(self, node: Node) -> None:
+    async def _keep_running(self, node: NodeProcess) -> None:
         """Return when the member has ended and nobody killed it."""
         while True:
             status = await node.process.wait()
@@ -66,5 +66,5 @@ class Supervisor:
             node = await self._nodes.restart(node.member_id)
             self._tell_start(node)
 
-    def _tell_start(self, node: Node) -> None:
+    def _tell_start(self, node: NodeProcess) -> None:
         self._say("member", f"{node.member_id}: pid {node.process.pid}, log {node.log_file}")

@@ -321,7 +321,7 @@ class FollowerPhase(ABC):
     def _enter_follower_log_await(self) -> None:
         assert self._leader is not None
         self._await_progress()
-        self._ctx.emit(fx.JoinLog(self._leader.log_session_id))
+        self._ctx.emit(fx.JoinLiveLog(self._leader.log_session_id))
 
     def _enter_follower_ready(self) -> None:
         self._ctx.become_voter()
@@ -357,7 +357,7 @@ class FollowerPhase(ABC):
         target = max(leader.catchup_join_position or 0, ctx.notified_commit_position)
         is_near = ctx.append_position >= target - leader.near_bytes
         if not leader.is_live_joined and is_near and self._has_caught_up_as_voter():
-            ctx.emit(fx.JoinLog(leader.log_session_id))
+            ctx.emit(fx.JoinLiveLog(leader.log_session_id))
 
     def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.

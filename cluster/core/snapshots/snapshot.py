@@ -51,7 +51,7 @@ class ModuleSnapshot:
     time_unit: TimeUnit
     """Of its timers' deadlines, and of every time in the log."""
     next_session_id: int
-    sessions: tuple[wire.ClusterSession, ...]
+    sessions: tuple[wire.ClusterSessionSnapshot, ...]
     timers: tuple[wire.Timer, ...]
     trackers: tuple[TrackerState, ...] = ()
     """What each service has offered and the log does not hold yet."""
@@ -162,7 +162,7 @@ class SnapshotControl:
     def _container_messages(self, action: _Action) -> Iterable[Message]:
         yield self._marker(action, wire.SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
         for session in self._open_sessions(action):
-            yield wire.ClientSession(
+            yield wire.ClientSessionSnapshot(
                 cluster_session_id=session.cluster_session_id,
                 response_stream_id=session.response_stream_id,
                 response_channel=session.response_channel,
@@ -176,7 +176,7 @@ class SnapshotControl:
         first = trackers[0]
         assert isinstance(first, wire.PendingMessageTracker)
         yield self._marker(action, wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN)
-        yield wire.ConsensusModule(
+        yield wire.ConsensusModuleSnapshot(
             next_session_id=self._sessions.next_committed_session_id,
             next_service_session_id=first.next_service_session_id,
             log_service_session_id=first.log_service_session_id,
@@ -185,7 +185,7 @@ class SnapshotControl:
         for session in self._open_sessions(action):
             # A close for another reason is the leader's alone until it is delivered.
             is_closing = session.close_reason is CloseReason.SERVICE_ACTION
-            yield wire.ClusterSession(
+            yield wire.ClusterSessionSnapshot(
                 cluster_session_id=session.cluster_session_id,
                 correlation_id=session.correlation_id,
                 opened_log_position=session.opened_log_position,
@@ -219,7 +219,7 @@ class SnapshotControl:
 
     # --- recovery
 
-    def restore(self, snapshot: ModuleSnapshot, clients: Sequence[wire.ClientSession], timestamp: int) -> None:
+    def restore(self, snapshot: ModuleSnapshot, clients: Sequence[wire.ClientSessionSnapshot], timestamp: int) -> None:
         """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
         ctx = self._ctx
         ctx.commit_position = snapshot.log_position
@@ -255,13 +255,13 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
     end = expect_marker(messages[-1], wire.CONSENSUS_MODULE_SNAPSHOT_TYPE_ID, SnapshotMark.END)
     if (begin.log_position, begin.leadership_term_id) != (end.log_position, end.leadership_term_id):
         raise RemoteProtocolError(f"markers differ: begin={begin!r} end={end!r}")
-    modules: list[wire.ConsensusModule] = []
+    modules: list[wire.ConsensusModuleSnapshot] = []
     sessions, timers, trackers = [], [], []
     for message in messages[1:-1]:
         match message:
-            case wire.ConsensusModule():
+            case wire.ConsensusModuleSnapshot():
                 modules.append(message)
-            case wire.ClusterSession():
+            case wire.ClusterSessionSnapshot():
                 sessions.append(message)
             case wire.Timer():
                 timers.append(message)

@@ -17,7 +17,7 @@ import structlog
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.wire.frame import TYPE_DATA, encode_frame
-from trimaran.service_api.wire.stream import Frame
+from trimaran.service_api.wire.stream import StreamFrame
 
 from ..activities import ActivityScope
 
@@ -93,7 +93,7 @@ class DocumentRequest:
         """Whether the request has come whole."""
         return self._task is not None
 
-    def on_frame(self, frame: Frame, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+    def on_frame(self, frame: StreamFrame, on_answered: Callable[[], None], on_failed: Callable[[str], None]) -> None:
         """Take the request. `on_answered` is called when all of the answer is written, `on_failed` if there is none.
 
         Raises:

@@ -39,7 +39,7 @@ from ...messages.snapshot import (
     CONSENSUS_MODULE_SNAPSHOT_MESSAGES,
     SERVICE_SNAPSHOT_MESSAGES,
     SERVICE_SNAPSHOT_TYPE_ID,
-    ClientSession,
+    ClientSessionSnapshot,
     ModuleMessage,
     PendingMessage,
 )
@@ -62,7 +62,7 @@ class Recovered:
     log_position: int
     timestamp: int
     module: ModuleSnapshot
-    clients: tuple[ClientSession, ...]
+    clients: tuple[ClientSessionSnapshot, ...]
     """The open sessions, as the services' container knew them."""
     replies: Mapping[ClusterSessionId, SessionReplies]
     """To requests of theirs, which they have not acknowledged."""
@@ -222,16 +222,16 @@ async def _load_module(archive: SnapshotSource, entry: RecordingLogEntry) -> Mod
 
 async def _load_container(
     reader: SnapshotReader, entry: RecordingLogEntry, time_unit: TimeUnit
-) -> tuple[tuple[ClientSession, ...], dict[ClusterSessionId, SessionReplies]]:
+) -> tuple[tuple[ClientSessionSnapshot, ...], dict[ClusterSessionId, SessionReplies]]:
     """Read what the container wrote, up to and with its last marker."""
-    clients: list[ClientSession] = []
+    clients: list[ClientSessionSnapshot] = []
     replies: list[Message] = []
     try:
         marker = expect_marker(
             await reader.decode(_decode_service_message), SERVICE_SNAPSHOT_TYPE_ID, SnapshotMark.BEGIN
         )
         _check_marker(marker, entry, time_unit)
-        while isinstance(message := await reader.decode(_decode_service_message), ClientSession):
+        while isinstance(message := await reader.decode(_decode_service_message), ClientSessionSnapshot):
             clients.append(message)
         while isinstance(message, SessionRequests | KeptReply):
             replies.append(message)

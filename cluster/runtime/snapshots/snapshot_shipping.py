@@ -25,7 +25,7 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
-from trimaran.archive.format.messages import RecordingDescriptor
+from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.service_api import ClusterError, RemoteProtocolError
@@ -339,7 +339,7 @@ class SnapshotFetcher:
         self,
         shipment: _Shipment,
         endpoint: Endpoint,
-        remote: RecordingDescriptor,
+        remote: RecordingDescriptorRow,
         stream_id: int,
         *,
         start_position: int = 0,
@@ -402,7 +402,7 @@ class SnapshotFetcher:
                 copied_bytes=shipment.copied_bytes,
             )
 
-    async def _list_remote(self, endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptor]:
+    async def _list_remote(self, endpoint: Endpoint, recording_ids: list[int]) -> list[RecordingDescriptorRow]:
         """Ask another member's archive about its recordings."""
         async with ArchiveClient.connect(str(endpoint), network=self._network) as client:
             return [await client.list_recording(recording_id) for recording_id in recording_ids]

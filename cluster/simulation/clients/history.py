@@ -14,7 +14,7 @@ _FAULT_LIMIT: Final = 50
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class ClientOperation:
     """One operation of one client, from its invocation to its return."""
 
     operation_id: int
@@ -76,7 +76,7 @@ class History:
     """The operations of every client of one run, and what else they noticed."""
 
     def __init__(self) -> None:
-        self.operations: list[Operation] = []
+        self.operations: list[ClientOperation] = []
         self.faults: list[str] = []
         """What clients saw that no order of operations explains; at most 50 are kept."""
         self.acknowledged_count = 0
@@ -87,7 +87,7 @@ class History:
         self.rejected_count = 0
         self.sightings: dict[tuple[Hashable, Hashable], Sighting] = {}
         """By key and value, the first one."""
-        self._pending: dict[Operation, None] = {}
+        self._pending: dict[ClientOperation, None] = {}
         self._pending_by_key: dict[Hashable, int] = {}
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class History:
             f" unknown={self.unknown_count} pending={len(self._pending)} faults={len(self.faults)}>"
         )
 
-    def __iter__(self) -> Iterator[Operation]:
+    def __iter__(self) -> Iterator[ClientOperation]:
         return iter(self.operations)
 
     @property
@@ -108,15 +108,17 @@ class History:
         """The same, of one key."""
         return self._pending_by_key.get(key, 0)
 
-    def invoke(self, client_id: int | None, key: Hashable, kind: str, argument: Hashable, *, now_ns: int) -> Operation:
+    def invoke(
+        self, client_id: int | None, key: Hashable, kind: str, argument: Hashable, *, now_ns: int
+    ) -> ClientOperation:
         """Note that an operation begins."""
-        operation = Operation(len(self.operations), client_id, key, kind, argument, invoked_ns=now_ns)
+        operation = ClientOperation(len(self.operations), client_id, key, kind, argument, invoked_ns=now_ns)
         self.operations.append(operation)
         self._pending[operation] = None
         self._pending_by_key[key] = self._pending_by_key.get(key, 0) + 1
         return operation
 
-    def acknowledge(self, operation: Operation, outcome: Hashable, *, log_position: int, now_ns: int) -> None:
+    def acknowledge(self, operation: ClientOperation, outcome: Hashable, *, log_position: int, now_ns: int) -> None:
         """Note the answer to a pending operation."""
         self._settle(operation)
         operation.outcome = outcome
@@ -126,12 +128,12 @@ class History:
         self.acknowledged_count += 1
         self.query_count += operation.is_query
 
-    def give_up(self, operation: Operation) -> None:
+    def give_up(self, operation: ClientOperation) -> None:
         """Note that nobody will learn what became of a pending operation."""
         self._settle(operation)
         self.unknown_count += 1
 
-    def reject(self, operation: Operation) -> None:
+    def reject(self, operation: ClientOperation) -> None:
         """Note that a pending operation never ran, and never will."""
         self._settle(operation)
         operation.is_rejected = True
@@ -148,14 +150,14 @@ class History:
         if len(self.faults) < _FAULT_LIMIT:
             self.faults.append(fault)
 
-    def _settle(self, operation: Operation) -> None:
+    def _settle(self, operation: ClientOperation) -> None:
         del self._pending[operation]
         self._pending_by_key[operation.key] -= 1
 
 
-def by_key(operations: Iterable[Operation]) -> dict[Hashable, list[Operation]]:
+def by_key(operations: Iterable[ClientOperation]) -> dict[Hashable, list[ClientOperation]]:
     """Partition operations by their key, keeping their order."""
-    partition: dict[Hashable, list[Operation]] = {}
+    partition: dict[Hashable, list[ClientOperation]] = {}
     for operation in operations:
         partition.setdefault(operation.key, []).append(operation)
     return partition

@@ -28,7 +28,7 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import Final, Generic, Protocol, TypeVar
 
-from .history import Operation, by_key
+from .history import ClientOperation, by_key
 
 DEFAULT_STEP_LIMIT: Final = 500_000
 """Calls of the model for one key: a second or two, and at most some 150 MB of remembered pairs."""
@@ -36,7 +36,7 @@ DEFAULT_STEP_LIMIT: Final = 500_000
 _VIOLATION_LIMIT: Final = 20
 _EXCERPT_LIMIT: Final = 16
 
-_NOTHING: Final = Operation(-1, None, None, "", None, invoked_ns=-1)
+_NOTHING: Final = ClientOperation(-1, None, None, "", None, invoked_ns=-1)
 """Stands at the head of a list."""
 
 StateT = TypeVar("StateT", bound=Hashable)
@@ -48,11 +48,11 @@ class SequentialModel(Protocol[StateT]):
     def initial_state(self) -> StateT:
         """Give the state of an object that nobody has touched."""
 
-    def apply(self, state: StateT, operation: Operation) -> tuple[StateT, Hashable]:
+    def apply(self, state: StateT, operation: ClientOperation) -> tuple[StateT, Hashable]:
         """Give the state after an operation, and its outcome; defined for every operation in every state."""
 
 
-class Verdict(Enum):
+class SearchVerdict(Enum):
     """The end of a search."""
 
     LINEARIZABLE = auto()
@@ -65,9 +65,9 @@ class KeyResult:
     """What the search found for one key."""
 
     key: Hashable
-    verdict: Verdict
+    verdict: SearchVerdict
     step_count: int
-    culprit: Operation | None = None
+    culprit: ClientOperation | None = None
     """The operation whose return nobody can explain, while everything that returned before it can be."""
     excerpt: str = ""
     """The culprit among those around it, to be read by a human."""
@@ -80,34 +80,34 @@ class LinearizabilityReport:
     results: list[KeyResult] = field(default_factory=list)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SearchVerdict:
         """The worst of all keys."""
         verdicts = [result.verdict for result in self.results]
-        for verdict in (Verdict.NOT_LINEARIZABLE, Verdict.UNDECIDED):
+        for verdict in (SearchVerdict.NOT_LINEARIZABLE, SearchVerdict.UNDECIDED):
             if verdict in verdicts:
                 return verdict
-        return Verdict.LINEARIZABLE
+        return SearchVerdict.LINEARIZABLE
 
     @property
     def undecided_count(self) -> int:
         """Keys whose search was given up."""
-        return sum(result.verdict is Verdict.UNDECIDED for result in self.results)
+        return sum(result.verdict is SearchVerdict.UNDECIDED for result in self.results)
 
     @property
     def violations(self) -> list[str]:
         """An excerpt for each key whose history cannot be."""
-        return [result.excerpt for result in self.results if result.verdict is Verdict.NOT_LINEARIZABLE]
+        return [result.excerpt for result in self.results if result.verdict is SearchVerdict.NOT_LINEARIZABLE]
 
 
 def check_linearizability(
-    operations: Iterable[Operation], model: SequentialModel[StateT], *, step_limit: int = DEFAULT_STEP_LIMIT
+    operations: Iterable[ClientOperation], model: SequentialModel[StateT], *, step_limit: int = DEFAULT_STEP_LIMIT
 ) -> LinearizabilityReport:
     """Search an order for each key; `step_limit` bounds each of the searches."""
     partition = by_key(operations)
     return LinearizabilityReport([_Search(key, some, model).run(step_limit) for key, some in partition.items()])
 
 
-def check_log_order(operations: Iterable[Operation], model: SequentialModel[StateT]) -> list[str]:
+def check_log_order(operations: Iterable[ClientOperation], model: SequentialModel[StateT]) -> list[str]:
     """Hold what clients saw against the order of the log; give what is wrong, at most 20 of it.
 
     Operations without a position are left out: nobody has seen that they were applied.
@@ -127,15 +127,15 @@ def check_log_order(operations: Iterable[Operation], model: SequentialModel[Stat
     return violations[:_VIOLATION_LIMIT]
 
 
-def _shared_positions(placed: Sequence[Operation]) -> Iterable[str]:
+def _shared_positions(placed: Sequence[ClientOperation]) -> Iterable[str]:
     for before, after in pairwise(some for some in placed if not some.is_query):
         if before.log_position == after.log_position:
             yield f"two operations at one log position: key={before.key} {before}; key={after.key} {after}"
 
 
-def _against_real_time(placed: Sequence[Operation]) -> Iterable[str]:
+def _against_real_time(placed: Sequence[ClientOperation]) -> Iterable[str]:
     """Find operations that had returned before another one, which stands before them, was invoked."""
-    latest: Operation | None = None
+    latest: ClientOperation | None = None
     for operation in placed:
         if latest is not None and operation.returned_ns is not None and operation.returned_ns < latest.invoked_ns:
             yield (
@@ -146,8 +146,8 @@ def _against_real_time(placed: Sequence[Operation]) -> Iterable[str]:
             latest = operation
 
 
-def _against_client_order(placed: Sequence[Operation]) -> Iterable[str]:
-    last: dict[int, Operation] = {}
+def _against_client_order(placed: Sequence[ClientOperation]) -> Iterable[str]:
+    last: dict[int, ClientOperation] = {}
     for operation in placed:
         if operation.client_id is None:
             continue
@@ -162,7 +162,7 @@ class _Entry:
 
     __slots__ = ("bit", "following", "is_call", "operation", "preceding", "return_entry")
 
-    def __init__(self, operation: Operation, *, is_call: bool) -> None:
+    def __init__(self, operation: ClientOperation, *, is_call: bool) -> None:
         self.operation = operation
         self.is_call = is_call
         self.bit = 0
@@ -175,24 +175,24 @@ class _Entry:
 class _Search(Generic[StateT]):
     """The search for one key."""
 
-    def __init__(self, key: Hashable, operations: Sequence[Operation], model: SequentialModel[StateT]) -> None:
+    def __init__(self, key: Hashable, operations: Sequence[ClientOperation], model: SequentialModel[StateT]) -> None:
         self._key = key
         self._operations = operations
         self._model = model
         self._head, self._returned_count = _linked(operations)
         self._blocked_ns = -1
-        self._culprit: Operation | None = None
-        self._path: list[Operation] = []
+        self._culprit: ClientOperation | None = None
+        self._path: list[ClientOperation] = []
         self._state: StateT | None = None
 
     def run(self, step_limit: int) -> KeyResult:
         """Search until every returned operation is explained, none of the orders is left, or the limit is reached."""
         verdict, step_count = self._search(step_limit)
-        if verdict is not Verdict.NOT_LINEARIZABLE:
+        if verdict is not SearchVerdict.NOT_LINEARIZABLE:
             return KeyResult(self._key, verdict, step_count)
         return KeyResult(self._key, verdict, step_count, self._culprit, self._excerpt())
 
-    def _search(self, step_limit: int) -> tuple[Verdict, int]:
+    def _search(self, step_limit: int) -> tuple[SearchVerdict, int]:
         apply = self._model.apply
         state = self._model.initial_state()
         base = mask = endless_mask = 0
@@ -206,7 +206,7 @@ class _Search(Generic[StateT]):
             if not entry.is_call:
                 self._note_blocked(entry.operation, taken, state)
                 if not taken:
-                    return Verdict.NOT_LINEARIZABLE, steps
+                    return SearchVerdict.NOT_LINEARIZABLE, steps
                 entry, state, base, mask, endless_mask = taken.pop()
                 _put_back(entry)
                 left += entry.return_entry is not None
@@ -214,7 +214,7 @@ class _Search(Generic[StateT]):
                 continue
             steps += 1
             if steps > step_limit:
-                return Verdict.UNDECIDED, steps - 1
+                return SearchVerdict.UNDECIDED, steps - 1
             after, expected = apply(state, entry.operation)
             is_endless = entry.return_entry is None
             if not entry.operation.is_acknowledged or expected == entry.operation.outcome:
@@ -233,10 +233,10 @@ class _Search(Generic[StateT]):
                     entry = self._head.following
                     continue
             entry = entry.following
-        return Verdict.LINEARIZABLE, steps
+        return SearchVerdict.LINEARIZABLE, steps
 
     def _note_blocked(
-        self, operation: Operation, taken: Sequence[tuple[_Entry, StateT, int, int, int]], state: StateT
+        self, operation: ClientOperation, taken: Sequence[tuple[_Entry, StateT, int, int, int]], state: StateT
     ) -> None:
         """Remember the latest return that was reached: everything that returned before it can be explained."""
         assert operation.returned_ns is not None
@@ -265,7 +265,7 @@ class _Search(Generic[StateT]):
         return "\n".join(lines)
 
 
-def _linked(operations: Sequence[Operation]) -> tuple[_Entry, int]:
+def _linked(operations: Sequence[ClientOperation]) -> tuple[_Entry, int]:
     """Build the list of calls and returns by time; give its head, and the number of returns.
 
     At one instant calls stand before returns: what might overlap does.

@@ -24,9 +24,9 @@ from trimaran.client import ClusterClient, QueryRefusedError
 from trimaran.service_api import ClusterTimeoutError, SessionClosedError
 
 from ..registers import QUERY, Answer
-from .history import History, Operation, StaleRead
+from .history import ClientOperation, History, StaleRead
 from .linearizability import SequentialModel
-from .register_model import GET, Outcome, Values
+from .register_model import GET, RegisterOutcome, Values
 
 QUERY_KIND: Final = "query"
 """Among the kinds of faults: what a run may be told to do without."""
@@ -62,7 +62,7 @@ class QueryMix:
         self._key_count, self._unit_s, self._stale_rate = key_count, unit_s, stale_rate
         self._seen_position = 0
         """The highest position that this client was told of."""
-        self._pending: Operation | None = None
+        self._pending: ClientOperation | None = None
 
     async def run(self, client: ClusterClient) -> None:
         """Query until the session is lost, or this is cancelled."""
@@ -100,7 +100,7 @@ class QueryMix:
                 history.report(f"{operation} a linearizable query has staleness_s={result.staleness_s}")
             if values is not None:
                 self._pending = None
-                outcome = Outcome(True, values)
+                outcome = RegisterOutcome(True, values)
                 history.acknowledge(operation, outcome, log_position=result.log_position, now_ns=self._now_ns())
         finally:
             self.abandon()
@@ -152,7 +152,7 @@ class QueryMix:
 
 
 def check_stale_reads(
-    operations: Iterable[Operation], reads: Iterable[StaleRead], model: SequentialModel[Values]
+    operations: Iterable[ClientOperation], reads: Iterable[StaleRead], model: SequentialModel[Values]
 ) -> list[str]:
     """Hold stale reads against the log's order and against what was acknowledged when; give what is wrong."""
     placed = sorted((some for some in operations if some.log_position is not None), key=_position)
@@ -185,6 +185,6 @@ def check_stale_reads(
     return violations[:_VIOLATION_LIMIT]
 
 
-def _position(operation: Operation) -> int:
+def _position(operation: ClientOperation) -> int:
     assert operation.log_position is not None
     return operation.log_position

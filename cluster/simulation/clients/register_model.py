@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from .history import History, Operation, Sighting, by_key
+from .history import ClientOperation, History, Sighting, by_key
 from .linearizability import SequentialModel
 
 GET: Final = "get"
@@ -43,7 +43,7 @@ _LOOK_BACK: Final = 16
 Values = tuple[int, ...]
 
 
-class Outcome(NamedTuple):
+class RegisterOutcome(NamedTuple):
     """What an operation answers."""
 
     succeeded: bool
@@ -65,7 +65,7 @@ class RegisterModel(SequentialModel[Values]):
         """An empty register."""
         return ()
 
-    def apply(self, state: Values, operation: Operation) -> tuple[Values, Hashable]:
+    def apply(self, state: Values, operation: ClientOperation) -> tuple[Values, Hashable]:
         """Apply an operation."""
         argument = operation.argument
         succeeded, after = True, state
@@ -80,10 +80,10 @@ class RegisterModel(SequentialModel[Values]):
             last = state[-1] if state else 0
             succeeded = last == argument.expected
             after = (argument.value,) if succeeded else state
-        return after, Outcome(succeeded, state)
+        return after, RegisterOutcome(succeeded, state)
 
 
-def written_value(operation: Operation) -> int | None:
+def written_value(operation: ClientOperation) -> int | None:
     """The value that an operation may write or have written; None if it only reads."""
     if operation.kind in (PUT, APPEND, WRITE_LATER, FIRE):
         assert isinstance(operation.argument, int)
@@ -93,13 +93,13 @@ def written_value(operation: Operation) -> int | None:
     return None
 
 
-def explained(history: History) -> list[Operation]:
+def explained(history: History) -> list[ClientOperation]:
     """The operations of a history, with what its sightings say about writes that nobody acknowledged.
 
     Those that only read and were never answered are left out. Faults found on the way go to the history.
     """
-    operations: list[Operation] = []
-    timer_writes: list[Operation] = []
+    operations: list[ClientOperation] = []
+    timer_writes: list[ClientOperation] = []
     written = {(some.key, written_value(some)) for some in history.operations}
     expected = {(some.key, some.argument.expected) for some in history.operations if isinstance(some.argument, Swap)}
     for operation in history.operations:
@@ -134,15 +134,15 @@ def explained(history: History) -> list[Operation]:
     return operations
 
 
-def _tighten(operations: Sequence[Operation]) -> None:
+def _tighten(operations: Sequence[ClientOperation]) -> None:
     """Bound the writes of one register that were shown and not acknowledged by what other answers say of them."""
-    writes: dict[int, Operation] = {}
+    writes: dict[int, ClientOperation] = {}
     answers: list[tuple[int, int, Values]] = []
     showing_ns: dict[int, int] = {}
     for operation in operations:
         value = written_value(operation)
         if operation.is_acknowledged and operation.returned_ns is not None:
-            assert isinstance(operation.outcome, Outcome)
+            assert isinstance(operation.outcome, RegisterOutcome)
             answers.append((operation.returned_ns, operation.invoked_ns, operation.outcome.values))
             for shown in operation.outcome.values:
                 showing_ns[shown] = max(showing_ns.get(shown, 0), operation.invoked_ns)
@@ -160,9 +160,9 @@ def _tighten(operations: Sequence[Operation]) -> None:
                 writes[newer].invoked_ns = max(writes[newer].invoked_ns, writes[older].invoked_ns)
 
 
-def _timer_write(history: History, setter: Operation, sighting: Sighting | None) -> Operation:
+def _timer_write(history: History, setter: ClientOperation, sighting: Sighting | None) -> ClientOperation:
     """The write of the timer that an operation may have set."""
-    write = Operation(-1, None, setter.key, FIRE, setter.argument, invoked_ns=setter.invoked_ns)
+    write = ClientOperation(-1, None, setter.key, FIRE, setter.argument, invoked_ns=setter.invoked_ns)
     if sighting is not None:
         write.log_position, write.returned_ns = sighting.log_position, sighting.seen_ns
         if setter.log_position is not None and sighting.log_position <= setter.log_position:

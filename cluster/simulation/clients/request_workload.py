@@ -29,8 +29,8 @@ from trimaran.client import (
 from trimaran.service_api import ClusterError, ClusterTimeoutError, SessionClosedError
 
 from ..registers import Answer, AnswerStatus, Request, RequestKind
-from .history import History, Operation
-from .register_model import Outcome, Swap
+from .history import ClientOperation, History
+from .register_model import RegisterOutcome, Swap
 from .workload import KINDS, WorkloadSettings
 
 REQUESTER_CLIENT_IDS: Final = 1 << 30
@@ -71,7 +71,7 @@ class RequestWorkload:
         self.is_stopping = False
         self._config, self._settings, self._random, self._now_ns = config, settings, random, now_ns
         self._stopped = asyncio.Event()
-        self._in_flight: dict[Operation, None] = {}
+        self._in_flight: dict[ClientOperation, None] = {}
         self._sequence = 0
         self._issued_count = 0
         self._last_seen: dict[int, int] = {}
@@ -186,7 +186,7 @@ class RequestWorkload:
 
     # --- the history
 
-    def _invoke(self, request: Request) -> Operation:
+    def _invoke(self, request: Request) -> ClientOperation:
         argument: int | Swap | None = request.argument
         if request.kind is RequestKind.COMPARE_AND_SET:
             argument = Swap(request.expected, request.argument)
@@ -199,7 +199,7 @@ class RequestWorkload:
         self._in_flight[operation] = None
         return operation
 
-    def _acknowledge(self, operation: Operation, request: Request, reply: bytes) -> None:
+    def _acknowledge(self, operation: ClientOperation, request: Request, reply: bytes) -> None:
         if self._in_flight.pop(operation, self) is self:
             return  # the process is dead
         try:
@@ -214,7 +214,7 @@ class RequestWorkload:
         for write in answer.writes:
             self.history.sight(operation.key, write.value, log_position=write.log_position, now_ns=now_ns)
         values = tuple(write.value for write in answer.writes)
-        outcome = Outcome(answer.status is AnswerStatus.OK, values)
+        outcome = RegisterOutcome(answer.status is AnswerStatus.OK, values)
         self.history.acknowledge(operation, outcome, log_position=answer.log_position, now_ns=now_ns)
         self.acknowledged_count += 1
         if request.kind is not RequestKind.GET and outcome.succeeded:
@@ -222,11 +222,11 @@ class RequestWorkload:
         elif values:
             self._last_seen[request.key] = values[-1]
 
-    def _reject(self, operation: Operation) -> None:
+    def _reject(self, operation: ClientOperation) -> None:
         if self._in_flight.pop(operation, self) is not self:
             self.history.reject(operation)
             self.rejected_count += 1
 
-    def _give_up(self, operation: Operation) -> None:
+    def _give_up(self, operation: ClientOperation) -> None:
         if self._in_flight.pop(operation, self) is not self:
             self.history.give_up(operation)

@@ -22,9 +22,9 @@ from trimaran.service_api import ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.wire.session import EventCode
 
 from ..registers import ANSWER_LIMIT, Answer, AnswerStatus, Request, RequestKind
-from .history import History, Operation
+from .history import ClientOperation, History
 from .queries import QueryMix
-from .register_model import APPEND, CLOSE, COMPARE_AND_SET, GET, PUT, WRITE_LATER, Outcome, Swap, written_value
+from .register_model import APPEND, CLOSE, COMPARE_AND_SET, GET, PUT, WRITE_LATER, RegisterOutcome, Swap, written_value
 
 KINDS: Final = {
     RequestKind.GET: GET,
@@ -84,7 +84,7 @@ class WorkloadSettings:
 class _Unanswered:
     """A request that was offered."""
 
-    operation: Operation
+    operation: ClientOperation
     payload: bytes
 
 
@@ -367,7 +367,7 @@ class _Session:
         history, now_ns, key = self._history, self._workload.now_ns(), operation.key
         for write in answer.writes:
             history.sight(key, write.value, log_position=write.log_position, now_ns=now_ns)
-        outcome = Outcome(answer.status is AnswerStatus.OK, tuple(write.value for write in answer.writes))
+        outcome = RegisterOutcome(answer.status is AnswerStatus.OK, tuple(write.value for write in answer.writes))
         history.acknowledge(operation, outcome, log_position=answer.log_position, now_ns=now_ns)
         self._workload.acknowledged_count += 1
         assert isinstance(key, int)

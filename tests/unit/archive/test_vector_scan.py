@@ -23,7 +23,7 @@ from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
 from trimaran.archive.reading.vector.checksums import BlockChecksums
-from trimaran.archive.reading.vector.messages import MessageJoiner
+from trimaran.archive.reading.vector.messages import MessageBlockJoiner
 from trimaran.archive.reading.vector.scan import (
     BLOCK_LENGTH_BYTES,
     MIN_BLOCK_LENGTH_BYTES,
@@ -153,7 +153,7 @@ def test_joined_messages_are_those_of_message_reader(archives: list[Path]) -> No
         for block_length in (BLOCK_LENGTH_BYTES, MIN_BLOCK_LENGTH_BYTES):
             reader = MessageReader(FrameReader(directory, descriptor))
             expected = list(reader)
-            joiner = MessageJoiner(FrameScanner(directory, descriptor, block_length_bytes=block_length))
+            joiner = MessageBlockJoiner(FrameScanner(directory, descriptor, block_length_bytes=block_length))
 
             actual = [frame for block in joiner for frame in frames_of(block)]
 
@@ -358,7 +358,7 @@ def test_a_whole_message_behind_a_beginning_ends_the_hope_for_its_end(tmp_path: 
     blocks = chain(
         FrameScanner(tmp_path, descriptor, stop_position=320), FrameScanner(tmp_path, descriptor, start_position=320)
     )
-    joiner = MessageJoiner(blocks)
+    joiner = MessageBlockJoiner(blocks)
 
     positions = [frame.position for block in joiner for frame in frames_of(block)]
 

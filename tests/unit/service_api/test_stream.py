@@ -18,10 +18,10 @@ from trimaran.service_api.wire.frame import (
     encode_padding,
 )
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.stream import Frame, FrameParser, MessageAssembler
+from trimaran.service_api.wire.stream import FrameParser, MessageAssembler, StreamFrame
 
 
-def frames_of(data: bytes) -> list[Frame]:
+def frames_of(data: bytes) -> list[StreamFrame]:
     return FrameParser().feed(data)
 
 
@@ -30,7 +30,7 @@ def test_chunk_sizes_do_not_matter(payloads: list[bytes], chunk_length: int) -> 
     data = b"".join(encode_frame(payload, stream_id=3) for payload in payloads)
     parser = FrameParser()
 
-    frames: list[Frame] = []
+    frames: list[StreamFrame] = []
     for start in range(0, len(data), chunk_length):
         frames += parser.feed(data[start : start + chunk_length])
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.service_api.test_golden_messages import MESSAGES_ENTRIES, OLDER_ENTRIES
-from trimaran.archive.format.messages import RecordingDescriptor
+from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.reading.vector.message_columns import find_messages, read_messages
 from trimaran.archive.reading.vector.message_plan import MessagePlan
 from trimaran.archive.reading.vector.payloads import Payloads
@@ -188,7 +188,7 @@ def test_time_that_cannot_be_in_milliseconds_is_refused_where_nobody_said_the_un
 
 
 def test_times_of_the_archive_are_milliseconds_in_a_cluster_of_nanoseconds() -> None:
-    plan = MessagePlan.of(RecordingDescriptor, TimeUnit.NANOS)
+    plan = MessagePlan.of(RecordingDescriptorRow, TimeUnit.NANOS)
 
     units = {field.time_unit for field in plan.block.fields if field.time_unit is not None}
 

@@ -17,7 +17,7 @@ from tests.unit.client.fake_member import fake_cluster
 from trimaran.benchmarks.app import main
 from trimaran.benchmarks.load.echo import SEQUENCE, LoadError
 from trimaran.benchmarks.load.failover import FailoverLoad
-from trimaran.benchmarks.rig.member_log import MemberLog
+from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.scenarios.failover import FailoverParameters, FaultKind, run
 from trimaran.client import ClusterClient
 from trimaran.service_api.errors import ConfigurationError
@@ -124,7 +124,7 @@ async def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> No
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
-    log = MemberLog(tmp_path / "data" / "direct" / "member-0.log")
+    log = RigMemberLog(tmp_path / "data" / "direct" / "member-0.log")
     await wait_until(lambda: log.path.exists() and log.leadership() is not None, timeout_s=60, what="a leader")
 
     process.send_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.benchmarks.page import samples
 from trimaran.benchmarks.profiling.sampling import parse_perf_script, parse_perf_stat, parse_stacks
 from trimaran.benchmarks.profiling.shares import divide
-from trimaran.benchmarks.profiling.stages import RULES, Frame, Stage, native_part_of, python_stage_of
+from trimaran.benchmarks.profiling.stages import RULES, StackFrame, Stage, native_part_of, python_stage_of
 from trimaran.benchmarks.scenarios import profile
 from trimaran.benchmarks.scenarios.profile import ProfileParameters
 from trimaran.service_api import ConfigurationError
@@ -39,8 +39,8 @@ run (/l/asyncio/runners.py);LogPublisher._stamp (/x/cluster/core/log/log_publish
 """
 
 
-def frames(*texts: str) -> list[Frame]:
-    return [Frame.parse(text) for text in texts]
+def frames(*texts: str) -> list[StackFrame]:
+    return [StackFrame.parse(text) for text in texts]
 
 
 def test_every_row_of_the_table_names_files_and_functions_that_are_there() -> None:

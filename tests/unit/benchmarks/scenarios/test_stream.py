@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from trimaran.benchmarks.scenarios.stream import StreamParameters, summarize
-from trimaran.benchmarks.scenarios.stream_query import QueryParameters, write_batch
+from trimaran.benchmarks.scenarios.stream_query import StreamQueryParameters, write_batch
 from trimaran.service_api.errors import ConfigurationError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -53,11 +53,11 @@ def test_messages_count_that_the_leader_took_while_it_was_measured(tmp_path: Pat
 
 
 def test_parameters_of_a_query_survive_the_command_line() -> None:
-    parameters = QueryParameters(
+    parameters = StreamQueryParameters(
         path="a,b", sink="s", checkpoint="c", columns=["position"], options={"messages": "true"}, is_drain=True
     )
 
-    assert QueryParameters.from_json(parameters.to_json()) == parameters
+    assert StreamQueryParameters.from_json(parameters.to_json()) == parameters
 
 
 @pytest.mark.parametrize(

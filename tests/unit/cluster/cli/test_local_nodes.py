@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, Node, free_base_ports
+from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, NodeProcess, free_base_ports
 
 DEADLINE_S = 20.0
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
 
-async def add_process(nodes: LocalNodes, directory: Path, program: str) -> Node:
+async def add_process(nodes: LocalNodes, directory: Path, program: str) -> NodeProcess:
     """Put a process that is no node in a node's place."""
     log_file = directory / f"node-{len(nodes.nodes)}.log"
     with log_file.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", program, stdout=log, stderr=log, start_new_session=True
         )
-    node = Node(len(nodes.nodes), directory, log_file, process)
+    node = NodeProcess(len(nodes.nodes), directory, log_file, process)
     nodes.nodes.append(node)
     return node
 

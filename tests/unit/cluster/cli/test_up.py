@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.cluster.status.answers import answered, failed, member_status
 from trimaran.archive.tool.output import OutputFormat
-from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, Node
+from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, NodeProcess
 from trimaran.cluster.cli.status.report import make_report
 from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
 from trimaran.cluster.cli.up.supervisor import Supervisor
@@ -78,13 +78,13 @@ class Processes(LocalNodes):
         self._programs = list(programs)
         self._log_directory = directory
 
-    async def _start_node(self, member_id: int) -> Node:
+    async def _start_node(self, member_id: int) -> NodeProcess:
         log_file = self._log_directory / f"node-{member_id}.log"
         with log_file.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", self._programs.pop(0), stdout=log, stderr=log, start_new_session=True
             )
-        return Node(member_id, self._log_directory, log_file, process)
+        return NodeProcess(member_id, self._log_directory, log_file, process)
 
 
 class Said:

@@ -510,7 +510,7 @@ class Node:
         """Whether an activity still belongs to this process and election."""
         return self.is_alive and (incarnation, generation) == (self.incarnation, self._generation)
 
-    def _join_log(self, effect: fx.JoinLog) -> None:
+    def _join_log(self, effect: fx.JoinLiveLog) -> None:
         self._try_join(effect.log_session_id, self.incarnation, self._generation)
 
     def _try_join(self, log_session_id: int, incarnation: int, generation: int) -> None:
@@ -633,7 +633,7 @@ _PERFORM: dict[type, Callable[[Node, fx.Effect], None]] = {
         "StartLogReplication": "_start_log_replication",
         "AcceptCatchup": "_accept_catchup",
         "CloseCatchup": "_close_catchup",
-        "JoinLog": "_join_log",
+        "JoinLiveLog": "_join_log",
         "StartCatchupReplay": "_start_catchup_replay",
         "StopCatchupReplay": "_stop_catchup_replay",
         "CommitAdvanced": "_commit_advanced",

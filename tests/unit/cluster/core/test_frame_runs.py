@@ -15,7 +15,7 @@ from tests.unit.client.fake_member import egress_frames
 from tests.unit.cluster.core.test_log_streams import PREFIX, buffer_at, content, ingress
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.service.log_writer import SESSION, Rig
-from trimaran.client.egress_adapter import EgressAdapter, SessionState
+from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
 from trimaran.cluster.core.log import log_publisher
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
@@ -192,7 +192,7 @@ def egress(payload: bytes, *, term_id: int = 3, session_id: int = 9) -> bytes:
 @pytest.mark.parametrize("count", [1, 2, 50])
 def test_egress_that_is_alike_but_for_one_message_reaches_the_listener(count: int) -> None:
     """Runs on the client's side: of another session, of an earlier term, of another length, cut off in the middle."""
-    listener, session = RecordingListener(), SessionState()
+    listener, session = RecordingListener(), ClientSessionState()
     session.cluster_session_id, session.leadership_term_id = 9, 3
     adapter = EgressAdapter(
         session,

@@ -303,7 +303,7 @@ def test_snapshot_holds_trackers_and_what_is_queued_in_the_order_of_aeron() -> N
 
     _, module, *rest, _ = messages_of(solo)
 
-    assert module == wire.ConsensusModule(
+    assert module == wire.ConsensusModuleSnapshot(
         next_session_id=1,
         next_service_session_id=BASE + 3,
         log_service_session_id=BASE + 1,

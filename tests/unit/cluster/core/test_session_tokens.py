@@ -24,7 +24,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.sessions.session_claims import SessionClaims
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
-from trimaran.cluster.messages.snapshot import ClientSession
+from trimaran.cluster.messages.snapshot import ClientSessionSnapshot
 from trimaran.service_api.types import CorrelationId, TermId
 from trimaran.service_api.wire.log.messages import ClusterAction, ClusterActionRequest, SessionOpenEvent
 from trimaran.service_api.wire.session import EventCode, NewLeaderEvent, SessionConnectRequest, SessionEvent
@@ -203,7 +203,7 @@ def test_after_a_restart_from_a_snapshot_only_the_token_takes_a_session_over() -
     assert all(SECRET not in message.encode() for message in (*taken.service_messages, *taken.module_messages))
 
     solo = Solo(terms=[(0, 0, taken.log_position)], is_started=False)
-    clients = [message for message in taken.service_messages if isinstance(message, ClientSession)]
+    clients = [message for message in taken.service_messages if isinstance(message, ClientSessionSnapshot)]
     solo.module.snapshots.restore(decode_module_snapshot(taken.module_messages), clients, 0)
     solo.start()
     solo.lead()

@@ -273,11 +273,11 @@ def test_newcomer_joins_the_live_log_where_the_leaders_ended_when_it_came_or_lat
     effects = solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(3600))
     stop = StopCatchup(leadership_term_id=TermId(0), follower_member_id=MemberId(0))
     effects += solo.feed(stop)
-    assert of(effects, fx.JoinLog) == []
+    assert of(effects, fx.JoinLiveLog) == []
     assert solo.is_in(S.FOLLOWER_CATCHUP)
 
     effects = solo.feed(ev.Recorded(4096))
-    assert of(effects, fx.JoinLog) == [fx.JoinLog(77)]
+    assert of(effects, fx.JoinLiveLog) == [fx.JoinLiveLog(77)]
     solo.feed(ev.LogJoined(77), stop)
 
     assert solo.module.follower is not None

@@ -15,7 +15,7 @@ from trimaran.cluster.cli.demo.recordings import (
     find_log_recording,
 )
 from trimaran.cluster.cli.demo.report import (
-    Leader,
+    LeaderSeen,
     check_failover,
     check_recordings,
     check_replies,
@@ -136,7 +136,7 @@ async def test_a_request_without_a_reply_fails_the_check() -> None:
 
 async def test_a_fail_over_needs_a_reply_of_a_later_leader() -> None:
     stream = await make_stream([b"allowed\t9", b"allowed\t8"])
-    leaders = [Leader(0, 1), Leader(1, 2)]
+    leaders = [LeaderSeen(0, 1), LeaderSeen(1, 2)]
 
     assert not check_failover(stream, leaders).holds
     stream.failover_ns = 1

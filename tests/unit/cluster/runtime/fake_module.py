@@ -136,7 +136,7 @@ class FakeParts:
     def sync(self) -> None:
         self.journal.append("sync")
 
-    def join_log(self, effect: fx.JoinLog) -> None:
+    def join_log(self, effect: fx.JoinLiveLog) -> None:
         self.journal.append("join")
         self.on_join()
 

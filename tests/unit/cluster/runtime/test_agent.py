@@ -153,7 +153,7 @@ async def test_effects_that_settle_one_after_another_keep_their_order(rig: Rig) 
 async def test_event_posted_by_an_effect_that_had_waited_does_not_overtake_the_effects_after_it(rig: Rig) -> None:
     """Else a turn inside the turn could begin a second wait for the disk, and lose the first."""
     rig.module.script |= {
-        "go": [PERSIST, fx.JoinLog(7), SEND],
+        "go": [PERSIST, fx.JoinLiveLog(7), SEND],
         ev.LogJoined: [fx.PersistRecordingLog(), fx.StopCatchupReplay(ONE)],
     }
     rig.parts.on_join = lambda: rig.agent.post(ev.LogJoined(7))

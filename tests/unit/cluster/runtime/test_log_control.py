@@ -236,7 +236,7 @@ async def test_closed_log_has_its_stop_position() -> None:
 
 async def test_live_log_is_joined_at_the_append_position_when_it_connects() -> None:
     async with member() as me:
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
         assert me.posted == []
 
         me.connect(me.control._live)
@@ -251,7 +251,7 @@ async def test_live_log_that_waits_is_joined_when_it_is_asked_for() -> None:
         await me.control.stop()
         assert not transport.is_aborted
 
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
 
         assert me.posted == [ev.LogJoined(SESSION)]
         assert transport.is_reading()
@@ -261,7 +261,7 @@ async def test_received_frames_are_recorded_at_once() -> None:
     async with member() as leader, member() as me:
         log = leader.append(5)
         image, _ = me.connect(me.control._live)
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
 
         receive(image, log)
 
@@ -273,7 +273,7 @@ async def test_disk_that_refuses_received_frames_is_told() -> None:
     async with member() as leader, member() as me:
         log = leader.append(5)
         image, _ = me.connect(me.control._live)
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
         me.disk.on_operation = failing(OSError(28, "No space left on device"), "pwrite")
 
         receive(image, log)
@@ -285,7 +285,7 @@ async def test_disk_that_refuses_received_frames_is_told() -> None:
 async def test_stream_laid_out_differently_is_refused() -> None:
     """Its positions would mean other bytes."""
     async with member() as me:
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
 
         _, transport = me.connect(me.control._live, term_length_bytes=2 * TERM_LENGTH)
 
@@ -330,7 +330,7 @@ async def test_catchup_that_ends_after_the_live_log_is_joined_is_no_news() -> No
         me.control.accept_catchup(fx.AcceptCatchup(SESSION))
         catchup, _ = me.connect(me.control._catchup)
         live, _ = me.connect(me.control._live)
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
 
         catchup.connection_lost(None)
         assert me.posted == [ev.CatchupImageAvailable(SESSION), ev.LogJoined(SESSION)]
@@ -374,7 +374,7 @@ async def test_what_catches_up_is_a_copy_until_the_link_is_closed(is_stopped: bo
 
 async def test_stop_forgets_what_was_waited_for() -> None:
     async with member() as me:
-        me.control.join_log(fx.JoinLog(SESSION))
+        me.control.join_log(fx.JoinLiveLog(SESSION))
         me.control.accept_catchup(fx.AcceptCatchup(SESSION))
 
         await me.control.stop()

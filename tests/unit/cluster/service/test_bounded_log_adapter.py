@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
 from trimaran.cluster.cli.single_process import InMemorySnapshot
-from trimaran.cluster.messages.snapshot import ClientSession as ClientSessionMessage
+from trimaran.cluster.messages.snapshot import ClientSessionSnapshot as ClientSessionMessage
 from trimaran.service_api import CloseReason, ClusterError, InvariantViolation
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId

@@ -21,13 +21,13 @@ from trimaran.cluster.simulation.campaign import (
     run_campaign,
 )
 from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Failure, Options, Outcome
+from trimaran.cluster.simulation.run import Failure, Options, RunOutcome
 
 
 class RunnerHere:
     """A Runner that runs seeds in the caller, the newest first, so that they end in another order."""
 
-    def __init__(self, simulate: Callable[[int, Options], Outcome], *, count: int = 2) -> None:
+    def __init__(self, simulate: Callable[[int, Options], RunOutcome], *, count: int = 2) -> None:
         self.submitted: list[int] = []
         self._simulate, self._count = simulate, count
         self._waiting: list[tuple[int, Options]] = []
@@ -41,21 +41,21 @@ class RunnerHere:
         self.submitted.append(seed)
         self._waiting.append((seed, options))
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[RunOutcome]:
         return [self._simulate(*self._waiting.pop())]
 
 
-def fail_at(bad_seed: int) -> Callable[[int, Options], Outcome]:
+def fail_at(bad_seed: int) -> Callable[[int, Options], RunOutcome]:
     """What runs seeds of which one breaks a rule."""
 
-    def simulate(seed: int, options: Options) -> Outcome:
+    def simulate(seed: int, options: Options) -> RunOutcome:
         failure = Failure("a rule", "a rule: n=1", 0.5) if seed == bad_seed else None
-        return Outcome(seed, options, failure=failure, simulated_ns=10**9, fired={"kill": 2})
+        return RunOutcome(seed, options, failure=failure, simulated_ns=10**9, fired={"kill": 2})
 
     return simulate
 
 
-def simulate_in_process(seed: int, options: Options) -> Outcome:
+def simulate_in_process(seed: int, options: Options) -> RunOutcome:
     """What a worker process does in these tests; the seed says how it goes."""
     match seed:
         case 1:
@@ -66,7 +66,7 @@ def simulate_in_process(seed: int, options: Options) -> Outcome:
             threading.Event().wait()
         case 4:
             faulthandler._sigsegv()  # type: ignore[attr-defined]  # for tests like this one
-    return Outcome(seed, options, trace_hash=str(os.getpid()))
+    return RunOutcome(seed, options, trace_hash=str(os.getpid()))
 
 
 def make_pool(*, count: int = 1, limit_s: float = 60.0) -> WorkerPool:
@@ -112,7 +112,7 @@ def test_totals_are_sums_and_know_every_kind() -> None:
 def test_a_seed_whose_second_trace_differs_has_failed() -> None:
     hashes = iter(["a1", "b2"])
 
-    outcome = check_determinism(9, Options(), lambda seed, options: Outcome(seed, options, trace_hash=next(hashes)))
+    outcome = check_determinism(9, Options(), lambda seed, options: RunOutcome(seed, options, trace_hash=next(hashes)))
 
     assert outcome.failure is not None
     assert outcome.failure.rule == DETERMINISM_RULE
@@ -120,7 +120,7 @@ def test_a_seed_whose_second_trace_differs_has_failed() -> None:
 
 
 def test_a_seed_whose_traces_agree_has_not() -> None:
-    outcome = check_determinism(9, Options(), lambda seed, options: Outcome(seed, options, trace_hash="same"))
+    outcome = check_determinism(9, Options(), lambda seed, options: RunOutcome(seed, options, trace_hash="same"))
 
     assert outcome.failure is None
 

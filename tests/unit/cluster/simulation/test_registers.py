@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from trimaran.cluster.cli.single_process import InMemorySession, InMemorySnapshot
-from trimaran.cluster.simulation.clients.history import Operation
+from trimaran.cluster.simulation.clients.history import ClientOperation
 from trimaran.cluster.simulation.clients.register_model import (
     APPEND,
     CLOSE,
@@ -16,8 +16,8 @@ from trimaran.cluster.simulation.clients.register_model import (
     GET,
     PUT,
     WRITE_LATER,
-    Outcome,
     RegisterModel,
+    RegisterOutcome,
     Swap,
     Values,
 )
@@ -360,7 +360,7 @@ def test_the_service_answers_as_the_model_says(seed: int) -> None:
         answer = log.ask(session, kind, sequence, sequence, key=key, expected=expected, delay_ms=10**6)
 
         argument = Swap(expected, sequence) if kind is RequestKind.COMPARE_AND_SET else sequence
-        states[key], outcome = model.apply(state, Operation(sequence, 1, key, kinds[kind], argument, 0))
+        states[key], outcome = model.apply(state, ClientOperation(sequence, 1, key, kinds[kind], argument, 0))
 
-        seen = Outcome(answer.status is AnswerStatus.OK, tuple(write.value for write in answer.writes))
+        seen = RegisterOutcome(answer.status is AnswerStatus.OK, tuple(write.value for write in answer.writes))
         assert outcome == seen

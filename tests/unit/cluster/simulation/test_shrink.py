@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Failure, Options, Outcome
+from trimaran.cluster.simulation.run import Failure, Options, RunOutcome
 from trimaran.cluster.simulation.shrink import shrink
 
 RULE = "one leader per term"
 
 
-def outcome(options: Options, *, is_broken: bool, rule: str = RULE, member_count: int = 5) -> Outcome:
+def outcome(options: Options, *, is_broken: bool, rule: str = RULE, member_count: int = 5) -> RunOutcome:
     """What a run with these options gives: every kind that is not left out strikes."""
-    result = Outcome(17, options, member_count=options.member_count or member_count)
+    result = RunOutcome(17, options, member_count=options.member_count or member_count)
     result.fired = {name: int(name not in options.without) for name in KIND_NAMES}
     if is_broken:
         result.failure = Failure(rule, f"{rule}: term=3", 1.5)
     return result
 
 
-def breaks_if(condition: Callable[[Options], bool]) -> Callable[[Options], Outcome]:
+def breaks_if(condition: Callable[[Options], bool]) -> Callable[[Options], RunOutcome]:
     return lambda options: outcome(options, is_broken=condition(options))
 
 
@@ -67,7 +67,7 @@ def test_members_clients_operations_and_length_are_shrunk_to_what_is_needed() ->
 
 
 def test_kinds_that_never_fired_are_dropped_in_one_step() -> None:
-    def run(options: Options) -> Outcome:
+    def run(options: Options) -> RunOutcome:
         result = outcome(options, is_broken="kill" not in options.without)
         result.fired = {"kill": 2}
         return result
@@ -80,7 +80,7 @@ def test_kinds_that_never_fired_are_dropped_in_one_step() -> None:
 
 
 def test_kinds_that_fire_no_more_are_dropped_as_soon_as_others_are() -> None:
-    def run(options: Options) -> Outcome:
+    def run(options: Options) -> RunOutcome:
         result = outcome(options, is_broken="wipe" not in options.without)
         result.fired = {"wipe": 1} if options.without else dict.fromkeys(KIND_NAMES, 1)
         return result
@@ -93,7 +93,7 @@ def test_kinds_that_fire_no_more_are_dropped_as_soon_as_others_are() -> None:
 
 
 def test_a_smaller_run_that_breaks_another_rule_is_refused() -> None:
-    def run(options: Options) -> Outcome:
+    def run(options: Options) -> RunOutcome:
         return outcome(options, is_broken=True, rule=RULE if options == Options() else "another rule")
 
     shrunk = shrink(run(Options()), run)
@@ -106,7 +106,7 @@ def test_a_smaller_run_that_breaks_another_rule_is_refused() -> None:
 def test_no_run_is_tried_twice_and_attempts_are_bounded() -> None:
     tried: list[Options] = []
 
-    def run(options: Options) -> Outcome:
+    def run(options: Options) -> RunOutcome:
         tried.append(options)
         return outcome(options, is_broken=not {"kill", "pause", "wipe"} & options.without)
 

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from trimaran.cluster.cli.app import main
 from trimaran.cluster.cli.sim.flags import kinds_left_out, parse_kinds, parse_seeds
-from trimaran.cluster.cli.sim.report import Report, as_json, print_report
+from trimaran.cluster.cli.sim.report import SimulationReport, as_json, print_report
 from trimaran.cluster.cli.sim.seed_job import SeedJob
 from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Failure, Options, Outcome
+from trimaran.cluster.simulation.run import Failure, Options, RunOutcome
 from trimaran.cluster.simulation.shrink import Attempt, Shrunk
 from trimaran.service_api.errors import ConfigurationError
 
@@ -208,12 +208,12 @@ def test_kinds_are_left_out_by_name_or_by_keeping_the_others() -> None:
 # --- the report
 
 
-def make_report() -> Report:
+def make_report() -> SimulationReport:
     """A campaign of two seeds, one of which failed and was made smaller."""
-    report = Report(SeedJob(), Options(without=frozenset({"wipe"})), 2, "abc123", elapsed_s=4.0)
-    failed = Outcome(17, report.options, failure=Failure("one leader per term", "one leader per term: term=3", 2.5))
-    smaller = Outcome(17, Options(member_count=2, operation_limit=0), failure=failed.failure, fired={"kill": 1})
-    for outcome in (Outcome(16, report.options, simulated_ns=8 * 10**9, fired={"kill": 3}), failed):
+    report = SimulationReport(SeedJob(), Options(without=frozenset({"wipe"})), 2, "abc123", elapsed_s=4.0)
+    failed = RunOutcome(17, report.options, failure=Failure("one leader per term", "one leader per term: term=3", 2.5))
+    smaller = RunOutcome(17, Options(member_count=2, operation_limit=0), failure=failed.failure, fired={"kill": 1})
+    for outcome in (RunOutcome(16, report.options, simulated_ns=8 * 10**9, fired={"kill": 3}), failed):
         report.add(outcome)
     report.shrunk[17] = Shrunk(smaller, [Attempt("members 3 to 2", smaller.options, True)])
     return report

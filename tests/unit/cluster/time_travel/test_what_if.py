@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded
 from trimaran.cluster.time_travel import Change, MemberLog, Output, OutputKind, replay_service, what_if
-from trimaran.cluster.time_travel.difference import Difference, compare_outputs
+from trimaran.cluster.time_travel.difference import OutputDifference, compare_outputs
 from trimaran.service_api import ClientSession, ClusteredService, ConfigurationError
 
 
@@ -209,4 +209,4 @@ def test_many_outputs_of_one_entry_are_compared_one_by_one() -> None:
     old = [output(32, OutputKind.MESSAGE, b"%d" % number, cluster_session_id=1) for number in range(300)]
 
     assert told(old, [*old[:299], old[299]._replace(payload=b"other")]) == [(Change.CHANGED, b"299", b"other")]
-    assert Difference(Change.MISSING, old[3], None).position == 32
+    assert OutputDifference(Change.MISSING, old[3], None).position == 32

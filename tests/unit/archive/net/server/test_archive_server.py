@@ -24,7 +24,7 @@ from trimaran.service_api.types import CorrelationId, RecordingId
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import decode_message
-from trimaran.service_api.wire.stream import Frame, FrameParser
+from trimaran.service_api.wire.stream import FrameParser, StreamFrame
 
 HOST = "127.0.0.1"
 
@@ -60,9 +60,9 @@ class RawPeer:
         self.reader = reader
         self.writer = writer
         self.parser = FrameParser()
-        self.frames: list[Frame] = []
+        self.frames: list[StreamFrame] = []
 
-    async def next_frame(self) -> Frame | None:
+    async def next_frame(self) -> StreamFrame | None:
         async with asyncio.timeout(5):
             while not self.frames:
                 data = await self.reader.read(65536)

@@ -10,7 +10,7 @@ from trimaran.archive.net.server.requests import REQUESTS
 
 OF_THE_SESSION = {
     messages.AuthConnectRequest,
-    messages.ChallengeResponse,
+    messages.ArchiveChallengeResponse,
     messages.CloseSessionRequest,
     messages.KeepAliveRequest,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.archive.spark.member_logs import MemberFiles, make_log
-from trimaran.archive.spark.streaming.stream_cut import Cut, CutRules, DivergenceError, LogWalk
+from trimaran.archive.spark.streaming.stream_cut import BatchCutRules, Cut, DivergenceError, LogWalk
 from trimaran.archive.spark.streaming.stream_offset import LogOffset
 from trimaran.service_api.errors import ConfigurationError
 
@@ -22,7 +22,7 @@ def walk(member: MemberFiles, start: LogOffset, bound_position: int | None = Non
         member.descriptor(),
         start,
         bound_position=bound,
-        rules=CutRules(**rules),  # type: ignore[arg-type]
+        rules=BatchCutRules(**rules),  # type: ignore[arg-type]
     )
     made.run()
     return made

@@ -19,7 +19,7 @@ from trimaran.archive.spark.streaming.stream_planner import (
     LATEST,
     UNBOUNDED,
     LogPlanner,
-    LogSource,
+    StreamLogSource,
     StreamSettings,
 )
 from trimaran.service_api.errors import ConfigurationError
@@ -37,7 +37,7 @@ def planner(*members: MemberFiles | Path, **settings: object) -> LogPlanner:
     )
 
 
-def read_range(source: LogSource, start_position: int, stop_position: int) -> Iterator[object]:
+def read_range(source: StreamLogSource, start_position: int, stop_position: int) -> Iterator[object]:
     def fail(problem: object) -> None:
         raise ArchiveError(str(problem))
 
@@ -563,7 +563,7 @@ def test_source_that_fails_in_the_middle_is_replaced_without_a_row_lost_or_doubl
     [whole] = made.plan_ranges(start, end)
     failing = iter([70_000, 140_000])
 
-    def read_and_fail(source: LogSource, start_position: int, stop_position: int) -> Iterator[object]:
+    def read_and_fail(source: StreamLogSource, start_position: int, stop_position: int) -> Iterator[object]:
         fails_at = next(failing, 1 << 40)
         for batch in read_range(source, start_position, stop_position):
             yield batch

@@ -39,7 +39,7 @@ def test_equal_log_goes_straight_to_the_live_log() -> None:
     assert path(effects) == ["FOLLOWER_REPLAY"]
     effects = solo.feed(ev.ReplayDone(0, 0))
     assert path(effects) == ["FOLLOWER_LOG_INIT", "FOLLOWER_LOG_AWAIT"]
-    assert of(effects, fx.JoinLog) == [fx.JoinLog(77)]
+    assert of(effects, fx.JoinLiveLog) == [fx.JoinLiveLog(77)]
     effects = solo.feed(ev.LogJoined(77))
 
     assert path(effects) == ["FOLLOWER_READY", "CLOSED"]
@@ -369,11 +369,11 @@ def test_catchup_joins_the_live_log_when_it_is_near_its_end() -> None:
     """Aeron.md §2.3 FOLLOWER_CATCHUP: near is what the leader's window retains, here 512 bytes."""
     solo = reach_catchup_await()
     effects = solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(4096 - 544))
-    assert of(effects, fx.JoinLog) == []
+    assert of(effects, fx.JoinLiveLog) == []
 
     effects = solo.feed(ev.Recorded(4096 - 512))
 
-    assert of(effects, fx.JoinLog) == [fx.JoinLog(77)]
+    assert of(effects, fx.JoinLiveLog) == [fx.JoinLiveLog(77)]
 
 
 def test_catchup_ends_when_the_leader_says_so() -> None:
@@ -422,10 +422,10 @@ def test_catchup_goes_on_when_the_live_log_was_joined_too_early() -> None:
     effects = solo.feed(ev.LogImageClosed(77, "catch up first"))
     assert solo.is_in(S.FOLLOWER_CATCHUP)
     effects += solo.feed(ev.Recorded(4096 - 288))
-    assert of(effects, fx.JoinLog) == []
+    assert of(effects, fx.JoinLiveLog) == []
     effects += solo.feed(ev.Recorded(4096 - 256))
 
-    assert of(effects, fx.JoinLog) == [fx.JoinLog(77)]
+    assert of(effects, fx.JoinLiveLog) == [fx.JoinLiveLog(77)]
 
 
 def test_replay_of_another_session_is_not_the_one_that_is_awaited() -> None:

@@ -185,7 +185,7 @@ def test_restored_module_is_the_one_that_was_recorded() -> None:
     solo.module.on_service_close_session(ClusterSessionId(2))
     solo.module.timers.schedule(30, 800)
     first = take_snapshot(solo, 512)
-    clients = [message for message in first.service_messages if isinstance(message, wire.ClientSession)]
+    clients = [message for message in first.service_messages if isinstance(message, wire.ClientSessionSnapshot)]
 
     other = Solo(terms=[(0, 0, 1024)], is_started=False)
     other.module.snapshots.restore(decode_module_snapshot(first.module_messages), clients, timestamp=9)
@@ -253,8 +253,8 @@ def marker(type_id: int, mark: SnapshotMark) -> SnapshotMarker:
     )
 
 
-def client_session(session_id: int) -> wire.ClientSession:
-    return wire.ClientSession(
+def client_session(session_id: int) -> wire.ClientSessionSnapshot:
+    return wire.ClientSessionSnapshot(
         cluster_session_id=ClusterSessionId(session_id),
         response_stream_id=102,
         response_channel=f"client-{session_id}",
@@ -262,8 +262,8 @@ def client_session(session_id: int) -> wire.ClientSession:
     )
 
 
-def cluster_session(session_id: int, opened: int, close_reason: CloseReason | None) -> wire.ClusterSession:
-    return wire.ClusterSession(
+def cluster_session(session_id: int, opened: int, close_reason: CloseReason | None) -> wire.ClusterSessionSnapshot:
+    return wire.ClusterSessionSnapshot(
         cluster_session_id=ClusterSessionId(session_id),
         correlation_id=CorrelationId(70 + session_id),
         opened_log_position=opened,
@@ -274,8 +274,8 @@ def cluster_session(session_id: int, opened: int, close_reason: CloseReason | No
     )
 
 
-def module_state(next_session_id: int) -> wire.ConsensusModule:
-    return wire.ConsensusModule(
+def module_state(next_session_id: int) -> wire.ConsensusModuleSnapshot:
+    return wire.ConsensusModuleSnapshot(
         next_session_id=next_session_id,
         next_service_session_id=MIN_SERVICE_SESSION_ID + 1,
         log_service_session_id=MIN_SERVICE_SESSION_ID,

@@ -125,16 +125,16 @@ def test_snapshots_of_aeron_are_taken_over_and_written_again_byte_for_byte(tmp_p
     assert len(sets) == 2
     for _, messages, payloads in sets:
         module_length = 1 + next(index for index, message in enumerate(messages) if _is_end(message))
-        clients = [message for message in messages if isinstance(message, wire.ClientSession)]
+        clients = [message for message in messages if isinstance(message, wire.ClientSessionSnapshot)]
         snapshot = decode_module_snapshot(messages[:module_length])
 
         effect = take_again(snapshot, clients, messages[0])
 
         written = [*effect.module_messages, *effect.service_messages]
         for message, expected, payload in zip(written, messages, payloads, strict=True):
-            if isinstance(expected, wire.ConsensusModule | wire.PendingMessageTracker):
+            if isinstance(expected, wire.ConsensusModuleSnapshot | wire.PendingMessageTracker):
                 # The capacity is a hint of our own: Aeron gives the size of its ring.
-                assert isinstance(message, wire.ConsensusModule | wire.PendingMessageTracker)
+                assert isinstance(message, wire.ConsensusModuleSnapshot | wire.PendingMessageTracker)
                 capacity = {"pending_message_capacity": expected.pending_message_capacity}
                 assert message.model_copy(update=capacity) == expected
             else:
@@ -146,7 +146,7 @@ def _is_end(message: Message) -> bool:
     return isinstance(message, SnapshotMarker) and message.mark is SnapshotMark.END
 
 
-def take_again(snapshot: ModuleSnapshot, clients: list[wire.ClientSession], marker: Message) -> fx.TakeSnapshot:
+def take_again(snapshot: ModuleSnapshot, clients: list[wire.ClientSessionSnapshot], marker: Message) -> fx.TakeSnapshot:
     """Have a module that took a snapshot over take it again."""
     assert isinstance(marker, SnapshotMarker)
     position, term_id = snapshot.log_position, snapshot.leadership_term_id

@@ -9,8 +9,12 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.simulation.clients.history import History, Operation
-from trimaran.cluster.simulation.clients.linearizability import Verdict, check_linearizability, check_log_order
+from trimaran.cluster.simulation.clients.history import ClientOperation, History
+from trimaran.cluster.simulation.clients.linearizability import (
+    SearchVerdict,
+    check_linearizability,
+    check_log_order,
+)
 from trimaran.cluster.simulation.clients.register_model import (
     APPEND,
     COMPARE_AND_SET,
@@ -18,8 +22,8 @@ from trimaran.cluster.simulation.clients.register_model import (
     GET,
     PUT,
     WRITE_LATER,
-    Outcome,
     RegisterModel,
+    RegisterOutcome,
     Swap,
     Values,
     explained,
@@ -38,12 +42,12 @@ def operation(
     key: int = 0,
     client: int | None = None,
     position: int | None = None,
-) -> Operation:
+) -> ClientOperation:
     """An operation; it was acknowledged if it says what it saw."""
-    outcome = None if saw is None else Outcome(succeeded, saw)
+    outcome = None if saw is None else RegisterOutcome(succeeded, saw)
     invoked_ns, returned_ns = span
     number = next(_numbers)
-    return Operation(
+    return ClientOperation(
         number, client, key, kind, argument, invoked_ns, returned_ns, saw is not None, outcome, log_position=position
     )
 
@@ -51,14 +55,14 @@ def operation(
 _numbers = itertools.count()
 
 
-def verdict_of(*operations: Operation) -> Verdict:
+def verdict_of(*operations: ClientOperation) -> SearchVerdict:
     return check_linearizability(operations, MODEL).verdict
 
 
-def random_history(random: Random, count: int, concurrency: int, *, unknown_rate: float = 0.0) -> list[Operation]:
+def random_history(random: Random, count: int, concurrency: int, *, unknown_rate: float = 0.0) -> list[ClientOperation]:
     """A history of one register that is linearizable: each operation takes effect at a moment of its own."""
     state: Values = ()
-    operations: list[Operation] = []
+    operations: list[ClientOperation] = []
     free_at = [0] * concurrency
     moments: list[tuple[int, int, int]] = []
     for _ in range(count):
@@ -74,7 +78,7 @@ def random_history(random: Random, count: int, concurrency: int, *, unknown_rate
         argument: Hashable = None if kind == GET else value
         if kind == COMPARE_AND_SET:
             argument = Swap(state[-1] if state and random.random() < 0.7 else random.randint(0, count), value)
-        made = Operation(number, None, 0, kind, argument, begin, end, True, log_position=32 * number + 32)
+        made = ClientOperation(number, None, 0, kind, argument, begin, end, True, log_position=32 * number + 32)
         if random.random() < unknown_rate:
             made.returned_ns, made.is_acknowledged, made.log_position = None, False, None
             if random.random() < 0.5:
@@ -86,7 +90,7 @@ def random_history(random: Random, count: int, concurrency: int, *, unknown_rate
     return operations
 
 
-def with_another_answer(random: Random, operations: Sequence[Operation]) -> list[Operation]:
+def with_another_answer(random: Random, operations: Sequence[ClientOperation]) -> list[ClientOperation]:
     """The same history, with one answer taken from another operation."""
     answered = [number for number, some in enumerate(operations) if some.is_acknowledged]
     number, other = random.sample(answered, 2)
@@ -95,7 +99,7 @@ def with_another_answer(random: Random, operations: Sequence[Operation]) -> list
     return changed
 
 
-def is_linearizable_by_force(operations: Sequence[Operation]) -> bool:
+def is_linearizable_by_force(operations: Sequence[ClientOperation]) -> bool:
     """Try every order of every choice of unanswered operations."""
     certain = [some for some in operations if some.returned_ns is not None]
     doubtful = [some for some in operations if some.returned_ns is None]
@@ -106,7 +110,7 @@ def is_linearizable_by_force(operations: Sequence[Operation]) -> bool:
     return False
 
 
-def explains(order: Sequence[Operation]) -> bool:
+def explains(order: Sequence[ClientOperation]) -> bool:
     state: Values = ()
     latest_ns = -1
     for some in order:
@@ -124,7 +128,7 @@ def test_operations_that_overlap_may_take_effect_in_either_order() -> None:
     early = operation(GET, None, (5, 6), saw=())
     late = operation(GET, None, (7, 8), saw=(1,))
 
-    assert verdict_of(put, early, late) is Verdict.LINEARIZABLE
+    assert verdict_of(put, early, late) is SearchVerdict.LINEARIZABLE
 
 
 def test_a_read_may_not_go_back() -> None:
@@ -133,7 +137,7 @@ def test_a_read_may_not_go_back() -> None:
     early = operation(GET, None, (5, 6), saw=(1,))
     late = operation(GET, None, (7, 8), saw=())
 
-    assert verdict_of(put, early, late) is Verdict.NOT_LINEARIZABLE
+    assert verdict_of(put, early, late) is SearchVerdict.NOT_LINEARIZABLE
 
 
 def test_a_stale_read_is_named_with_what_was_around_it() -> None:
@@ -161,7 +165,7 @@ def test_operations_of_one_instant_count_as_concurrent() -> None:
     put = operation(PUT, 1, (0, 10), saw=())
     get = operation(GET, None, (10, 20), saw=())
 
-    assert verdict_of(put, get) is Verdict.LINEARIZABLE
+    assert verdict_of(put, get) is SearchVerdict.LINEARIZABLE
 
 
 @pytest.mark.parametrize("seen", [(), (1,)])
@@ -169,28 +173,28 @@ def test_an_unanswered_write_may_have_taken_effect_or_not(seen: Values) -> None:
     put = operation(PUT, 1, (0, None))
     get = operation(GET, None, (100, 110), saw=seen)
 
-    assert verdict_of(put, get) is Verdict.LINEARIZABLE
+    assert verdict_of(put, get) is SearchVerdict.LINEARIZABLE
 
 
 def test_an_unanswered_write_takes_effect_once() -> None:
     append = operation(APPEND, 1, (0, None))
     get = operation(GET, None, (100, 110), saw=(1, 1))
 
-    assert verdict_of(append, get) is Verdict.NOT_LINEARIZABLE
+    assert verdict_of(append, get) is SearchVerdict.NOT_LINEARIZABLE
 
 
 def test_an_unanswered_write_has_no_effect_before_it_was_invoked() -> None:
     get = operation(GET, None, (0, 10), saw=(1,))
     put = operation(PUT, 1, (20, None))
 
-    assert verdict_of(get, put) is Verdict.NOT_LINEARIZABLE
+    assert verdict_of(get, put) is SearchVerdict.NOT_LINEARIZABLE
 
 
 def test_a_write_that_was_seen_and_not_answered_has_taken_effect_by_then() -> None:
     put = operation(PUT, 1, (0, 10))
     get = operation(GET, None, (20, 30), saw=())
 
-    assert verdict_of(put, get) is Verdict.NOT_LINEARIZABLE
+    assert verdict_of(put, get) is SearchVerdict.NOT_LINEARIZABLE
 
 
 def test_keys_are_independent() -> None:
@@ -199,8 +203,11 @@ def test_keys_are_independent() -> None:
 
     report = check_linearizability([right, wrong], MODEL)
 
-    assert [result.verdict for result in report.results] == [Verdict.LINEARIZABLE, Verdict.NOT_LINEARIZABLE]
-    assert report.verdict is Verdict.NOT_LINEARIZABLE
+    assert [result.verdict for result in report.results] == [
+        SearchVerdict.LINEARIZABLE,
+        SearchVerdict.NOT_LINEARIZABLE,
+    ]
+    assert report.verdict is SearchVerdict.NOT_LINEARIZABLE
 
 
 def test_a_search_beyond_its_limit_is_undecided() -> None:
@@ -208,11 +215,11 @@ def test_a_search_beyond_its_limit_is_undecided() -> None:
 
     report = check_linearizability(operations, MODEL, step_limit=100)
 
-    assert (report.verdict, report.undecided_count, report.violations) == (Verdict.UNDECIDED, 1, [])
+    assert (report.verdict, report.undecided_count, report.violations) == (SearchVerdict.UNDECIDED, 1, [])
 
 
 def test_an_empty_history_is_linearizable() -> None:
-    assert verdict_of() is Verdict.LINEARIZABLE
+    assert verdict_of() is SearchVerdict.LINEARIZABLE
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -220,7 +227,7 @@ def test_histories_that_were_made_in_an_order_have_one(seed: int) -> None:
     random = Random(seed)
     operations = random_history(random, 120, random.randint(1, 8), unknown_rate=random.choice((0.0, 0.05)))
 
-    assert verdict_of(*operations) is Verdict.LINEARIZABLE
+    assert verdict_of(*operations) is SearchVerdict.LINEARIZABLE
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -230,7 +237,7 @@ def test_a_changed_answer_is_found_where_nothing_overlaps(seed: int) -> None:
     operations = with_another_answer(random, random_history(random, 120, 1))
     is_valid = check_log_order(operations, MODEL) == []
 
-    assert verdict_of(*operations) is (Verdict.LINEARIZABLE if is_valid else Verdict.NOT_LINEARIZABLE)
+    assert verdict_of(*operations) is (SearchVerdict.LINEARIZABLE if is_valid else SearchVerdict.NOT_LINEARIZABLE)
 
 
 def test_nearly_every_changed_answer_is_found_where_operations_overlap() -> None:
@@ -243,11 +250,11 @@ def test_nearly_every_changed_answer_is_found_where_operations_overlap() -> None
         if [some.outcome for some in changed] != [some.outcome for some in operations]:
             verdicts.append(verdict_of(*changed))
 
-    assert verdicts.count(Verdict.NOT_LINEARIZABLE) >= 36
+    assert verdicts.count(SearchVerdict.NOT_LINEARIZABLE) >= 36
 
 
 def test_the_search_agrees_with_brute_force_on_every_small_history() -> None:
-    verdicts = {Verdict.LINEARIZABLE: 0, Verdict.NOT_LINEARIZABLE: 0}
+    verdicts = {SearchVerdict.LINEARIZABLE: 0, SearchVerdict.NOT_LINEARIZABLE: 0}
     for seed in range(600):
         random = Random(seed)
         operations = random_history(random, random.randint(2, 6), random.randint(1, 4), unknown_rate=0.2)
@@ -256,7 +263,9 @@ def test_the_search_agrees_with_brute_force_on_every_small_history() -> None:
 
         verdict = verdict_of(*operations)
 
-        expected = Verdict.LINEARIZABLE if is_linearizable_by_force(operations) else Verdict.NOT_LINEARIZABLE
+        expected = (
+            SearchVerdict.LINEARIZABLE if is_linearizable_by_force(operations) else SearchVerdict.NOT_LINEARIZABLE
+        )
         assert verdict is expected, f"{seed=} " + "; ".join(map(str, operations))
         verdicts[verdict] += 1
     assert min(verdicts.values()) > 150, verdicts
@@ -282,7 +291,7 @@ def test_the_culprit_is_the_first_return_that_brute_force_cannot_explain() -> No
     assert found > 50
 
 
-def up_to(some: Operation, end_ns: int) -> Operation:
+def up_to(some: ClientOperation, end_ns: int) -> ClientOperation:
     """The operation with its return only if that was by a time; the answer is a constraint in any case."""
     if some.returned_ns is not None and some.returned_ns <= end_ns:
         return some
@@ -295,8 +304,8 @@ def test_histories_of_the_intended_size_are_decided_within_the_limit(count: int,
     operations = random_history(random, count, concurrency)
     wrong = [*operations, operation(GET, None, (10**9, 10**9 + 1), saw=(-1,))]
 
-    assert verdict_of(*operations) is Verdict.LINEARIZABLE
-    assert verdict_of(*wrong) is Verdict.NOT_LINEARIZABLE
+    assert verdict_of(*operations) is SearchVerdict.LINEARIZABLE
+    assert verdict_of(*wrong) is SearchVerdict.NOT_LINEARIZABLE
 
 
 # --- the witness
@@ -341,7 +350,7 @@ def test_log_order_finds_an_answer_that_another_order_would_give() -> None:
 
     (violation,) = check_log_order([put, stale], MODEL)
 
-    assert violation.endswith(f"in log order the answer is {Outcome(True, (1,))}")
+    assert violation.endswith(f"in log order the answer is {RegisterOutcome(True, (1,))}")
 
 
 # --- what sightings prove
@@ -353,7 +362,7 @@ def test_a_write_that_was_shown_takes_its_place_in_the_log() -> None:
     history.give_up(lost)
     get = history.invoke(2, 0, GET, None, now_ns=20)
     history.sight(0, 7, log_position=64, now_ns=30)
-    history.acknowledge(get, Outcome(True, (7,)), log_position=96, now_ns=30)
+    history.acknowledge(get, RegisterOutcome(True, (7,)), log_position=96, now_ns=30)
 
     operations = explained(history)
 
@@ -362,34 +371,36 @@ def test_a_write_that_was_shown_takes_its_place_in_the_log() -> None:
         (96, 30, True),
     ]
     assert check_log_order(operations, MODEL) == []
-    assert verdict_of(*operations) is Verdict.LINEARIZABLE
+    assert verdict_of(*operations) is SearchVerdict.LINEARIZABLE
     assert history.faults == []
 
 
 def test_a_timer_writes_between_its_request_and_the_first_sight_of_it() -> None:
     history = History()
     setter = history.invoke(1, 0, WRITE_LATER, 7, now_ns=10)
-    history.acknowledge(setter, Outcome(True, ()), log_position=32, now_ns=20)
+    history.acknowledge(setter, RegisterOutcome(True, ()), log_position=32, now_ns=20)
     get = history.invoke(1, 0, GET, None, now_ns=30)
     history.sight(0, 7, log_position=64, now_ns=40)
-    history.acknowledge(get, Outcome(True, (7,)), log_position=96, now_ns=40)
+    history.acknowledge(get, RegisterOutcome(True, (7,)), log_position=96, now_ns=40)
 
     operations = explained(history)
 
     assert [(some.kind, some.log_position) for some in operations] == [(WRITE_LATER, 32), (GET, 96), (FIRE, 64)]
     assert check_log_order(operations, MODEL) == []
-    assert verdict_of(*operations) is Verdict.LINEARIZABLE
+    assert verdict_of(*operations) is SearchVerdict.LINEARIZABLE
 
 
 def test_a_timer_cannot_have_written_before_an_answer_that_does_not_show_it() -> None:
     history = History()
     setter = history.invoke(1, 0, WRITE_LATER, 7, now_ns=10)
-    history.acknowledge(setter, Outcome(True, ()), log_position=32, now_ns=20)
+    history.acknowledge(setter, RegisterOutcome(True, ()), log_position=32, now_ns=20)
     for begin_ns, values in ((30, ()), (60, ()), (90, (7,))):
         get = history.invoke(1, 0, GET, None, now_ns=begin_ns)
         for value in values:
             history.sight(0, value, log_position=96, now_ns=begin_ns + 5)
-        history.acknowledge(get, Outcome(True, values), log_position=32 + begin_ns // 30 * 32, now_ns=begin_ns + 5)
+        history.acknowledge(
+            get, RegisterOutcome(True, values), log_position=32 + begin_ns // 30 * 32, now_ns=begin_ns + 5
+        )
 
     write = explained(history)[-1]
 
@@ -400,7 +411,7 @@ def test_a_timer_that_wrote_before_it_was_set_is_a_fault() -> None:
     history = History()
     setter = history.invoke(1, 0, WRITE_LATER, 7, now_ns=10)
     history.sight(0, 7, log_position=32, now_ns=20)
-    history.acknowledge(setter, Outcome(True, (7,)), log_position=64, now_ns=20)
+    history.acknowledge(setter, RegisterOutcome(True, (7,)), log_position=64, now_ns=20)
 
     explained(history)
 
@@ -428,7 +439,7 @@ def test_a_value_that_nobody_wrote_is_a_fault() -> None:
 def test_an_answer_that_disagrees_with_a_sighting_is_a_fault() -> None:
     history = History()
     put = history.invoke(1, 0, PUT, 7, now_ns=10)
-    history.acknowledge(put, Outcome(True, ()), log_position=32, now_ns=20)
+    history.acknowledge(put, RegisterOutcome(True, ()), log_position=32, now_ns=20)
     history.sight(0, 7, log_position=64, now_ns=30)
 
     explained(history)
@@ -442,7 +453,7 @@ def test_an_unanswered_write_that_nobody_saw_is_left_out_unless_somebody_expects
     for value in (7, 8):
         history.give_up(history.invoke(1, 0, PUT, value, now_ns=10))
     swap = history.invoke(1, 0, COMPARE_AND_SET, Swap(8, 9), now_ns=20)
-    history.acknowledge(swap, Outcome(False, ()), log_position=96, now_ns=30)
+    history.acknowledge(swap, RegisterOutcome(False, ()), log_position=96, now_ns=30)
 
     assert [some.argument for some in explained(history)] == [8, Swap(8, 9)]
 
@@ -458,18 +469,18 @@ def test_leaving_out_what_nobody_saw_changes_no_verdict() -> None:
 
         verdict = verdict_of(*explained(as_history(operations)))
 
-        assert (verdict is Verdict.LINEARIZABLE) == is_linearizable_by_force(operations), seed
+        assert (verdict is SearchVerdict.LINEARIZABLE) == is_linearizable_by_force(operations), seed
         verdicts.append(verdict)
-    assert min(map(verdicts.count, (Verdict.LINEARIZABLE, Verdict.NOT_LINEARIZABLE))) > 50
+    assert min(map(verdicts.count, (SearchVerdict.LINEARIZABLE, SearchVerdict.NOT_LINEARIZABLE))) > 50
 
 
-def as_history(operations: Sequence[Operation]) -> History:
+def as_history(operations: Sequence[ClientOperation]) -> History:
     """A history of these operations with the sightings that their answers are."""
     history = History()
     history.operations.extend(operations)
     answered = [some for some in operations if some.returned_ns is not None]
     for some in sorted(answered, key=lambda each: each.returned_ns or 0):
-        assert isinstance(some.outcome, Outcome)
+        assert isinstance(some.outcome, RegisterOutcome)
         for value in some.outcome.values:
             history.sight(some.key, value, log_position=32 * value, now_ns=some.returned_ns or 0)
     return history
@@ -481,7 +492,7 @@ def test_a_history_counts_what_is_pending() -> None:
     second = history.invoke(1, 0, GET, None, now_ns=2)
     history.invoke(1, 1, GET, None, now_ns=3)
 
-    history.acknowledge(first, Outcome(True, ()), log_position=32, now_ns=4)
+    history.acknowledge(first, RegisterOutcome(True, ()), log_position=32, now_ns=4)
     history.give_up(second)
 
     assert (history.pending_count, history.pending_count_of(0), history.pending_count_of(1)) == (1, 0, 1)

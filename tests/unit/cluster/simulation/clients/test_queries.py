@@ -15,7 +15,7 @@ from tests.unit.cluster.simulation.small_world import SECOND
 from trimaran.client import ClusterClient, QueryRefusedError, QueryResult
 from trimaran.cluster.simulation.clients.history import History, StaleRead
 from trimaran.cluster.simulation.clients.queries import check_stale_reads
-from trimaran.cluster.simulation.clients.register_model import PUT, Outcome, RegisterModel
+from trimaran.cluster.simulation.clients.register_model import PUT, RegisterModel, RegisterOutcome
 from trimaran.cluster.simulation.cluster import Settings
 from trimaran.cluster.simulation.registers import QUERY, Answer, Registers, Request, RequestKind
 from trimaran.service_api import ClusterTimeoutError
@@ -159,7 +159,7 @@ def history() -> History:
     for value, position, end_ns in ((10, 640, 100_000), (20, 960, 200_000)):
         operation = made.invoke(1, 1, PUT, value, now_ns=end_ns - 50)
         before = () if value == 10 else (10,)
-        made.acknowledge(operation, Outcome(True, before), log_position=position, now_ns=end_ns)
+        made.acknowledge(operation, RegisterOutcome(True, before), log_position=position, now_ns=end_ns)
     return made
 
 

@@ -12,7 +12,7 @@ from trimaran.cluster.simulation.clients.service_workload import (
     takes_requests,
 )
 from trimaran.cluster.simulation.faults import KIND_NAMES
-from trimaran.cluster.simulation.run import Options, Outcome, simulate
+from trimaran.cluster.simulation.run import Options, RunOutcome, simulate
 from trimaran.service_api import ClientSession, ClusteredService
 
 CALM = Options(member_count=3, without=frozenset(KIND_NAMES), safety_timeouts=3)
@@ -39,7 +39,7 @@ class Numbered(ClusteredService):
         return b"request %d" % number
 
 
-def run(service: type[ClusteredService], options: Options = CALM) -> Outcome:
+def run(service: type[ClusteredService], options: Options = CALM) -> RunOutcome:
     return simulate(
         5,
         options,

@@ -16,8 +16,12 @@ from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.client import ClientConfig
 from trimaran.cluster.node import Node
 from trimaran.cluster.settings.config import NodeConfig, parse_members
-from trimaran.cluster.simulation.clients.history import History, Operation
-from trimaran.cluster.simulation.clients.linearizability import Verdict, check_linearizability, check_log_order
+from trimaran.cluster.simulation.clients.history import ClientOperation, History
+from trimaran.cluster.simulation.clients.linearizability import (
+    SearchVerdict,
+    check_linearizability,
+    check_log_order,
+)
 from trimaran.cluster.simulation.clients.register_model import RegisterModel, explained
 from trimaran.cluster.simulation.clients.workload import Workload, WorkloadSettings
 from trimaran.cluster.simulation.registers import Answer, AnswerStatus, Registers, Request
@@ -78,11 +82,11 @@ async def member(directory: Path) -> AsyncIterator[tuple[list[str], Registers]]:
                 await running_node
 
 
-def check(history: History) -> list[Operation]:
+def check(history: History) -> list[ClientOperation]:
     operations = explained(history)
     assert history.faults == []
     assert check_log_order(operations, RegisterModel()) == []
-    assert check_linearizability(operations, RegisterModel()).verdict is Verdict.LINEARIZABLE
+    assert check_linearizability(operations, RegisterModel()).verdict is SearchVerdict.LINEARIZABLE
     return operations
 
 
