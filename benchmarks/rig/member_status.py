@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from trimaran.cluster.documents.status import StatusQueryError, query_status
+from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.config import parse_members
 from trimaran.service_api.errors import ClusterTimeoutError
 from trimaran.service_api.member_status import MemberStatus

@@ -260,7 +260,7 @@ async def _wait_taken(logs: Mapping[int, RigMemberLog], log_position: int) -> di
 
 async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
     """Ask every member for the longest that its loop was busy with one thing since it began, in seconds."""
-    from trimaran.cluster.documents.status import query_status
+    from trimaran.cluster.documents.query import query_status
 
     endpoints = {i: consensus_endpoint(processes, i) for i in processes.members}
     return {i: (await query_status(endpoint, _LIMIT_S)).stall_max_s for i, endpoint in endpoints.items()}

@@ -34,7 +34,7 @@ from trimaran.service_api.member_status import MemberStatus
 
 from ..core.control_toggle import ActionStep
 from ..documents.operations import Operation, OperationProgress, run_operation
-from ..documents.status import Outcome
+from ..documents.query import Outcome
 from .setting_flags import load_members_from_flags, with_member_flags
 from .status.report import MemberReport, ask_members
 

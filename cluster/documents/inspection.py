@@ -28,7 +28,7 @@ from trimaran.service_api.documents import (
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import INSPECTION_STREAM_ID
 
-from .status import Outcome, StatusQueryError, query_document, read_answer
+from .query import Outcome, StatusQueryError, query_document, read_answer
 
 ROW_LIMIT: Final = 1000
 ANSWER_LIMIT_BYTES: Final = 1 << 20

@@ -17,7 +17,7 @@ from trimaran.service_api.documents import Document, Id, Line, Position, read_do
 from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
-from .status import Outcome, StatusQueryError, query_documents
+from .query import Outcome, StatusQueryError, query_documents
 
 
 class ActionRefusedError(ClusterError):

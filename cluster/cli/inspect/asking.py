@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from trimaran.service_api.errors import ClusterError
 
 from ...documents.inspection import ViewT, inspect_member
-from ...documents.status import StatusQueryError
+from ...documents.query import StatusQueryError
 
 
 class UnreachableError(ClusterError):

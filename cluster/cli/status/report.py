@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from trimaran.service_api.documents import printable_line
 from trimaran.service_api.member_status import MemberStatus
 
-from ...documents.status import Outcome, StatusQueryError, query_status
+from ...documents.query import Outcome, StatusQueryError, query_status
 
 REPORT_SCHEMA_VERSION: Final = 1
 

@@ -49,7 +49,7 @@ from ...core import events as ev
 from ...core.context import ConsensusContext
 from ...core.log.recording_log import RecordingLog
 from ...core.snapshots.shipped_snapshot import ShippedRecording, ShippedTerm, check_offer, make_recording_log
-from ...documents.status import query_documents
+from ...documents.query import query_documents
 from ...messages.backup import SnapshotRecording
 from ...messages.shipping import SHIPPING_ANSWERS, LeadershipTermEntry, LeadershipTerms, SnapshotOffer, SnapshotQuery
 from ...settings.member_endpoints import MemberEndpoints

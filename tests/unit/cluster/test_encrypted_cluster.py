@@ -17,7 +17,7 @@ from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
 from trimaran.cluster.cli.local.nodes import free_base_ports
-from trimaran.cluster.documents.status import StatusQueryError, query_document
+from trimaran.cluster.documents.query import StatusQueryError, query_document
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.host import Host
 from trimaran.cluster.settings.config import NodeConfig

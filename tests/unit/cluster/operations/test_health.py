@@ -14,7 +14,7 @@ from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UN
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.cli.health.diagnosis import HealthReport, ProblemKind, diagnose
 from trimaran.cluster.cli.status.report import MemberReport, make_report
-from trimaran.cluster.documents.status import Outcome
+from trimaran.cluster.documents.query import Outcome
 from trimaran.service_api.member_status import DifferingMember, MemberStatus
 from trimaran.service_api.types import STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimaran.cluster.cli.status.report import MemberReport
-from trimaran.cluster.documents.status import Outcome
+from trimaran.cluster.documents.query import Outcome
 from trimaran.service_api.documents import RoleName
 from trimaran.service_api.member_status import ElectionStatus, MemberStatus
 

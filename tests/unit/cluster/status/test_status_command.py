@@ -17,7 +17,7 @@ from tests.unit.cluster.status.answers import answered, failed, member_status
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.status.command import exit_status
 from trimaran.cluster.cli.status.report import make_report
-from trimaran.cluster.documents.status import Outcome
+from trimaran.cluster.documents.query import Outcome
 
 DEADLINE_S = 60
 

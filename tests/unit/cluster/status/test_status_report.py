@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cluster.status.answers import answered, failed, member_status
 from trimaran.cluster.cli.status.report import ClusterReport, MemberReport, make_report
-from trimaran.cluster.documents.status import Outcome
+from trimaran.cluster.documents.query import Outcome
 
 LEADER = member_status(1, state="LEADER", append=123_456)
 

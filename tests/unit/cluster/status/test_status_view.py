@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.unit.cluster.status.answers import answered, failed, member_status
 from trimaran.cluster.cli.status.report import ClusterReport, make_report
 from trimaran.cluster.cli.status.view import as_table, describe_election, format_duration
-from trimaran.cluster.documents.status import Outcome
+from trimaran.cluster.documents.query import Outcome
 from trimaran.service_api.member_status import DifferingMember, ElectionStatus, SnapshotFetchStatus
 
 README = Path(__file__).parents[4] / "README.md"

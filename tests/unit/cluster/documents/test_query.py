@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cluster.status.answers import member_status
 from trimaran.cluster.cli.status.report import ask_members
-from trimaran.cluster.documents.status import Outcome, StatusQueryError, query_status
+from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES

@@ -1,11 +1,10 @@
-"""What a member says about itself when it is asked, and the asking.
+"""Asking a member for a document: its status, or what `inspection` and `operations` ask for.
 
-A question is a connection to a member's *consensus* endpoint whose setup frame names `STATUS_STREAM_ID`. The answer is
-one data frame with a JSON document, `MemberStatus`; then the member closes. No log, session or vote is touched, so a
-member answers in whatever state it is, and one that cannot answer shows in how it fails: nobody listens, it is silent,
-it stops in the middle, it sends something else. `query_status` tells these apart and always ends in time.
-
-The answer of another process is checked like any input: its length before it is stored, its text before it is shown.
+A question is a connection to a member's *consensus* endpoint whose setup frame names a stream, for the status
+`STATUS_STREAM_ID`. The answer is one data frame for each document, of which a status has one, `MemberStatus`; then the
+member closes. A status touches no log, session or vote, so a member answers in whatever state it is, and one that
+cannot answer shows in how it fails: nobody listens, it is silent, it stops in the middle, it sends something else.
+`query_documents` tells these apart and always ends in time.
 """
 
 from __future__ import annotations
