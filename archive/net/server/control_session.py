@@ -7,7 +7,7 @@ answers that nobody reads, which end the connection.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
@@ -26,21 +26,31 @@ SEND_TIMEOUT_S: Final = 30.0
 RESPONSE_BUFFER_BYTES: Final = 1 << 20
 
 
-class Stream(Protocol):
-    """What a connection carries besides requests."""
+class Stream:
+    """What a connection carries besides requests. This one takes no frames, and nobody has to tell it anything."""
 
     def take(self, buffer: bytearray) -> bool:
         """Take frames of the stream from the front of what was received; False when there are none, or none whole.
 
         Raises:
-            RemoteProtocolError: a frame is there that the stream cannot have.
+            RemoteProtocolError: a frame is there that the stream cannot have: where it takes none, any but a request.
         """
+        if len(buffer) >= HEADER_LENGTH and not is_control_frame_next(buffer):
+            fields = FRAME_HEADER.unpack_from(buffer)
+            raise RemoteProtocolError(
+                f"frame unexpected: frame_length={fields[0]} type={fields[3]} stream_id={fields[6]} expected a request"
+            )
+        return False
 
     async def wait_for_room(self) -> None:
         """Return when more may be received."""
 
     def on_status(self, status: StatusFrame) -> None:
-        """The peer has said how far it is, or how far this may go."""
+        """The peer has said how far it is, or how far this may go.
+
+        Raises:
+            RemoteProtocolError: the stream has no positions of the peer.
+        """
 
     def on_keep_alive(self) -> None:
         """The peer is there."""
@@ -150,16 +160,3 @@ class ControlSession:
     def abort(self) -> None:
         """End the connection from elsewhere."""
         self._writer.transport.abort()
-
-
-def refuse_frames(buffer: bytearray) -> None:
-    """Refuse frames of a stream on a connection that takes none.
-
-    Raises:
-        RemoteProtocolError: such a frame is at the front of the buffer.
-    """
-    if len(buffer) >= HEADER_LENGTH and not is_control_frame_next(buffer):
-        fields = FRAME_HEADER.unpack_from(buffer)
-        raise RemoteProtocolError(
-            f"frame unexpected: frame_length={fields[0]} type={fields[3]} stream_id={fields[6]} expected a request"
-        )

@@ -19,7 +19,7 @@ from trimaran.service_api.wire.message import Message
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor
 from ..control import EVENTS_STREAM_ID
-from .control_session import ControlSession, refuse_frames
+from .control_session import ControlSession, Stream
 
 EVENT_LIMIT: Final = 4096
 
@@ -79,7 +79,7 @@ class RecordingEvents:
             session.tell(event)
 
 
-class EventSession:
+class EventSession(Stream):
     """One session that is told, as what its connection carries."""
 
     def __init__(self, events: RecordingEvents, session: ControlSession) -> None:
@@ -115,18 +115,6 @@ class EventSession:
         )
         self._is_due.set()
 
-    def take(self, buffer: bytearray) -> bool:
-        """Nothing but requests may come.
-
-        Raises:
-            RemoteProtocolError: something else has come.
-        """
-        refuse_frames(buffer)
-        return False
-
-    async def wait_for_room(self) -> None:
-        """Nothing is held here."""
-
     def on_status(self, status: StatusFrame) -> None:
         """Events have no positions.
 
@@ -134,9 +122,6 @@ class EventSession:
             RemoteProtocolError: always.
         """
         raise RemoteProtocolError("status frame unexpected: this connection is told of recordings")
-
-    def on_keep_alive(self) -> None:
-        """The session is there."""
 
     async def aclose(self) -> None:
         """Tell it no more."""

@@ -22,7 +22,7 @@ from ...format.frame_rules import frame_rules_of
 from ...format.messages import RecordingSignal
 from ...store.recording import Recording
 from ..control import announce, is_control_frame_next
-from .control_session import ControlSession, refuse_frames
+from .control_session import ControlSession, Stream
 from .recording_events import RecordingEvents
 
 WINDOW_BYTES: Final = 4 << 20
@@ -37,7 +37,7 @@ PADDING_PARTS: Final = 4
 _log = structlog.get_logger(__name__)
 
 
-class RecordingSession:
+class RecordingSession(Stream):
     """One publication: what its connection carries. It ends with its connection, or when somebody stops it."""
 
     def __init__(
@@ -229,7 +229,7 @@ class RecordingSession:
             raise RemoteProtocolError(f"published frame at position={position}: {fault}")
 
 
-class LiveSubscription:
+class LiveSubscription(Stream):
     """One session that has joined a live stream, as what its connection carries."""
 
     def __init__(self, source: RecordingSession, session: ControlSession, position: int) -> None:
@@ -264,24 +264,6 @@ class LiveSubscription:
         """End the stream where the recording ends."""
         self._detach()
         self._session.signal(signal, recording_id=self._source.recording_id, position=position)
-
-    def take(self, buffer: bytearray) -> bool:
-        """Nothing but requests may come.
-
-        Raises:
-            RemoteProtocolError: something else has come.
-        """
-        refuse_frames(buffer)
-        return False
-
-    async def wait_for_room(self) -> None:
-        """Nothing is held here."""
-
-    def on_status(self, status: StatusFrame) -> None:
-        """The subscriber is where it is."""
-
-    def on_keep_alive(self) -> None:
-        """The subscriber is there."""
 
     async def aclose(self) -> None:
         """Leave the stream."""

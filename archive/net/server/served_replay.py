@@ -16,12 +16,12 @@ from ...format.descriptor import RecordingDescriptor
 from ...store.conductor import Archive
 from ...store.replay import REPLAY_BUFFER_BYTES, ReplayLimit, ReplaySession
 from ..control import announce
-from .control_session import ControlSession, refuse_frames
+from .control_session import ControlSession, Stream
 
 _log = structlog.get_logger(__name__)
 
 
-class ServedReplay:
+class ServedReplay(Stream):
     """One replay, as what its connection carries."""
 
     def __init__(
@@ -79,18 +79,6 @@ class ServedReplay:
         )
         self.session.refuse(stopped, self._correlation_id)
 
-    def take(self, buffer: bytearray) -> bool:
-        """Nothing but requests may come.
-
-        Raises:
-            RemoteProtocolError: something else has come.
-        """
-        refuse_frames(buffer)
-        return False
-
-    async def wait_for_room(self) -> None:
-        """Nothing is held here."""
-
     def on_status(self, status: StatusFrame) -> None:
         """Move the limit, where it is the reader's to move."""
         if self._limit is not None and self._limit_recording_id == NULL_VALUE:
@@ -98,9 +86,6 @@ class ServedReplay:
             self._limit.advance(
                 status.position(initial_term_id=setup.initial_term_id, term_length_bytes=setup.term_length_bytes)
             )
-
-    def on_keep_alive(self) -> None:
-        """The reader is there, and may be as slow as it likes."""
 
     async def aclose(self) -> None:
         """The reader is gone."""
