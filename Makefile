@@ -58,6 +58,8 @@ notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a
 WORKERS ?= auto
 SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
+FAST_TESTS := $(wildcard tests/test_*.py) tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
+
 test: $(STAMP) compiled  ## Run the whole suite (about ten minutes on two cores).
 	@$(SUITE) $(ARGS)
 

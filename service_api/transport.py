@@ -77,6 +77,18 @@ class Purpose(Enum):
     """Scrapers and probes over HTTP."""
 
 
+class DroppingWriter(asyncio.StreamWriter):
+    """Drops what is written once the connection is closing, and the next `drain` raises ConnectionResetError.
+
+    So do writers over asyncio's own transports; those of uvloop raise RuntimeError once the connection is lost.
+    """
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write, unless nobody is there to read it."""
+        if not self.is_closing():
+            super().write(data)
+
+
 class Listener(ABC):
     """An endpoint that is listened on."""
 
@@ -141,7 +153,7 @@ class NetworkStack(ABC):
         reader = asyncio.StreamReader(limit=limit_bytes, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport, _ = await self.dial(purpose, endpoint, lambda: protocol)
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        return reader, DroppingWriter(transport, protocol, reader, loop)
 
 
 class SocketListener(Listener):

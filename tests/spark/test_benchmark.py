@@ -11,7 +11,7 @@ from trimaran.benchmarks.scenarios.spark import QUERIES, SparkParameters, run
 from trimaran.service_api.errors import ConfigurationError
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_log_is_measured_beside_parquet(spark: SparkSession, tmp_path: Path) -> None:
     names = ("all columns",)
 

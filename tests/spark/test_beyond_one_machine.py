@@ -86,6 +86,7 @@ def connect_server(directory: Path, python: Path) -> Iterator[str]:
         yield f"sc://{said[1]}"
 
 
+@pytest.mark.campaign
 def test_a_standalone_cluster_reads_with_what_the_driver_ships(
     tmp_path: Path, member: Path, bare_python: Path, truth: list[list[Any]]
 ) -> None:
@@ -105,13 +106,13 @@ def test_a_standalone_cluster_reads_with_what_the_driver_ships(
         environment = bare_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=str(bare_python))
         found = run_job(JOB, json.dumps(config), str(member), environment=environment)
 
-    assert "No module named 'archive'" in found["unshipped"]
+    assert "No module named 'trimaran'" in found["unshipped"]
     assert found["templates"] == truth
     assert sum(place["row_count"] for place in found["places"]) == sum(count for _, count in truth)
     works = {Path(place["directory"]).parents[1].name for place in found["places"]}
     assert works == {"work1", "work2"}
     assert {place["has_pydantic"] for place in found["places"]} == {False}
-    assert all(".zip/archive/" in place["module"] for place in found["places"])
+    assert all(".zip/trimaran/archive/" in place["module"] for place in found["places"])
 
 
 def test_a_client_without_java_reads_a_url_on_a_connect_server_that_knows_nothing_of_trimaran(
@@ -124,9 +125,9 @@ def test_a_client_without_java_reads_a_url_on_a_connect_server_that_knows_nothin
         found = run_job(JOB, json.dumps({"spark.remote": url}), f"local://{member}", environment=environment)
 
     assert found["session"] == "pyspark.sql.connect.session"
-    assert "No module named 'archive'" in found["unshipped"]
+    assert "No module named 'trimaran'" in found["unshipped"]
     assert found["templates"] == truth
-    assert all(".zip/archive/" in place["module"] for place in found["places"])
+    assert all(".zip/trimaran/archive/" in place["module"] for place in found["places"])
     assert found["problems"] == []
     assert found["terms"] == [0]
     assert f"no archive.catalog in local://{member}/absent" in found["absent"]

@@ -67,7 +67,7 @@ end_jvm()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_session_after_a_stop_has_a_jvm_of_its_own_and_only_a_log_with_a_name_is_left(tmp_path: Path) -> None:
     """Spark would keep the old one, and its memory."""
     root = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
 from trimaran.benchmarks.scenarios.stream_query import StreamQueryParameters
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 COLUMNS = ["position", "frame_length", "leadership_term_id", "payload"]
 TIMEOUT_S = 150.0

@@ -97,8 +97,9 @@ class ControlSession:
         return task
 
     def write(self, data: bytes) -> None:
-        """Send a chunk of the stream."""
-        self._writer.write(data)
+        """Send a chunk. On a connection that is closing it is dropped, where uvloop would raise RuntimeError."""
+        if not self._writer.is_closing():
+            self._writer.write(data)
 
     def limit_buffer(self, high_bytes: int) -> None:
         """Let so much be written and not sent before `drain` waits."""
@@ -117,7 +118,7 @@ class ControlSession:
         """
         if self.buffered_bytes > RESPONSE_BUFFER_BYTES + READ_LENGTH_BYTES:
             raise ConnectionError(f"peer does not read: buffered_bytes={self.buffered_bytes}")
-        self._writer.write(encode_response(message))
+        self.write(encode_response(message))
 
     def respond(self, correlation_id: int, relevant_id: int) -> None:
         """Answer that it was done."""
@@ -155,7 +156,7 @@ class ControlSession:
             position=position,
             signal=signal,
         )
-        self._writer.write(encode_response(event))
+        self.write(encode_response(event))
 
     def abort(self) -> None:
         """End the connection from elsewhere."""

@@ -167,7 +167,7 @@ async def test_editing_reaches_the_archive_and_its_refusals_the_client() -> None
 async def test_session_is_kept_alive_without_being_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one with a stream: a reader may be as slow as it likes."""
     monkeypatch.setattr("trimaran.archive.net.connection.KEEP_ALIVE_INTERVAL_S", 0.05)
-    async with serving(idle_timeout_s=0.5) as server, client_of(server) as client:
+    async with serving(idle_timeout_s=1.0) as server, client_of(server) as client:
         async with client.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(2))
             follower = aiter(client.replay(0, follow=True))

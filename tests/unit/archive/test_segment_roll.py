@@ -35,7 +35,7 @@ async def test_the_loop_does_nothing_but_write_where_segments_roll(preallocate: 
         stream = StreamBuilder(position=recording.append_position)
         for chunk in stream.fill_to((number + 1) * TERM_LENGTH):
             if preallocate and recording.append_position >= (number + 1) * TERM_LENGTH - 1408:
-                await wait_until(lambda: recording._next.ready is not None, timeout_s=10, what="the next segment")
+                await wait_until(lambda: recording._next.ready is not None, timeout_s=60, what="the next segment")
             recording.append(chunk)
             recording.flush()
             written += chunk

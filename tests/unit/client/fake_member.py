@@ -42,7 +42,7 @@ from trimaran.service_api.wire.session import (
 )
 from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 """No condition of a test takes this long unless something is broken."""
 
 MTU = 65504

@@ -195,7 +195,40 @@ async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
         assert not has_peer_closed(accepted, if_unread=True)
         dialled.write(b"unread")
         dialled.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not has_peer_closed(accepted, if_unread=True):  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0.001)
         assert not has_peer_closed(accepted, if_unread=False)
+
+
+async def break_dialled_streams() -> None:
+    """Write to a peer that has gone until the loop knows, then once more, and drain."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    listener = await SOCKETS.listen_for_streams(Purpose.CATCHUP, Endpoint("127.0.0.1", 0), hang_up)
+    try:
+        _, writer = await SOCKETS.dial_streams(Purpose.CATCHUP, listener.endpoint)
+        async with asyncio.timeout(60):
+            while not writer.is_closing():
+                writer.write(b"x" * 1_000)
+                await asyncio.sleep(0.001)
+        for _ in range(3):
+            await asyncio.sleep(0)  # the loop closes its handle in passes of its own
+
+        writer.write(b"x")
+        with pytest.raises(ConnectionError):
+            await writer.drain()
+    finally:
+        listener.close()
+        await listener.wait_closed()
+
+
+@pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+def test_what_is_written_after_the_connection_is_lost_is_dropped_and_drain_says_so(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """A leader replays to a follower that closes between two chunks; uvloop's own transport raises RuntimeError."""
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(break_dialled_streams())

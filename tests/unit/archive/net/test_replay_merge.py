@@ -117,7 +117,7 @@ async def test_reader_outlives_a_restart_of_the_archive() -> None:
                 await publication.recorded()
         again = ArchiveServer(archive, authorisation=AllowAll())
         await again.start(endpoint)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await reading == numbered(50)
         await again.aclose()
 

@@ -8,7 +8,7 @@ from trimaran.benchmarks.scenarios import catchup, replay
 from trimaran.service_api import ConfigurationError
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_node_is_measured_as_it_replays_a_log() -> None:
     report = replay.run(replay.ReplayParameters(log_mib=2, runs=2))
 
@@ -19,7 +19,7 @@ def test_a_node_is_measured_as_it_replays_a_log() -> None:
     assert report["peak_mib"] >= report["idle_mib"] > 10
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_member_is_measured_as_it_catches_up() -> None:
     report = catchup.run(catchup.CatchupParameters(missed_mib=4, rate=500, seconds=2))
 

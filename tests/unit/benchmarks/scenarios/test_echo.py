@@ -155,7 +155,7 @@ def test_a_real_cluster_is_started_measured_and_ended(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "member-0").is_dir()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_requests_of_a_real_cluster_are_measured_and_each_ran_once(tmp_path: Path) -> None:
     json_path = tmp_path / "report.json"
     arguments = ("request", "--requests", "2000", "--warmup", "100", "--inflight", "64", "--members", "1")

@@ -118,7 +118,7 @@ def test_each_kind_of_fault_is_measured_and_every_process_ended(tmp_path: Path) 
     assert pids_below(directory) == []
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
     command = ("-m", "trimaran.benchmarks", "failover", "--kinds", "sigstop", "--dir", str(tmp_path / "data"))
     process = await asyncio.create_subprocess_exec(

@@ -148,7 +148,7 @@ def test_a_limit_of_files_that_is_high_enough_is_left_alone() -> None:
     assert raise_file_limit(8) >= 8
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_real_clusters_are_measured_along_every_dimension(tmp_path: Path) -> None:
     parameters = ScanParameters(
         seconds=0.1, payloads=(1024,), inflights=(16,), members=(1,), sessions=(20,), log_mibs=(0, 2)

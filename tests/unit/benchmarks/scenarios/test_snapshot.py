@@ -27,7 +27,7 @@ def test_parameters_that_make_no_run_are_refused(values: dict[str, int]) -> None
         SnapshotParameters(**values)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_cluster_with_a_little_state_is_measured_and_ended(tmp_path: Path) -> None:
     json_path = tmp_path / "report.json"
     arguments = ("snapshot", "--state-mib", "3", "--runs", "1", "--rate", "200", "--json", str(json_path))

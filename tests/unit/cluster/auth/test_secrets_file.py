@@ -30,7 +30,7 @@ principal ops {"01" * 16} {"02" * 32}
 """
 
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 random_bytes = Random(1).randbytes
 

@@ -15,7 +15,7 @@ import pytest
 
 from trimaran.cluster.cli.local import LocalNodes, LocalNodesError, NodeProcess, free_base_ports
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 

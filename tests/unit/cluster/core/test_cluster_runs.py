@@ -16,6 +16,8 @@ from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.planted_bugs import PLANTS, Plant
 from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS
 
+pytestmark = pytest.mark.slow
+
 CONTROL_SEEDS = range(120)
 """Clusters of three that break no rule; each plant without a finder of its own breaks one within these seeds."""
 

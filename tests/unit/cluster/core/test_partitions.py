@@ -14,6 +14,8 @@ from tests.unit.cluster.core.node import MS, Node
 from tests.unit.cluster.core.solo import of
 from trimaran.cluster.core import effects as fx
 
+pytestmark = pytest.mark.slow
+
 MINUTE = 6_000 * MS
 """The harness runs ten times as fast as a node does by default."""
 

@@ -138,6 +138,6 @@ async def member(
 
 async def until(is_true: Callable[[], object]) -> None:
     """Let the loop run until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)

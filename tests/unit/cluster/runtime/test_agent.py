@@ -92,7 +92,7 @@ class Rig:
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         """Let the loop run until something holds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not is_true():  # noqa: ASYNC110  # passes of the loop are what is waited for
                 await asyncio.sleep(0)
 

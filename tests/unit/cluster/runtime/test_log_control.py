@@ -427,7 +427,7 @@ async def test_catchup_replay_brings_the_log_and_follows_its_end_until_it_is_sto
             me.control.flush()
             await until(lambda: len(sink.data) >= 64 + len(log) - 640)
             me.control.stop_catchup_replay(ONE)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await sink.is_over.wait()
 
         assert SetupFrame.decode(sink.data).position == 640
@@ -441,7 +441,7 @@ async def test_follower_that_asks_for_what_was_purged_is_told_where_the_log_begi
         sink = Sink()
         async with listening(sink) as endpoint:
             me.control.start_catchup_replay(fx.StartCatchupReplay(ONE, endpoint, 640, SESSION))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await sink.is_over.wait()
 
         assert len(sink.data) == 64
@@ -469,6 +469,6 @@ async def test_publication_is_closed_when_the_log_stops() -> None:
 
             await me.control.stop()
 
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await sink.is_over.wait()
             assert SetupFrame.decode(sink.data).session_id == SESSION

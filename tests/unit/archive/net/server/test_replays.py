@@ -63,9 +63,9 @@ async def test_slow_reader_holds_back_neither_the_recorder_nor_other_readers() -
             slow = aiter(slow_client.replay(0, follow=True))
             await anext(slow)
             quick = [asyncio.ensure_future(payloads_of(client.replay(0, follow=True))) for _ in range(5)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await offer_all(publication, messages[10:])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for reading in quick:
                 assert len(await reading) == 4000
 

@@ -304,7 +304,7 @@ async def test_image_that_closed_while_it_waited_is_gone() -> None:
     assert follower.subscription._listener is not None
     _, writer = await SOCKETS.dial_streams(Purpose.LOG, follower.subscription._listener.endpoint)
     writer.write(setup().encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not follower.images:  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)
         writer.close()

@@ -124,7 +124,7 @@ class Links:
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_true():  # noqa: ASYNC110  # nobody announces what is waited for
             await asyncio.sleep(0.001)
 

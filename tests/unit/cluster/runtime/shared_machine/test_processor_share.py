@@ -110,7 +110,7 @@ async def test_what_the_kernel_does_not_take_at_once_is_asked_again(monkeypatch:
 
     share.on_state_changed(_changed(S.FOLLOWER_CATCHUP))
     share.on_state_changed(_changed(S.FOLLOWER_LOG_INIT))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await kernel.has_taken.wait()
 
     assert kernel.taken == [0]

@@ -147,11 +147,11 @@ async def test_what_had_to_stay_is_tried_again_without_being_asked(rig: Rig) -> 
     running = asyncio.get_running_loop().create_task(rig.retention.run())
     rig.retention.purge(fx.PurgeArchive((), 3 * TERM_LENGTH))
     rig.retention.purge(fx.PurgeArchive((1,), 0))
-    await wait_until(lambda: not rig.is_there(1), timeout_s=20, what="recording 1 purged")
+    await wait_until(lambda: not rig.is_there(1), timeout_s=60, what="recording 1 purged")
     assert rig.start_position == 0
     rig.members = {}
     rig.retention.purge(fx.PurgeArchive((2,), 0))
-    await wait_until(lambda: not rig.is_there(2) and rig.start_position > 0, timeout_s=20, what="all purged")
+    await wait_until(lambda: not rig.is_there(2) and rig.start_position > 0, timeout_s=60, what="all purged")
 
     running.cancel()
     assert rig.failures == []
