@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from collections.abc import Iterable
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -61,7 +62,7 @@ class MemberStatus(Document):
     state: Line
     """`LEADER` or `FOLLOWER` in a leadership term, the election state (`CANVASS`, ...) in an election.
 
-    `STARTING` before the first election.
+    `STARTING` before the first election. Whether a member leads is read from this and not from `role`: see `leads`.
     """
     module_state: Line = "ACTIVE"
     """What its consensus module does: `ACTIVE`, `SUSPENDED`, `SNAPSHOT`, `TERMINATING`, ..."""
@@ -95,3 +96,40 @@ class MemberStatus(Document):
     """The longest that its loop was busy with one thing, stall or not."""
     error_count: Count = 0
     """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
+
+
+class TermClaim(Protocol):
+    """What a member's answer says about its part in a leadership term."""
+
+    @property
+    def state(self) -> str:
+        """As `MemberStatus.state`."""
+
+    @property
+    def leadership_term_id(self) -> int | None:
+        """As `MemberStatus.leadership_term_id`."""
+
+
+TermClaimT = TypeVar("TermClaimT", bound=TermClaim)
+
+
+def leads(claim: TermClaim) -> bool:
+    """Whether the member leads: its election is over, and it is the leader of its term.
+
+    The winner of an election has the role LEADER from the vote on, while it still replays its log. It does not lead
+    yet: it takes no input and refuses operations.
+    """
+    return claim.state == "LEADER"
+
+
+def find_leader(claims: Iterable[TermClaimT]) -> TermClaimT | None:
+    """Find the leader of a cluster among its members' answers; None without one.
+
+    A leader that was cut off may still claim its old term: the highest leadership term counts.
+    """
+    return max((claim for claim in claims if leads(claim)), key=term_order, default=None)
+
+
+def term_order(claim: TermClaim) -> int:
+    """Return the leadership term to compare by; an answer without one comes first."""
+    return -1 if claim.leadership_term_id is None else claim.leadership_term_id

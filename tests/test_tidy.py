@@ -31,7 +31,7 @@ CLOCK_OWNERS = {
     "archive/tool/commands/serve.py": "a command's entry: the time of day that recordings start and stop at",
     "archive/store/conductor.py": "the default of a parameter: how long a sync takes",
     "archive/spark/streaming/stream_planner.py": "the default of a parameter: how often a stream looks at directories",
-    "cluster/cli/demo/stream.py": "the default of a parameter: latencies of the demo",
+    "cluster/cli/demo/request_stream.py": "the default of a parameter: latencies of the demo",
     "cluster/runtime/system_clock.py": "the clock itself",
 }
 """Who may read the time, and why. Everyone else is given it."""

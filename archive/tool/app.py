@@ -27,16 +27,12 @@ from .commands.mark import errors, pid
 from .commands.serve import serve
 from .commands.tail import build_tail
 from .commands.verify import verify
+from .output import new_group
 
 
 def build_app(vocabulary: Vocabulary) -> typer.Typer:
     """Make the command group; `vocabulary` holds the messages that its commands decode."""
-    group = typer.Typer(
-        help="Look into recordings, and look after them.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    group = new_group("Inspect and maintain recordings.")
     add_command(group, describe, "describe data/node-0/archive")
     add_command(group, describe_all, "describe-all data/node-0/archive -o jsonl")
     add_command(group, count_entries, "count-entries data/node-0/archive -o json")

@@ -48,6 +48,8 @@ EXIT_STATUSES: Final[Mapping[int, str]] = {
 ABSENT: Final = "-"
 """What a table shows where there is no value."""
 
+_DURATIONS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
 
 class OutputFormat(StrEnum):
     """How a command prints what it found."""
@@ -61,6 +63,16 @@ class OutputFormat(StrEnum):
 
 
 OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+
+
+def new_group(help_text: str) -> typer.Typer:
+    """Make a group of commands, such as `trimaran snapshot`."""
+    return typer.Typer(
+        help=help_text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
 def make_console(width_in_pipe: int = 100) -> Console:
@@ -148,6 +160,26 @@ def fail(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:
     """
     print_error(reason)
     raise typer.Exit(exit_status)
+
+
+def format_number(value: int | None) -> str:
+    """Write a number with separators, `1,234,567`; `-` for None."""
+    return ABSENT if value is None else f"{value:,}"
+
+
+def format_duration(duration_s: float) -> str:
+    """Write a duration in its two largest units: `41 ms`, `3.2 s`, `5 min 10 s`, `2 d 3 h`."""
+    if duration_s < 1:
+        return f"{round(duration_s * 1000)} ms"
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    seconds = round(duration_s)
+    for index, (length, unit) in enumerate(_DURATIONS):
+        if seconds >= length:
+            smaller, smaller_unit = _DURATIONS[index + 1] if index + 1 < len(_DURATIONS) else (1, "s")
+            rest = seconds % length // smaller
+            return f"{seconds // length} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
+    return f"{seconds} s"
 
 
 def format_time(time: int, *, ticks_per_second: int = 1_000) -> str | None:

@@ -14,7 +14,7 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.message import MESSAGES, Message
 
 from .. import messages
-from .import_directory import import_directories
+from .archive_import import import_directories
 
 
 def _ends_snapshot(message: Message) -> bool:

@@ -8,8 +8,8 @@ import uvloop
 
 from ..node import run_node
 from ..runtime.watching.log_tap import ErrorLogProcessor
-from .logging import configure_logging
-from .setting_flags import load_from_flags, with_setting_flags
+from .shared.logging import configure_logging
+from .shared.setting_flags import load_from_flags, with_setting_flags
 
 
 @with_setting_flags

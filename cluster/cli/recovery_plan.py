@@ -36,7 +36,7 @@ from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogE
 from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
 from .log.directory import LogDirectory
-from .member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
+from .shared.member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
 
 SERVICES_HELP = "How many services the member runs. [default: as many as have snapshots]"
 

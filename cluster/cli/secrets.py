@@ -20,6 +20,7 @@ from trimaran.archive.tool.output import (
     OutputOption,
     fail,
     make_console,
+    new_group,
     new_table,
     print_rows,
 )
@@ -28,7 +29,7 @@ from trimaran.service_api.password_proof import encode_principal
 
 from ..auth.secrets_file import SECRET_LIMIT, SecretsFile
 
-app = typer.Typer(no_args_is_help=True)
+app: Final = new_group("Manage who may open sessions: add, remove and list principals.")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The secrets file; `add` makes it.")]
 PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A name without blanks.")]

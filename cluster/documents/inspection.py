@@ -62,6 +62,8 @@ class _View(Document):
 
     answered_by: Id
     role: RoleName
+    state: Line
+    """As in `MemberStatus`; it says whether the member leads."""
     leadership_term_id: Id | None
     """The newest leadership term that it takes part in."""
     total_count: Count

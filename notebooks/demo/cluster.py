@@ -8,8 +8,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from trimaran.cluster.cli.local import LocalNodes, free_base_ports
-from trimaran.cluster.cli.status.report import ask_members, make_report
+from trimaran.cluster.cli.shared.cluster_report import ask_members, make_report
+from trimaran.cluster.cli.shared.local_nodes import LocalNodes, free_base_ports
 from trimaran.cluster.core.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress, run_operation
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints

@@ -16,7 +16,7 @@ from typing import Final
 
 from examples.access_quota import Request
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.cluster.cli.examples import REQUESTS_FILE, examples_directory
+from trimaran.cluster.cli.shared.examples import REQUESTS_FILE, examples_directory
 from trimaran.service_api import SessionClosedError
 
 MIDNIGHT_S: Final = 807_256_800

@@ -28,7 +28,7 @@ from tests.interchange.samples import run as trimaran
 from tests.notebooks.conftest import Run
 from tests.unit.archive.streams import load_truth
 from trimaran import archive
-from trimaran.cluster.cli.single_process import replies_of
+from trimaran.cluster.cli.shared.single_process import replies_of
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:<])/[\w.-]+(?:/[\w.-]+)+")
 """A place of a machine in what a cell has printed; neither the end of a tag nor the path of a URL."""

@@ -14,7 +14,7 @@ from notebooks.demo import RecordedMorning
 from notebooks.demo.traffic import FRONT_ENDS, front_end_of, web_requests
 from tests.interchange.samples import run as trimaran
 from trimaran import archive
-from trimaran.cluster.cli.single_process import replies_of
+from trimaran.cluster.cli.shared.single_process import replies_of
 
 pytestmark = pytest.mark.slow
 

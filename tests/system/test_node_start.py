@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.cluster.cli.examples import examples_directory
-from trimaran.cluster.cli.local import free_base_ports
+from trimaran.cluster.cli.shared.examples import examples_directory
+from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.cluster_process import TIMEOUT_S, SystemCluster
 from tests.system.waiting import wait_until
-from trimaran.cluster.cli.status.report import ClusterReport, MemberReport, ask_members
+from trimaran.cluster.cli.shared.cluster_report import ClusterReport, MemberReport, ask_members
 from trimaran.cluster.documents.query import Outcome
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api.member_status import MemberStatus

@@ -17,7 +17,7 @@ from typing import Final
 from trimaran.service_api.documents import DocumentVersionError, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
+from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus, leads
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import NULL_VALUE, STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA
@@ -71,7 +71,7 @@ class CommitAsker:
             is_answered = True
             if status.leadership_term_id is not None:
                 self._note(CommitClaim(status.leadership_term_id, status.commit_position))
-            if status.role == "LEADER":
+            if leads(status):
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
                 break

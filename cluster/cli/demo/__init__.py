@@ -1,7 +1,7 @@
-"""`trimaran demo`: three nodes, real requests, the leader killed half-way, every reply checked.
+"""`trimaran demo`: three members, real requests, the leader killed halfway, every reply checked.
 
-`command` puts it together; `requests` reads the input, `stream` sends and receives, `recordings` compares what the
-members recorded, `report` checks and shows the outcome. The processes are those of `trimaran.cluster.cli.local`.
+`demo` is the command; `request_file` reads the input, `request_stream` sends and receives, `recordings` compares what
+the members recorded, `demo_report` checks and prints the outcome. The processes are those of `shared.local_nodes`.
 """
 
-from .command import demo as demo
+from .demo import demo as demo

@@ -24,7 +24,7 @@ from trimaran.service_api.wire.session import (
     SessionMessageHeader,
 )
 
-from .errors import DemoFailedError
+from .demo_errors import DemoFailedError
 
 COMPARE_CHUNK_BYTES: Final = 1 << 20
 

@@ -27,13 +27,14 @@ from trimaran.archive.tool.output import (
     ended_by_reader,
     fail,
     make_console,
+    new_group,
     print_line,
 )
 from trimaran.service_api.errors import ConfigurationError
 
-from ..member_directory import MemberDirectoryArgument
-from ..setting_flags import load_members_from_flags, with_member_flags
-from ..watching import TimeoutOption, pause
+from ..shared.member_directory import MemberDirectoryArgument
+from ..shared.setting_flags import load_members_from_flags, with_member_flags
+from ..shared.watching import TimeoutOption, pause
 from .directory import LogDirectory, LogReader
 from .entry import TABLE_HEADING, LogEntry
 
@@ -62,12 +63,7 @@ SessionOption = Annotated[
     int | None, typer.Option("--session", metavar="ID", help="Only entries of this session.", show_default=False)
 ]
 
-app: Final = typer.Typer(
-    help="Read the log: its last entries as they come, or all of it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app: Final = new_group("Read the log: its last entries as they come, or all of it.")
 
 
 @app.command()

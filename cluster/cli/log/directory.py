@@ -24,7 +24,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, RecordingId
 
 from ...runtime.files.recording_log_file import read_recording_log
-from ..member_directory import find_archive_directory, find_recording_log
+from ..shared.member_directory import find_archive_directory, find_recording_log
 from .entry import LogEntry, make_entry
 
 

@@ -16,11 +16,12 @@ from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.reader import RecordedMessage
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
+from trimaran.service_api.member_status import leads
 
 from ...documents.inspection import ROW_LIMIT, MembersView
 from ...settings.member_endpoints import MemberEndpoints
-from ..inspect.asking import UnreachableError, ask_for_best
-from ..watching import pause
+from ..shared.inspection import UnreachableError, ask_for_best
+from ..shared.watching import pause
 from .entry import LogEntry, make_entry
 
 ROUND_INTERVAL_S: Final = 0.2
@@ -58,7 +59,7 @@ class ClusterLog:
 
     async def _last_entries(self, count: int) -> tuple[list[LogEntry] | None, int]:
         view = await self._ask()
-        if view.role != "LEADER":
+        if not leads(view):
             return None, 0
         async with self._connect(view) as client:
             descriptor = await client.list_recording(view.log_recording_id)
@@ -77,7 +78,7 @@ class ClusterLog:
     async def _entries_since(self, position: int) -> tuple[list[LogEntry], int]:
         view = await self._ask()
         end = view.commit_position
-        if view.role != "LEADER" or end <= position:
+        if not leads(view) or end <= position:
             return [], position
         return [make_entry(message) async for message in self._read(view, position, end)], end
 

@@ -1,7 +1,7 @@
-"""`trimaran sim`: run seeds of the simulator, show what they met, and make a failure small enough to look at.
+"""`trimaran sim`: run seeds of the simulator, show what they met, and shrink a failure.
 
-`flags` are its flags, `command` does what they say, `seed_job` is what a worker process does with a seed, `workers` are
-the processes, `view` is what is shown meanwhile, `report` what is printed in the end.
+`sim` is the command and `flags` its flags; `seed_job` is what a worker process does with a seed, `workers` are the
+processes, `sim_view` shows the progress, `campaign_report` is printed at the end.
 """
 
-from .command import sim as sim
+from .sim import sim as sim

@@ -1,7 +1,7 @@
 """`trimaran up`: a cluster for development on this machine, in one command.
 
-`command` is the command line, `place` the directory and what it remembers, `supervisor` keeps the processes running,
-`view` shows how the cluster is.
+`up` is the command, `place` the directory and what it remembers, `supervisor` keeps the processes running, `up_view`
+shows the cluster.
 """
 
-from .command import up as up
+from .up import up as up

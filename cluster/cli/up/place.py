@@ -12,7 +12,7 @@ from typing import Final
 from trimaran.service_api.errors import ConfigurationError
 
 from ...settings.config_layers import load_members
-from ..local import free_base_ports
+from ..shared.local_nodes import free_base_ports
 
 CONFIG_FILE_NAME: Final = "cluster.toml"
 PORTS_APART: Final = 10

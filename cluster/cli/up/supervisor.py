@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from ..local import LocalNodes, LocalNodesError, NodeProcess
-from ..local.nodes import describe_end
+from ..shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess, describe_end
 
 RESTART_DELAY_S: Final = 2.0
 """Time enough to see a cluster without the member."""

@@ -16,7 +16,7 @@ from examples.access_quota import AccessQuota, Request
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
-from trimaran.cluster.cli.local.nodes import free_base_ports
+from trimaran.cluster.cli.shared.local_nodes import free_base_ports
 from trimaran.cluster.documents.query import StatusQueryError, query_document
 from trimaran.cluster.node import Node
 from trimaran.cluster.runtime.host import Host

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.access_quota import AccessQuota, Request
-from trimaran.cluster.cli.single_process import InMemorySession, InMemorySnapshot, replies_of, start
+from trimaran.cluster.cli.shared.single_process import InMemorySession, InMemorySnapshot, replies_of, start
 from trimaran.service_api import ClusterSessionId
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from examples.access_quota import ALLOWED_LIMIT, AccessQuota, Request
 from examples.quota_watch import QUIET_MS, ByName, QuotaWatch, timer_of
-from trimaran.cluster.cli.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
+from trimaran.cluster.cli.shared.single_process import InMemoryCluster, InMemorySession, InMemorySnapshot
 from trimaran.service_api import ClusterSessionId
 
 

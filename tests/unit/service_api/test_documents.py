@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cluster.status.answers import member_status
+from tests.unit.cluster.cli.answers import member_status
 from trimaran.service_api import RemoteProtocolError
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT, DocumentVersionError, printable_line, read_document
 from trimaran.service_api.member_status import MemberStatus

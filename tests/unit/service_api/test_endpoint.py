@@ -16,7 +16,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.server.replication_requests import parse_channel
 from trimaran.archive.spark.streaming.stream_options import parse_stream_options
 from trimaran.client.config import ClientConfig, parse_ingress_endpoints
-from trimaran.cluster.cli.setting_flags import load_members_from_flags
+from trimaran.cluster.cli.shared.setting_flags import load_members_from_flags
 from trimaran.cluster.documents.query import StatusQueryError, query_document
 from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import load_node_config

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.archive.net.server.test_archive_server import append, serving, start
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
-from tests.unit.cluster.cli.test_inspect import members_that_answer, members_view
+from tests.unit.cluster.cli.shared.test_inspection import members_that_answer, members_view
 from trimaran.archive import Archive
 from trimaran.cluster.cli.log.entry import LogEntry
 from trimaran.cluster.cli.log.remote import ClusterLog

@@ -1,31 +1,27 @@
 """Commands ask a member of a newer version: they show what they know of its answers.
 
-The member is a thread with a socket; what it answers has fields at every level that this version has never heard of.
+The answers have fields at every level that this version does not know.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from typer.testing import CliRunner, Result
 
-from tests.unit.cluster.cli.test_inspect import members_view, sessions_view
-from tests.unit.cluster.status.answers import member_status
+from tests.unit.cluster.cli.answers import member_status
+from tests.unit.cluster.cli.fake_member import FakeMember
+from tests.unit.cluster.cli.shared.test_inspection import members_view, sessions_view
 from tests.unit.service_api.test_documents import with_unknown_fields
 from trimaran.archive.tool.output import EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.core.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
 from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_frame, read_header
 
-SETUP_LENGTH = 64
 STATUS = member_status(1, state="LEADER").model_copy(update={"version": "9.0.0"})
 SUSPENDED = OperationProgress(
     operation=Operation.SUSPEND,
@@ -37,44 +33,22 @@ SUSPENDED = OperationProgress(
 )
 
 
-class NewerMember:
-    """Answers each stream with a document of its own, until it is closed."""
+class NewerMember(FakeMember):
+    """A member whose documents have fields of a later version."""
 
     def __init__(self) -> None:
-        self.answers: Mapping[int, BaseModel] = {STATUS_STREAM_ID: STATUS, OPERATION_STREAM_ID: SUSPENDED}
         self.schema_version = 1
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.members = f"1,127.0.0.1:1,127.0.0.1:{self._socket.getsockname()[1]},127.0.0.1:2,127.0.0.1:3,127.0.0.1:4"
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
+        super().__init__(1, {STATUS_STREAM_ID: STATUS, OPERATION_STREAM_ID: SUSPENDED})
 
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._socket.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rb") as stream:
-                setup = stream.read(SETUP_LENGTH)
-                stream_id = int.from_bytes(setup[16:20], "little")
-                if stream_id != STATUS_STREAM_ID:  # the others come with a request, which is read before the answer
-                    header = stream.read(HEADER_LENGTH)
-                    stream.read((read_header(header).frame_length + 31 & -32) - HEADER_LENGTH)
-                document = with_unknown_fields(json.loads(self.answers[stream_id].model_dump_json()))
-                document["schema_version"] = self.schema_version
-                connection.sendall(encode_frame(json.dumps(document).encode(), stream_id=stream_id))
+    def document(self, stream_id: int) -> dict[str, Any]:
+        document: dict[str, Any] = with_unknown_fields(super().document(stream_id))
+        return document | {"schema_version": self.schema_version}
 
 
 @pytest.fixture
 def newer() -> Iterator[NewerMember]:
-    member = NewerMember()
-    yield member
-    member.close()
+    with NewerMember() as member:
+        yield member
 
 
 def run(member: NewerMember, command: str, *arguments: str) -> Result:

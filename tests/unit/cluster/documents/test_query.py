@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.unit.cluster.status.answers import member_status
-from trimaran.cluster.cli.status.report import ask_members
+from tests.unit.cluster.cli.answers import member_status
+from trimaran.cluster.cli.shared.cluster_report import ask_members
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.unit.cluster.service.log_writer import SESSION, TERM, Rig
-from trimaran.cluster.cli.single_process import InMemorySnapshot
+from trimaran.cluster.cli.shared.single_process import InMemorySnapshot
 from trimaran.cluster.messages.snapshot import ClientSessionSnapshot as ClientSessionMessage
 from trimaran.service_api import CloseReason, ClusterError, InvariantViolation
 from trimaran.service_api.session import ClientSession

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from trimaran.cluster.cli.single_process import InMemorySession, InMemorySnapshot
+from trimaran.cluster.cli.shared.single_process import InMemorySession, InMemorySnapshot
 from trimaran.cluster.simulation.clients.history import ClientOperation
 from trimaran.cluster.simulation.clients.register_model import (
     APPEND,

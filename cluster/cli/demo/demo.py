@@ -1,0 +1,276 @@
+"""The demo from the first process to the exit status.
+
+Nothing in it waits without a limit, and however it ends, by success, failure, Ctrl-C or SIGTERM, its nodes
+are gone. The data stays where it lies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import signal
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import uvloop
+from rich.console import Console
+
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+
+from ...settings.service_loading import load_service_class
+from ..app import report_error
+from ..shared.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
+from ..shared.local_nodes import LocalNodes, free_base_ports
+from ..shared.single_process import replies_of
+from .demo_report import (
+    DemoReport,
+    LeaderSeen,
+    check_failover,
+    check_recordings,
+    check_replies,
+    count_decisions,
+    percentile_us,
+    print_report,
+)
+from .demo_view import DemoView
+from .recordings import find_log_recording
+from .request_file import load_messages
+from .request_stream import RequestStream, connect
+
+SERVICE_CLASS: Final = "AccessQuota"
+CONNECT_TIMEOUT_S: Final = 60.0
+TERM_LENGTH: Final = "2MiB"
+SEGMENT_LENGTH: Final = "4MiB"
+"""Short, so that the log, some 6 MiB, rolls over to new segments, and takes little room."""
+STALL_TIMEOUT_S: Final = 30.0
+MEMBERS_TO_SURVIVE: Final = 3
+"""The fewest members of which one may die."""
+
+
+@dataclass(slots=True)
+class DemoOptions:
+    """What a user asked for."""
+
+    requests_file: Path
+    directory: Path | None
+    member_count: int
+    file_sync_level: int
+    inflight_limit: int
+    kill_leader: bool
+
+    @property
+    def can_survive(self) -> bool:
+        """Whether the members left after one death are still a majority."""
+        return self.member_count >= MEMBERS_TO_SURVIVE
+
+
+@dataclass(slots=True)
+class _Run:
+    """One demo under way."""
+
+    options: DemoOptions
+    directory: Path
+    view: DemoView
+    nodes: LocalNodes
+    leaders: list[LeaderSeen] = field(default_factory=list)
+    killed: list[int] = field(default_factory=list)
+    stream: RequestStream | None = None
+    resent_count: int = 0
+
+    def on_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+        """Note a leader: the first, or a new one that the session found."""
+        leader = LeaderSeen(leadership_term_id, leader_member_id)
+        if leader not in self.leaders:
+            verb = "carries on as" if self.leaders else "is"
+            self.leaders.append(leader)
+            self.view.say("leader", f"member {leader_member_id} {verb} leader of term {leadership_term_id}")
+
+    def on_half_way(self) -> None:
+        """Kill the leader with requests in flight."""
+        assert self.stream is not None
+        if not (self.options.kill_leader and self.options.can_survive):
+            return
+        member_id = self.leaders[-1].member_id
+        self.nodes.kill(member_id)
+        self.killed.append(member_id)
+        stream = self.stream
+        self.view.say(
+            "kill",
+            f"SIGKILL to the leader, member {member_id}, after {stream.answered_count:,} replies, "
+            f"with {stream.inflight_count:,} requests in flight",
+        )
+
+
+def demo(
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+    requests: Annotated[
+        Path | None,
+        typer.Option("--requests", metavar="FILE", help="Requests as tab separated values, plain or gzipped."),
+    ] = None,
+    kill_leader: Annotated[bool, typer.Option(help="Kill the leader half-way.")] = True,
+    members: Annotated[int, typer.Option(min=1, max=9, help="How many nodes.")] = 3,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Put the data here: new or empty. [default: a temporary one]"),
+    ] = None,
+    file_sync_level: Annotated[
+        int,
+        typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync, before a request is answered."),
+    ] = 1,
+    inflight: Annotated[int, typer.Option(min=1, max=4096, help="Most requests unanswered at a time.")] = 1024,
+) -> None:
+    """Run three nodes, kill the leader half-way through real requests, and check every reply.
+
+    Exit status 0 only if every request was answered exactly once, the replies are those of a single-process
+    run, and the members recorded the same bytes.
+    """
+    try:
+        options = DemoOptions(
+            requests_file=requests or examples_directory() / "data" / REQUESTS_FILE,
+            directory=directory,
+            member_count=members,
+            file_sync_level=file_sync_level,
+            inflight_limit=inflight,
+            kill_leader=kill_leader,
+        )
+        report = uvloop.run(_run(options))
+        if json_file is not None:
+            report.write_json(json_file)
+    except KeyboardInterrupt:
+        typer.echo("trimaran: interrupted; no node is left running", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(EXIT_TERMINATED) from None
+    except ConfigurationError as error:
+        report_error(error)
+        raise typer.Exit(EXIT_USAGE) from None
+    except (ClusterError, OSError, ExceptionGroup) as error:
+        report_error(error)
+        raise typer.Exit(EXIT_FAILED) from None
+    if not report.holds:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _fresh_directory(wanted: Path | None) -> Path:
+    if wanted is None:
+        return Path(tempfile.mkdtemp(prefix="trimaran-demo-"))
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(wanted.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"directory cannot be used: dir={wanted} reason={error.strerror}") from error
+    if not is_empty:
+        raise ConfigurationError(f"directory is not empty: dir={wanted} expected a new or empty one")
+    return wanted.resolve()
+
+
+async def _run(options: DemoOptions) -> DemoReport:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    service_dir = examples_directory()
+    service_class = load_service_class(f"{SERVICE_MODULE}:{SERVICE_CLASS}", service_dir)
+    messages = load_messages(options.requests_file, _encoder())
+    expected = await replies_of(service_class(), messages)
+    directory = _fresh_directory(options.directory)
+    nodes = LocalNodes(
+        directory,
+        [f"127.0.0.1:{port}" for port in free_base_ports(options.member_count)],
+        {
+            "service": f"{SERVICE_MODULE}:{SERVICE_CLASS}",
+            "service_dir": str(service_dir),
+            "file_sync_level": str(options.file_sync_level),
+            "term_length_bytes": TERM_LENGTH,
+            "segment_length_bytes": SEGMENT_LENGTH,
+        },
+    )
+    console = Console()
+    with DemoView(console) as view:
+        run = _Run(options, directory, view, nodes)
+        try:
+            cluster_session_id = await _run_cluster(run, messages)
+        finally:
+            await nodes.close()
+        report = _make_report(run, expected, cluster_session_id)
+    print_report(report, console)
+    return report
+
+
+def _encoder() -> Any:  # the service's own class for a request, from a module that is loaded by name
+    request: Any = importlib.import_module(SERVICE_MODULE).Request
+    return lambda host, time_s, url: request(host, time_s, url).encode()
+
+
+async def _run_cluster(run: _Run, messages: Sequence[bytes]) -> int:
+    """Start the nodes, stream everything through them, and stop them; the result is the session's id."""
+    run.view.say("data", str(run.directory))
+    if run.options.kill_leader and not run.options.can_survive:
+        run.view.say("note", "the leader will not be killed: the others would be no majority")
+    stream = run.stream = RequestStream(
+        messages,
+        inflight_limit=run.options.inflight_limit,
+        on_half_way=run.on_half_way,
+        on_leader=run.on_leader,
+    )
+    await run.nodes.start()
+    async with asyncio.TaskGroup() as group:
+        for node in run.nodes.nodes:
+            group.create_task(run.nodes.watch(node))
+            run.view.say(
+                "node",
+                f"member {node.member_id} pid {node.process.pid} ingress {run.nodes.endpoints[node.member_id]}",
+            )
+        client = await connect(run.nodes.endpoints, stream, timeout_s=CONNECT_TIMEOUT_S)
+        cluster_session_id = int(client.cluster_session_id)
+        run.on_leader(client.leadership_term_id, client.leader_member_id)
+        follower = group.create_task(run.view.follow(stream))
+        try:
+            async with client:
+                await stream.run(client, stall_timeout_s=STALL_TIMEOUT_S)
+                run.resent_count = client.resent_request_count
+        finally:
+            follower.cancel()
+        await run.nodes.stop()
+    return cluster_session_id
+
+
+def _make_report(run: _Run, expected: Sequence[bytes], cluster_session_id: int) -> DemoReport:
+    stream, options = run.stream, run.options
+    assert stream is not None
+    recordings = [find_log_recording(node.directory) for node in run.nodes.nodes if node.member_id not in run.killed]
+    checks = [
+        *check_replies(stream, expected),
+        *check_recordings(
+            recordings,
+            cluster_session_id=cluster_session_id,
+            request_count=len(stream.replies),
+            quorum=options.member_count // 2 + 1,
+        ),
+    ]
+    if run.killed:
+        checks.append(check_failover(stream, run.leaders))
+    latencies_ns = sorted(stream.latencies_ns)
+    allowed, denied = count_decisions(stream.replies)
+    return DemoReport(
+        requests=len(stream.replies),
+        replies=stream.answered_count,
+        allowed=allowed,
+        denied=denied,
+        throughput_msgs_per_s=stream.answered_count / (max(stream.elapsed_ns, 1) / 1e9),
+        p50_us=percentile_us(latencies_ns, 50),
+        p99_us=percentile_us(latencies_ns, 99),
+        p999_us=percentile_us(latencies_ns, 99.9),
+        failover_ms=None if stream.failover_ns is None else round(stream.failover_ns / 1e6, 1),
+        leaders=run.leaders,
+        recordings_identical=all(check.holds for check in checks if "recordings identical" in check.name),
+        data_dir=run.directory,
+        resent=run.resent_count,
+        member_count=options.member_count,
+        file_sync_level=options.file_sync_level,
+        checks=checks,
+    )

@@ -1,0 +1,90 @@
+"""`trimaran errors`: read the error log in a member's mark file and show it.
+
+Nothing is asked of the member and no lock is taken, so it works while the member runs, after it was killed, and on a
+copy of the directory. The times are the member's own clock's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from trimaran.archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
+from trimaran.service_api import ConfigurationError
+
+from ..runtime.files.mark_file import MARK_FILE_NAME
+from ..runtime.watching.error_log import DistinctError, read_errors
+
+_STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}
+
+
+def errors(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, or the mark file itself.")],
+    output: OutputOption = OutputFormat.TABLE,
+    traces: Annotated[bool, typer.Option("--traces", help="Show the stack traces in the table, too.")] = False,
+) -> None:
+    """Show what has gone wrong in a member: each distinct error with its count, first and last time.
+
+    Works on the directory of a member that runs or one that is dead. The error that was seen last comes last.
+    """
+    found = read_errors(find_mark_file(directory))
+    if output is OutputFormat.TABLE:
+        show(found, make_console(), traces=traces)
+    else:
+        print_rows(map(as_dict, found), output)
+
+
+def find_mark_file(directory: Path) -> Path:
+    """Find the mark file in a member's directory, in the `cluster` directory in it, or given itself.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    for path in (directory / "cluster" / MARK_FILE_NAME, directory / MARK_FILE_NAME, directory):
+        if path.is_file():
+            return path
+    raise ConfigurationError(f"no member has run here: directory={directory} expected cluster/{MARK_FILE_NAME} in it")
+
+
+def as_dict(error: DistinctError) -> dict[str, Any]:
+    """Make the object that stands for an error in JSON; all keys are always there."""
+    trouble = error.trouble
+    return {
+        "count": error.observation_count,
+        "first": format_time(error.first_ms),
+        "last": format_time(error.last_ms),
+        "level": trouble.level,
+        "event": trouble.event,
+        "kind": trouble.kind,
+        "place": trouble.place,
+        "message": trouble.message,
+        "trace": trouble.trace,
+    }
+
+
+def show(found: list[DistinctError], console: Console, *, traces: bool) -> None:
+    """Print a table, and below it the traces if they are wanted."""
+    if not found:
+        console.print("no errors")
+        return
+    table = new_table("count", "first", "last", "error", numbers=["count"])
+    for error in found:
+        trouble = error.trouble
+        what = Text(" ".join(part for part in (trouble.event, trouble.kind) if part) or "?")
+        what.stylize(_STYLES.get(trouble.level, ""))
+        where = f" at {trouble.place}" if trouble.place else ""
+        what.append(f"{where}\n{trouble.message}", style="default")
+        table.add_row(f"{error.observation_count:,}", _time(error.first_ms), _time(error.last_ms), what)
+    console.print(table)
+    for error in found:
+        if traces and error.trouble.trace:
+            console.print()
+            console.print(Text(f"{error.trouble.headline}\n{error.trouble.trace}"), soft_wrap=True)
+
+
+def _time(epoch_ms: int) -> str:
+    return format_time(epoch_ms) or "?"  # a damaged file may hold any number

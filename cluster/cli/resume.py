@@ -1,0 +1,17 @@
+"""`trimaran resume`: a suspended cluster takes input again. `shared.operation` says how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimaran.archive.tool.output import OutputFormat, OutputOption
+
+from ..documents.operations import Operation
+from .shared.operation import TimeoutOption, carry_out
+from .shared.setting_flags import with_member_flags
+
+
+@with_member_flags
+def resume(timeout: TimeoutOption = 30.0, output: OutputOption = OutputFormat.TABLE, **settings: Any) -> None:
+    """Take input again, after `trimaran suspend`."""
+    carry_out(Operation.RESUME, timeout, output, settings)

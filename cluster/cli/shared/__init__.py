@@ -1,0 +1,1 @@
+"""What the commands share: flags, asking members, tables, members as processes."""

@@ -1,0 +1,164 @@
+"""One picture of a cluster, made of what each member answered.
+
+The members are asked at once, but each answers at its own moment and about itself: positions of a cluster under load
+are some microseconds apart, and a member that was cut off may still claim to lead an old term. So the leader is the one
+of the highest term (`find_leader`), and it has a quorum when a majority, the leader included, answers *in its term*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.service_api.documents import printable_line
+from trimaran.service_api.member_status import MemberStatus, find_leader
+
+from ...documents.query import Outcome, StatusQueryError, query_status
+from ...runtime.system_clock import SystemClock
+
+REPORT_SCHEMA_VERSION: Final = 1
+
+
+class MemberReport(BaseModel):
+    """One member: what came of asking it, and its status if it answered."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    member_id: int
+    endpoint: str
+    """Its consensus endpoint, which was asked."""
+    outcome: Outcome
+    detail: str | None
+    """What happened instead of an answer, as a sentence."""
+    append_lag_bytes: int | None = None
+    """How far its recording is behind the leader's; None without an answer or without a leader."""
+    commit_lag_bytes: int | None = None
+    """How far the commit position it knows of is behind the leader's."""
+    status: MemberStatus | None
+
+
+class ClusterReport(BaseModel):
+    """What `trimaran status -o json` prints: one object, always with all of these keys.
+
+    `members` are in the order in which they were configured, those that did not answer included.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    schema_version: int = REPORT_SCHEMA_VERSION
+    asked_at_ms: int
+    """When the members were asked: milliseconds since the Unix epoch, by the clock of who asked."""
+    verdict: str
+    """All of the following as one line for people."""
+    has_quorum: bool
+    """Whether there is a leader and a majority of all members answered in its term: then `status` ends with 0."""
+    leader_member_id: int | None
+    """The member that leads in the highest term; None when nobody does."""
+    leadership_term_id: int | None
+    """The highest leadership term that a member takes part in."""
+    commit_position: int | None
+    """The highest commit position that a member knows of."""
+    member_count: int
+    answered_count: int
+    in_term_count: int
+    """How many members, the leader included, lead or follow in the leader's term."""
+    quorum_count: int
+    """How many make a majority."""
+    members: list[MemberReport]
+
+
+async def ask_cluster(endpoints: Mapping[int, str], timeout_s: float) -> ClusterReport:
+    """Ask every member at once and put their answers together; takes at most `timeout_s`."""
+    asked_at_ms = SystemClock().epoch_time()
+    return make_report(await ask_members(endpoints, timeout_s), asked_at_ms=asked_at_ms)
+
+
+async def ask_members(endpoints: Mapping[int, str], timeout_s: float) -> list[MemberReport]:
+    """Ask every member at once at its consensus endpoint; takes at most `timeout_s`, however many there are."""
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(_ask_member(member_id, endpoint, timeout_s), name=f"status-{member_id}")
+            for member_id, endpoint in endpoints.items()
+        ]
+    return [task.result() for task in asked]
+
+
+def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> ClusterReport:
+    """Put the members' answers together into one picture."""
+    statuses = [answer.status for answer in answers if answer.status is not None]
+    leader = find_leader(statuses)
+    in_term_count = 0 if leader is None else sum(_is_in_term_of(status, leader) for status in statuses)
+    quorum_count = len(answers) // 2 + 1
+    has_quorum = leader is not None and in_term_count >= quorum_count
+    terms = [status.leadership_term_id for status in statuses if status.leadership_term_id is not None]
+    commit_position = max((status.commit_position for status in statuses), default=None)
+    return ClusterReport(
+        asked_at_ms=asked_at_ms,
+        verdict=_verdict(leader, commit_position, (len(answers), len(statuses), in_term_count, quorum_count)),
+        has_quorum=has_quorum,
+        leader_member_id=None if leader is None else leader.member_id,
+        leadership_term_id=max(terms, default=None),
+        commit_position=commit_position,
+        member_count=len(answers),
+        answered_count=len(statuses),
+        in_term_count=in_term_count,
+        quorum_count=quorum_count,
+        members=[_with_lag(answer, leader) for answer in answers],
+    )
+
+
+def exit_status(report: ClusterReport) -> int:
+    """Give the status that says whether a cluster can work."""
+    if not report.answered_count:
+        return EXIT_UNREACHABLE
+    if report.leader_member_id is None:
+        return EXIT_NO_LEADER
+    return EXIT_OK if report.has_quorum else EXIT_UNHEALTHY
+
+
+async def _ask_member(member_id: int, endpoint: str, timeout_s: float) -> MemberReport:
+    try:
+        status = await query_status(endpoint, timeout_s)
+        if status.member_id != member_id:
+            raise StatusQueryError(Outcome.INVALID, f"{endpoint} answers as member {status.member_id}")
+    except StatusQueryError as error:
+        detail = printable_line(error.detail)
+        return MemberReport(member_id=member_id, endpoint=endpoint, outcome=error.outcome, detail=detail, status=None)
+    return MemberReport(member_id=member_id, endpoint=endpoint, outcome=Outcome.ANSWERED, detail=None, status=status)
+
+
+def _is_in_term_of(status: MemberStatus, leader: MemberStatus) -> bool:
+    return (status.leader_member_id, status.leadership_term_id) == (leader.member_id, leader.leadership_term_id)
+
+
+def _with_lag(answer: MemberReport, leader: MemberStatus | None) -> MemberReport:
+    status = answer.status
+    if status is None or leader is None:
+        return answer
+    # A follower that answered a moment after its leader may seem to be ahead.
+    return answer.model_copy(
+        update={
+            "append_lag_bytes": max(0, leader.append_position - status.append_position),
+            "commit_lag_bytes": max(0, leader.commit_position - status.commit_position),
+        }
+    )
+
+
+def _verdict(leader: MemberStatus | None, commit_position: int | None, counts: tuple[int, int, int, int]) -> str:
+    """Say it in one line; `counts` are the members, those that answered, those in the leader's term, a majority."""
+    member_count, answered_count, in_term_count, quorum_count = counts
+    if commit_position is None:
+        return f"no member answers: 0 of {member_count}"
+    commit = f"commit {commit_position:,}"
+    if leader is None:
+        return f"no leader: {answered_count} of {member_count} members answer, {commit}"
+    leads = f"leader {leader.member_id} in term {leader.leadership_term_id}"
+    if in_term_count < quorum_count:
+        return f"no quorum: {leads}, but only {in_term_count} of {member_count} members in it, {commit}"
+    if leader.module_state == "SUSPENDED":
+        leads += ", suspended"
+    return f"{leads}, {in_term_count} of {member_count} members, {commit}"

@@ -1,0 +1,103 @@
+"""A report as text: two small tables that fit into 100 columns, or JSON.
+
+One table has what changes with every message, the other what is looked at when something is wrong: who the process
+is, who uses it, and what its last election was about or why it did not answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from trimaran.archive.tool.output import ABSENT, format_duration, format_number, new_table
+from trimaran.service_api.member_status import ElectionStatus, MemberStatus
+
+from .cluster_report import ClusterReport, MemberReport
+
+_STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}
+_ELECTING_STYLE: Final = "yellow"
+_ORDINARY_STATES: Final = frozenset({"INIT", "ACTIVE"})
+_FAILED_STYLE: Final = "red"
+
+
+def as_table(report: ClusterReport) -> Group:
+    """Draw a report: the verdict, the positions, the processes."""
+    verdict = Text(report.verdict, style="bold green" if report.has_quorum else "bold red")
+    return Group(verdict, "", _positions(report), "", _processes(report))
+
+
+def _positions(report: ClusterReport) -> Table:
+    numbers = ["member", "term", "append", "commit", "delivered", "lag"]
+    table = new_table("member", "role", "state", *numbers[1:], numbers=numbers, folding=["role", "state"])
+    for member in report.members:
+        status = member.status
+        if status is None:
+            failed = Text(member.outcome, style=_FAILED_STYLE)
+            table.add_row(str(member.member_id), ABSENT, failed, *[ABSENT] * 5)
+            continue
+        table.add_row(
+            str(member.member_id),
+            status.role,
+            _state(status),
+            format_number(status.leadership_term_id),
+            format_number(status.append_position),
+            format_number(status.commit_position),
+            format_number(status.delivered_position),
+            format_number(member.append_lag_bytes),
+        )
+    return table
+
+
+def _state(status: MemberStatus) -> Text:
+    """The state in the term or election, and how far a snapshot has come or that of the module if not ordinary."""
+    fetch = status.snapshot_fetch
+    if fetch is not None:
+        done = f"{100 * fetch.copied_bytes // fetch.length_bytes} %" if fetch.length_bytes else "asks"
+        return Text(f"{status.state} snapshot of {fetch.leader_member_id}: {done}", style=_ELECTING_STYLE)
+    if status.module_state in _ORDINARY_STATES:
+        return Text(status.state, style=_STATE_STYLES.get(status.state, _ELECTING_STYLE))
+    return Text(f"{status.state} {status.module_state}", style=_ELECTING_STYLE)
+
+
+def _processes(report: ClusterReport) -> Table:
+    reason = "last election, or why there is no answer"
+    table = new_table(
+        *("member", "pid", "up", "version", "sessions", "clients", reason),
+        numbers=["member", "pid", "up", "sessions", "clients"],
+        folding=["version", reason],
+    )
+    for member in report.members:
+        table.add_row(str(member.member_id), *_process_cells(member))
+    return table
+
+
+def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
+    status = member.status
+    if status is None:
+        return *[ABSENT] * 5, Text(member.detail or member.outcome, style=_FAILED_STYLE)
+    return (
+        str(status.pid),
+        format_duration(status.uptime_s),
+        Text(status.version),
+        format_number(status.session_count),
+        format_number(status.connection_count),
+        _reason(status),
+    )
+
+
+def _reason(status: MemberStatus) -> Text:
+    """Say whom the member does not hear, if anybody, or else what its last election was."""
+    if status.differing_members:
+        other = status.differing_members[0]
+        return Text(f"does not hear member {other.member_id}: {other.detail}", style=_FAILED_STYLE)
+    return Text("none yet" if status.last_election is None else describe_election(status.last_election))
+
+
+def describe_election(election: ElectionStatus) -> str:
+    """Say when an election was, how long it took, and why it was."""
+    if election.duration_s is None:
+        return f"for {format_duration(election.age_s)} now: {election.reason}"
+    return f"{format_duration(election.age_s)} ago, took {format_duration(election.duration_s)}: {election.reason}"

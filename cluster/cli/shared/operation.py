@@ -1,0 +1,208 @@
+"""`trimaran suspend|resume|shutdown|abort`, and what `trimaran snapshot take` has in common with them.
+
+The leader is found by asking every member, and does what is asked; each step is printed as it is told. Then every
+member is looked at until it has done its part. A member that cannot be reached is named and not waited for.
+
+Exit status: 0 done by the leader and by every member that can be reached; 1 it failed, or it is not known whether it
+is done, or a member did not do its part in time; 2 wrong usage; 3 no member can be reached; 11 no leader; 12 refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import BaseModel, ConfigDict
+
+from trimaran.archive.tool.output import (
+    EXIT_FAILED,
+    EXIT_NO_LEADER,
+    EXIT_REFUSED,
+    EXIT_UNREACHABLE,
+    OutputFormat,
+    ended_by_reader,
+    fail,
+    print_line,
+)
+from trimaran.service_api import ClusterError
+from trimaran.service_api.member_status import MemberStatus, find_leader
+
+from ...core.control_toggle import ActionStep
+from ...documents.operations import Operation, OperationProgress, run_operation
+from ...documents.query import Outcome
+from .cluster_report import MemberReport, ask_members
+from .setting_flags import load_consensus_endpoints
+
+_STATUS_TIMEOUT_S: Final = 2.0
+_LOOK_INTERVAL_S: Final = 0.1
+_STOPPING: Final = frozenset({Operation.SHUTDOWN, Operation.ABORT})
+_GONE: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE})
+
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long all of it may take.")
+]
+
+
+class OperationPart(StrEnum):
+    """What became of one member's part."""
+
+    DONE = "done"
+    UNREACHABLE = "unreachable"
+    """It could not be asked; it does its part when it comes back and delivers the log."""
+    LATE = "late"
+    """It answers, and had not done its part in time."""
+
+
+class MemberPart(BaseModel):
+    """One member's part in an operation."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    operation: Operation
+    member_id: int
+    part: OperationPart
+    detail: str
+
+
+class OperationReport(BaseModel):
+    """What `-o json` prints: one object."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    operation: Operation
+    outcome: ActionStep
+    """The last step: done, refused, failed or unknown."""
+    leader_member_id: int
+    log_position: int | None
+    detail: str
+    steps: list[OperationProgress]
+    members: list[MemberPart]
+
+
+def carry_out(operation: Operation, timeout_s: float, output: OutputFormat, settings: dict[str, Any]) -> None:
+    """Have a cluster do something, print what is told of it, end with the status that says how it went.
+
+    Raises:
+        Exit: it was not done, or not by all.
+    """
+    endpoints = load_consensus_endpoints(settings)
+    with ended_by_reader():
+        asyncio.run(_carry_out(operation, endpoints, timeout_s, output))
+
+
+async def _carry_out(operation: Operation, endpoints: dict[int, str], timeout_s: float, output: OutputFormat) -> None:
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    leader_id = await _find_leader(endpoints, timeout_s)
+    steps: list[OperationProgress] = []
+    try:
+        async with aclosing(run_operation(endpoints[leader_id], operation, timeout_s)) as progress:
+            async for step in progress:
+                steps.append(step)
+                _print_step(step, output)
+    except ClusterError as error:
+        fail(str(error), EXIT_FAILED)
+    last = steps[-1]
+    parts: list[MemberPart] = []
+    if last.log_position is not None and (last.step is ActionStep.DONE or operation in _STOPPING):
+        async with aclosing(_watch_members(operation, endpoints, last.log_position, deadline_s)) as done:
+            async for part in done:
+                parts.append(part)
+                _print_part(part, output)
+    if output is OutputFormat.JSON:
+        report = OperationReport(
+            operation=operation,
+            outcome=last.step,
+            leader_member_id=leader_id,
+            log_position=last.log_position,
+            detail=last.detail,
+            steps=steps,
+            members=parts,
+        )
+        typer.echo(report.model_dump_json(indent=2))
+    if last.step is ActionStep.REFUSED:
+        fail(f"{operation} refused: {last.detail}", EXIT_REFUSED)
+    if last.step is not ActionStep.DONE:
+        fail(f"{operation} {last.step}: {last.detail}", EXIT_FAILED)
+    late = [part.member_id for part in parts if part.part is OperationPart.LATE]
+    if late:
+        fail(f"{operation}: members {late} had not done their part within {timeout_s:g} s", EXIT_FAILED)
+
+
+async def _find_leader(endpoints: Mapping[int, str], timeout_s: float) -> int:
+    reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S))
+    statuses = [report.status for report in reports if report.status is not None]
+    if not statuses:
+        fail("no member can be reached: " + "; ".join(_why_not(report) for report in reports), EXIT_UNREACHABLE)
+    leader = find_leader(statuses)
+    if leader is None:
+        fail("no leader: no member that answers leads; `trimaran status` shows what each says", EXIT_NO_LEADER)
+    return leader.member_id
+
+
+async def _watch_members(
+    operation: Operation, endpoints: Mapping[int, str], log_position: int, deadline_s: float
+) -> AsyncGenerator[MemberPart, None]:
+    """Ask every member again and again until each has done its part, cannot be reached, or time is up."""
+    loop = asyncio.get_running_loop()
+    open_parts = dict(endpoints)
+    while True:
+        left_s = deadline_s - loop.time()
+        reports = await ask_members(open_parts, max(0.05, min(left_s, _STATUS_TIMEOUT_S)))
+        for report in reports:
+            part = _part_of(operation, report, log_position, is_late=left_s <= 0)
+            if part is not None:
+                del open_parts[report.member_id]
+                yield part
+        if not open_parts:
+            return
+        await asyncio.sleep(_LOOK_INTERVAL_S)
+
+
+def _part_of(operation: Operation, report: MemberReport, log_position: int, *, is_late: bool) -> MemberPart | None:
+    """What one look at a member says; None while it is worth another look."""
+    status = report.status
+    if status is None:
+        if operation in _STOPPING and report.outcome in _GONE:
+            return _make_part(operation, report, OperationPart.DONE, "it does not run")
+        if is_late or report.outcome in _GONE:
+            return _make_part(operation, report, OperationPart.UNREACHABLE, _why_not(report))
+        return None
+    if operation not in _STOPPING and _has_done(operation, status, log_position):
+        return _make_part(operation, report, OperationPart.DONE, f"delivered up to {status.delivered_position}")
+    if is_late:
+        detail = f"state={status.module_state} delivered_position={status.delivered_position}"
+        return _make_part(operation, report, OperationPart.LATE, detail)
+    return None
+
+
+def _make_part(operation: Operation, report: MemberReport, part: OperationPart, detail: str) -> MemberPart:
+    return MemberPart(operation=operation, member_id=report.member_id, part=part, detail=detail)
+
+
+def _has_done(operation: Operation, status: MemberStatus, log_position: int) -> bool:
+    if operation is Operation.SNAPSHOT:
+        return status.snapshot_position is not None and status.snapshot_position >= log_position
+    return status.delivered_position >= log_position
+
+
+def _why_not(report: MemberReport) -> str:
+    return f"member {report.member_id}: {report.detail or report.outcome}"
+
+
+def _print_step(step: OperationProgress, output: OutputFormat) -> None:
+    if output is OutputFormat.JSONL:
+        print_line(step.model_dump(mode="json"))
+    elif output is OutputFormat.TABLE and step.step is not ActionStep.REFUSED:
+        where = "" if step.log_position is None else f" log_position={step.log_position}"
+        typer.echo(f"{step.operation} {step.step}: member_id={step.member_id}{where} {step.detail}".rstrip())
+
+
+def _print_part(part: MemberPart, output: OutputFormat) -> None:
+    if output is OutputFormat.JSONL:
+        print_line(part.model_dump(mode="json"))
+    elif output is OutputFormat.TABLE:
+        typer.echo(f"{part.operation} {part.part}: member_id={part.member_id} {part.detail}")

@@ -1,0 +1,104 @@
+"""The settings of a node as command line flags, made from the model so that the two cannot differ.
+
+Every flag takes text, which `config_layers` reads as it reads an environment variable, so a value means the
+same wherever it is written, and a bad one gets the same one-line error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ...settings.config import MemberEndpoints, NodeConfig
+from ...settings.config_layers import CONFIG_FILE_VARIABLE, LoadedConfig, flag_name, load_members, load_node_config
+
+CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
+
+
+def setting_parameters(names: Collection[str] | None = None) -> list[inspect.Parameter]:
+    """One keyword-only parameter per setting, or per setting named, in the model's order; `config_file` before them."""
+    parameters = [_parameter("config_file", str | None, CONFIG_FLAG)]
+    for name, field in NodeConfig.model_fields.items():
+        if names is not None and name not in names:
+            continue
+        is_switch = field.annotation is bool
+        flag = flag_name(name)
+        option = typer.Option(
+            f"{flag}/--no-{flag[2:]}" if is_switch else flag,
+            metavar=None if is_switch else name.rpartition("_")[2].upper(),
+            help=field.description,
+            show_default=False,
+        )
+        parameters.append(_parameter(name, bool | None if is_switch else str | None, option))
+    return parameters
+
+
+def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+    )
+
+
+def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every setting's flag: its `**settings` receive them, its own parameters come first."""
+    return _with_flags(function, None)
+
+
+def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that say which members there are; otherwise as `with_setting_flags`."""
+    return _with_flags(function, ("members",))
+
+
+def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + setting_parameters(names)
+
+    def command(**values: Any) -> None:
+        function(**values)
+
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    command.__dict__["__signature__"] = inspect.Signature(parameters)
+    return command
+
+
+def load_from_flags(settings: dict[str, Any]) -> LoadedConfig:
+    """The config that the flags of a command, the environment and the file give.
+
+    Raises:
+        ConfigurationError: the user's: see `load_node_config`.
+    """
+    return load_node_config(*_file_and_flags(settings))
+
+
+def load_members_from_flags(settings: dict[str, Any]) -> tuple[MemberEndpoints, ...]:
+    """The members that the flags of a command, the environment and the file give.
+
+    Raises:
+        ConfigurationError: the user's: see `load_members`.
+    """
+    return load_members(*_file_and_flags(settings))
+
+
+def load_consensus_endpoints(settings: dict[str, Any]) -> dict[int, str]:
+    """The consensus endpoint of each of these members, by member id: there a member answers questions.
+
+    Raises:
+        ConfigurationError: the user's: see `load_members`.
+    """
+    return {member.member_id: member.consensus for member in load_members_from_flags(settings)}
+
+
+def _file_and_flags(settings: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+    flags = dict(settings)
+    file = flags.pop("config_file", None) or os.environ.get(CONFIG_FILE_VARIABLE)
+    for name, value in flags.items():
+        if isinstance(value, bool):
+            flags[name] = "true" if value else "false"
+    return None if file is None else Path(file), flags

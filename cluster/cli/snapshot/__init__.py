@@ -1,0 +1,26 @@
+"""`trimaran snapshot`: take a snapshot of a cluster; list, describe, verify and invalidate those on a disk.
+
+`take` asks the leader and waits until every member has the snapshot durably. The other commands work on one member's
+directory: `list`, `describe` and `verify` change nothing and may run beside the node, `invalidate` needs a node that is
+stopped.
+
+Exit status: 0 success; 1 the snapshot was not taken; 2 wrong usage, or the directory cannot be used; 10 `verify` or
+`describe` found damage; 12 the cluster refuses.
+"""
+
+from typing import Final
+
+from trimaran.archive.tool.output import new_group
+
+from .describe import describe
+from .invalidate import invalidate
+from .list import list_snapshots
+from .take import take
+from .verify import verify
+
+app: Final = new_group("Take, list, describe, verify and invalidate snapshots.")
+app.command()(take)
+app.command("list")(list_snapshots)
+app.command(epilog="Example: trimaran snapshot describe data/node-0")(describe)
+app.command()(verify)
+app.command()(invalidate)

@@ -1,0 +1,54 @@
+"""The snapshots of one member, read from its directory without changing anything; a node may run beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.archive import ArchiveError, RecordingDescriptor
+from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.errors import ArchiveErrorCode
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.reader import FrameReader
+from trimaran.service_api import ConfigurationError
+from trimaran.service_api.types import RecordingId
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+
+from ...core.log.recording_log import RecordingLog
+
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory.")]
+
+
+class SnapshotFiles:
+    """A member's recording log, and the recordings that hold its snapshots."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "archive"
+        path = directory / "cluster" / RECORDING_LOG_FILE_NAME
+        try:
+            self.recording_log = RecordingLog.parse(path.read_bytes())
+            content = read_catalog(OsFileSystem(), self.directory)
+        except OSError as error:
+            raise ConfigurationError(f"directory cannot be read: {error}") from error
+        found = [entry.descriptor for entry in content.entries if entry.problem is None]
+        self._descriptors = {descriptor.recording_id: descriptor for descriptor in found if descriptor is not None}
+
+    def descriptor(self, recording_id: int) -> RecordingDescriptor:
+        """What the catalog knows about a recording."""
+        descriptor = self._descriptors.get(RecordingId(recording_id))
+        if descriptor is None:
+            raise ArchiveError("unknown recording", code=ArchiveErrorCode.UNKNOWN_RECORDING, recording_id=recording_id)
+        return descriptor
+
+    def frames(self, recording_id: int) -> FrameReader:
+        """Read a recording."""
+        return FrameReader(self.directory, self.descriptor(recording_id))
+
+    def length_bytes(self, recording_id: int) -> int | None:
+        """The length of a recording; None if it is not known."""
+        descriptor = self._descriptors.get(RecordingId(recording_id))
+        if descriptor is None or descriptor.stop_position is None:
+            return None
+        return descriptor.stop_position - descriptor.start_position

@@ -1,0 +1,49 @@
+"""`trimaran status`: ask every member at once, show what they answer, once or again and again.
+
+Exit status: 0 when there is a leader and a majority answers in its term; when not, the reason is one line on standard
+error: 3 no member can be reached, 11 members answer and none leads, 10 a leader without a majority; 2 on wrong usage.
+`--watch` goes on until Ctrl-C, which is its proper end: 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from trimaran.archive.tool.output import (
+    OutputFormat,
+    OutputOption,
+    fail,
+    print_object,
+)
+
+from .shared.cluster_report import ask_cluster, exit_status
+from .shared.cluster_table import as_table
+from .shared.setting_flags import load_consensus_endpoints, with_member_flags
+from .shared.watching import TimeoutOption, WatchOption, watch
+
+
+@with_member_flags
+def status(
+    output: OutputOption = OutputFormat.TABLE,
+    watch_every: WatchOption = None,
+    timeout: TimeoutOption = 1.0,
+    **settings: Any,
+) -> None:
+    """Show how every member of a cluster is, also when some are down.
+
+    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
+
+    With -o json it prints one object; with -o jsonl, or --watch, one in each line.
+
+    Exit status 0: there is a leader, and a majority in its term; 2: wrong usage; 3: no member can be reached;
+    10: a leader without a majority; 11: members answer, but there is no leader.
+    """
+    endpoints = load_consensus_endpoints(settings)
+    if watch_every is not None:
+        watch(lambda: ask_cluster(endpoints, timeout), as_table, interval_s=watch_every, output=output)
+        return
+    report = asyncio.run(ask_cluster(endpoints, timeout))
+    print_object(report.model_dump(mode="json"), output, lambda: as_table(report))
+    if not report.has_quorum:
+        fail(report.verdict, exit_status(report))

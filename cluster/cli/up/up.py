@@ -1,0 +1,136 @@
+"""`trimaran up`: start a cluster on this machine, show how it is, end it with Ctrl-C.
+
+Exit status: 0 ended by Ctrl-C, SIGTERM or `trimaran shutdown`, or with --once when there was a leader; 1 the members
+could not go on; 2 wrong usage; 11 no leader in time. No process is left behind, however the command ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+import uvloop
+
+from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
+from trimaran.service_api.errors import ClusterError, ConfigurationError
+
+from ...runtime.activities import ActivityScope
+from ...settings.member_endpoints import MemberEndpoints
+from ...settings.service_loading import load_service_class
+from ..app import report_error
+from ..shared.cluster_report import ask_cluster
+from ..shared.examples import SERVICE_MODULE, examples_directory
+from ..shared.local_nodes import LocalNodes
+from .place import Place, open_place
+from .supervisor import Supervisor
+from .up_view import UpView
+
+REFRESH_INTERVAL_S: Final = 0.5
+STATUS_TIMEOUT_S: Final = 1.0
+EXAMPLE_SERVICE: Final = f"{SERVICE_MODULE}:AccessQuota"
+LENGTHS: Final = {"term_length_bytes": "16MiB", "segment_length_bytes": "16MiB"}
+"""Shorter than the defaults: a development cluster should not take much room."""
+
+MembersOption = Annotated[
+    int | None,
+    typer.Option("--members", min=1, max=9, help="How many. [default: 3, or as many as are there]", show_default=False),
+]
+ServiceOption = Annotated[
+    str | None,
+    typer.Option("--service", metavar="MODULE:CLASS", help="What they run. [default: an example]", show_default=False),
+]
+ServiceDirOption = Annotated[Path, typer.Option("--service-dir", metavar="DIR", help="Where its module lies.")]
+DirectoryOption = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where data, logs and cluster.toml lie.")]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", min=1, max=65_000, help="The first base port. [default: free ones]", show_default=False),
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="End as soon as every member is in the leader's term.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long for a leader.")]
+
+
+def up(
+    members: MembersOption = None,
+    service: ServiceOption = None,
+    service_dir: ServiceDirOption = Path(),
+    directory: DirectoryOption = Path("trimaran-data"),
+    port: PortOption = None,
+    once: OnceOption = False,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Start a cluster for development on this machine, and show how it is until Ctrl-C.
+
+    A member that you kill is started again after two seconds. The next start on the same directory goes on with the
+    same data, at the same endpoints; DIR/cluster.toml names them for other commands.
+    """
+    if service is None:
+        service, service_dir = EXAMPLE_SERVICE, examples_directory()
+    load_service_class(service, service_dir)
+    place = open_place(directory, member_count=members, base_port=port)
+    settings = {"service": service, "service_dir": str(service_dir.absolute()), **LENGTHS}
+    try:
+        with UpView(place, service, output) as view:
+            has_led = uvloop.run(_run(place, settings, view, is_once=once, timeout_s=timeout))
+    except ConfigurationError:
+        raise
+    except (ClusterError, OSError, ExceptionGroup) as error:
+        report_error(error)
+        raise typer.Exit(EXIT_FAILED) from None
+    if not has_led:
+        fail(f"no leader within {timeout:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
+    raise typer.Exit(EXIT_OK)
+
+
+async def _run(place: Place, settings: Mapping[str, str], view: UpView, *, is_once: bool, timeout_s: float) -> bool:
+    """Run the cluster until it is told to end; tells whether it was one."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[bool] = loop.create_future()
+
+    def end(has_led: bool) -> None:
+        if not ended.done():
+            ended.set_result(has_led)
+
+    async def supervise() -> None:
+        await supervisor.run()
+        end(True)
+
+    async def watch() -> None:
+        end(await _watch(place, view, is_once=is_once, timeout_s=timeout_s))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, True)
+    supervisor = Supervisor(LocalNodes(place.directory, place.endpoints, settings), view.say)
+    try:
+        await supervisor.start()
+        async with ActivityScope() as tasks:
+            tasks.create_task(supervise(), name="supervisor")
+            tasks.create_task(watch(), name="watch")
+            return await ended
+    finally:
+        view.say("stopping", "every member, in order")
+        await supervisor.stop()
+
+
+async def _watch(place: Place, view: UpView, *, is_once: bool, timeout_s: float) -> bool:
+    """Show how the cluster is, again and again; with `is_once` until it is complete. False: no leader in time."""
+    endpoints = {
+        member_id: MemberEndpoints.from_base(member_id, endpoint).consensus
+        for member_id, endpoint in enumerate(place.endpoints)
+    }
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    has_led = False
+    while True:
+        report = await ask_cluster(endpoints, STATUS_TIMEOUT_S)
+        view.show(report)
+        has_led = has_led or report.has_quorum
+        if is_once and report.in_term_count == report.member_count:
+            return True
+        if not has_led and loop.time() > deadline_s:
+            return False
+        await asyncio.sleep(REFRESH_INTERVAL_S)

@@ -1,0 +1,107 @@
+"""`trimaran archive serve`: says where, keeps what was recorded over a restart, stops in order, refuses clearly."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
+from trimaran.archive.net.client import ArchiveClient
+
+ROOT = Path(__file__).parents[5]
+SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
+
+
+@contextmanager
+def running(directory: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process that serves; ended by SIGTERM, and its exit status is 0."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "trimaran.archive", "serve", str(directory), *SMALL, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.match(r"serving on (127\.0\.0\.1:\d+) directory=", process.stdout.readline())
+            assert found is not None
+            yield found[1], process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+    assert process.returncode == 0
+
+
+async def test_recordings_outlast_the_process_and_are_stopped_in_order(tmp_path: Path) -> None:
+    with running(tmp_path) as (endpoint, process):
+        async with ArchiveClient.connect(endpoint) as client:
+            with pytest.raises(ArchiveError, match=r"recording was stopped|connection lost"):  # noqa: PT012
+                async with client.record("c", stream_id=7) as publication:
+                    await publication.offer(b"kept")
+                    await publication.recorded()
+                    process.send_signal(signal.SIGTERM)
+                    while True:
+                        await publication.offer(b"more")
+                        await publication.recorded()
+            position = publication.recorded_position
+
+    with running(tmp_path, "--read-only") as (endpoint, _):
+        async with ArchiveClient.connect(endpoint) as client:
+            stop_position = await client.stop_position(0)
+            payloads = [message.payload async for message in client.replay(0)]
+            with pytest.raises(ArchiveError) as caught:
+                async with client.record("c", stream_id=7):
+                    pass
+
+    assert caught.value.code is ArchiveErrorCode.UNAUTHORISED_ACTION
+    assert stop_position is not None
+    assert stop_position >= position
+    assert payloads == [b"kept", *[b"more"] * (stop_position // 64 - 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "named"),
+    [
+        (("--term-length=65537",), 2, "--term-length=65537 expected a power of two"),
+        (("--segment-length=100000",), 2, "--segment-length=100000 expected a multiple"),
+        (("--authenticator=nobody:Here",), 2, "--authenticator=nobody:Here expected module:Class"),
+        (("--host=203.0.113.1",), 2, "endpoint=203.0.113.1:0"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(
+    options: tuple[str, ...], status: int, named: str, tmp_path: Path
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "trimaran.archive", "serve", str(tmp_path), *SMALL, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    assert run.returncode == status
+    assert named in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path):
+        run = subprocess.run(
+            [sys.executable, "-m", "trimaran.archive", "serve", str(tmp_path), *SMALL],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    assert run.returncode == 12
+    assert "archive directory in use" in run.stderr

@@ -1,0 +1,123 @@
+"""One picture of what the members answered: who leads, whether a majority follows, how far each is behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.cluster.cli.answers import answered, failed, member_status
+from trimaran.cluster.cli.shared.cluster_report import ClusterReport, MemberReport, make_report
+from trimaran.cluster.documents.query import Outcome
+
+LEADER = member_status(1, state="LEADER", append=123_456)
+
+
+def report_of(*answers: MemberReport) -> ClusterReport:
+    return make_report(answers, asked_at_ms=1_700_000_000_000)
+
+
+def test_a_leader_with_a_majority_in_its_term_is_a_quorum() -> None:
+    report = report_of(failed(0), answered(LEADER), answered(member_status(2)))
+
+    assert report.verdict == "leader 1 in term 3, 2 of 3 members, commit 123,456"
+    assert report.has_quorum
+    assert (report.leader_member_id, report.leadership_term_id, report.commit_position) == (1, 3, 123_456)
+    assert (report.member_count, report.answered_count, report.in_term_count, report.quorum_count) == (3, 2, 2, 2)
+    assert [member.outcome for member in report.members] == [Outcome.REFUSED, Outcome.ANSWERED, Outcome.ANSWERED]
+
+
+def test_a_leader_alone_is_no_quorum() -> None:
+    report = report_of(failed(0), answered(LEADER), failed(2, Outcome.TIMED_OUT, "no answer"))
+
+    assert report.verdict == "no quorum: leader 1 in term 3, but only 1 of 3 members in it, commit 123,456"
+    assert not report.has_quorum
+    assert report.leader_member_id == 1
+
+
+def test_the_only_member_of_a_cluster_is_its_quorum() -> None:
+    assert report_of(answered(LEADER)).has_quorum
+
+
+def test_half_of_four_is_no_quorum() -> None:
+    answers = [answered(LEADER), answered(member_status(2)), failed(3), failed(4)]
+
+    assert not report_of(*answers).has_quorum
+
+
+def test_a_leader_of_an_old_term_does_not_count() -> None:
+    """It was cut off and does not know yet. Source: Raft paper §5.1."""
+    old = answered(member_status(0, state="LEADER", leader=0, term=2, append=99_999))
+
+    report = report_of(old, answered(LEADER), answered(member_status(2)))
+
+    assert (report.leader_member_id, report.leadership_term_id, report.in_term_count) == (1, 3, 2)
+
+
+def test_members_that_follow_another_term_make_no_quorum() -> None:
+    """A leader that answers is not enough: the others are in an election, or with somebody who does not answer."""
+    electing = answered(member_status(0, state="CANVASS", leader=None))
+    elsewhere = answered(member_status(2, leader=0, term=4))
+
+    report = report_of(electing, answered(LEADER), elsewhere)
+
+    assert report.in_term_count == 1
+    assert not report.has_quorum
+    assert report.leadership_term_id == 4
+
+
+def test_a_member_that_catches_up_in_the_leaders_term_counts() -> None:
+    joining = answered(member_status(0, state="FOLLOWER_CATCHUP", append=100))
+
+    assert report_of(joining, answered(LEADER), failed(2)).in_term_count == 2
+
+
+def test_an_election_has_no_leader() -> None:
+    candidate = member_status(0, state="CANDIDATE_BALLOT", leader=None)
+
+    report = report_of(answered(candidate), failed(1), answered(member_status(2, state="CANVASS", leader=None)))
+
+    assert report.verdict == "no leader: 2 of 3 members answer, commit 123,456"
+    assert report.leader_member_id is None
+    assert not report.has_quorum
+
+
+def test_when_nobody_answers_nothing_is_made_up() -> None:
+    report = report_of(failed(0), failed(1))
+
+    assert report.verdict == "no member answers: 0 of 2"
+    assert (report.leadership_term_id, report.commit_position, report.answered_count) == (None, None, 0)
+
+
+def test_members_before_their_first_term_have_no_term() -> None:
+    starting = member_status(0, state="STARTING", leader=None, term=None, append=0, election=None)
+
+    assert report_of(answered(starting)).leadership_term_id is None
+
+
+def test_lag_is_counted_from_the_leader_and_never_negative() -> None:
+    behind = answered(member_status(0, append=100_000, commit=90_000))
+    asked_later = answered(member_status(2, append=123_488, commit=123_488))
+
+    report = report_of(behind, answered(LEADER), asked_later, failed(3))
+
+    assert [(m.append_lag_bytes, m.commit_lag_bytes) for m in report.members] == [
+        (23_456, 33_456),
+        (0, 0),
+        (0, 0),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_has_the_same_keys_whatever_happened(indent: int | None) -> None:
+    """Scripts read it: keys are there also where there is nothing to say."""
+    healthy = json.loads(report_of(answered(LEADER)).model_dump_json(indent=indent))
+    down = json.loads(report_of(failed(0)).model_dump_json(indent=indent))
+
+    assert healthy.keys() == down.keys() == set(ClusterReport.model_fields)
+    assert healthy["members"][0].keys() == down["members"][0].keys() == set(MemberReport.model_fields)
+    assert healthy["members"][0]["status"]["append_position"] == 123_456
+    assert healthy["members"][0]["status"]["last_election"]["reason_kind"] == "leader_link_closed"
+    assert down["members"][0]["status"] is None
+    assert (down["members"][0]["outcome"], down["members"][0]["detail"]) == ("refused", "nobody listens there")

@@ -1,0 +1,140 @@
+"""The command `trimaran`, as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trimaran.cluster.cli.app import COMMANDS
+from trimaran.cluster.settings.config import NodeConfig
+from trimaran.cluster.settings.config_layers import flag_name
+
+MEMBERS = "0=127.0.0.1:9000,1=127.0.0.1:9010,2=127.0.0.1:9020"
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m trimaran` with a plain environment, no terminal and wide lines."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")}
+    return subprocess.run(
+        [sys.executable, "-m", "trimaran", *arguments],
+        env=clean | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"} | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_lists_every_command_and_answers_at_once() -> None:
+    run("--help")
+    start = time.perf_counter()
+    result = run("--help")
+    elapsed_s = time.perf_counter() - start
+
+    assert result.returncode == 0
+    assert all(name in result.stdout for name in ("node", "status", "config", "demo", "archive", "snapshot"))
+    assert elapsed_s < 3.0  # about 0.13 s on an idle machine; the bound is for a busy one
+
+
+def test_every_command_has_an_example_and_a_module_of_its_name() -> None:
+    for name, command in COMMANDS.items():
+        assert command.example.startswith(f"trimaran {name} ")
+        assert command.target.removeprefix("trimaran.cluster.cli.").partition(":")[0] == name.replace("-", "_")
+
+
+@pytest.mark.parametrize("name", ["status", "log", "recovery-plan"])
+def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
+    result = run(name, "--help")
+
+    assert result.returncode == 0
+    assert f"Example: {COMMANDS[name].example}" in " ".join(result.stdout.split())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from trimaran.cluster.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = ('pydantic', 'uvloop', 'structlog', 'asyncio', 'trimaran.archive.format', 'trimaran.client')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_prints_the_version_the_package_and_the_interpreter() -> None:
+    result = run("--version")
+
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0
+    assert lines[0].startswith("trimaran ")
+    assert [line.split()[0] for line in lines[1:]] == ["package", "python"]
+    assert Path(lines[1].split()[1], "exports.py").is_file()
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    result = run("nod")
+
+    assert result.returncode == 2
+    assert "'nod'" in result.stderr
+
+
+def test_config_show_tells_where_each_value_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(f'members = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
+
+    result = run("config", "show", "--config", str(file), "--no-checksums", env={"TRIMARAN_MEMBER_ID": "2"})
+
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    assert result.returncode == 0, result.stderr
+    assert rows["members"] == [MEMBERS, str(file)]
+    assert rows["member_id"] == ["2", "TRIMARAN_MEMBER_ID"]
+    assert rows["checksums"] == ["false", "--checksums"]
+    assert rows["term_length_bytes"] == ["64MiB", "default"]
+    assert set(rows) == {"setting", *NodeConfig.model_fields}
+
+
+def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(f'member_id = 0\nmembers = "{MEMBERS}"\ndirectory = "data"\nservice = "quota:AccessQuota"\n')
+
+    result = run("config", "show", "-o", "json", env={"TRIMARAN_CONFIG": str(file)})
+
+    assert result.returncode == 0, result.stderr
+    assert f'"from": "{file}"' in result.stdout
+
+
+def test_config_show_has_a_flag_for_every_setting() -> None:
+    result = run("config", "show", "--help")
+
+    assert all(flag_name(name) in result.stdout for name in NodeConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--members", "0=127.0.0.1"), "bad endpoint: endpoint='127.0.0.1': it has no port"),
+        (
+            ("--member-id", "zero"),
+            "invalid setting: member_id='zero' from --member-id: expected a whole number",
+        ),
+        (("--member-id", "5"), "own id is not in members: member_id=5 expected one of [0, 1, 2]"),
+        (("--config", "absent.toml"), "config file cannot be read: file=absent.toml"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_exit_status_2(arguments: tuple[str, ...], expected: str) -> None:
+    given = ["--member-id", "0", "--members", MEMBERS, "--directory", "d", "--service", "m:C", *arguments]
+
+    result = run("config", "show", *given)
+
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("trimaran: ")
+    assert expected in result.stderr

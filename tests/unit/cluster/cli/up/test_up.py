@@ -1,0 +1,191 @@
+"""`trimaran up`: what its directory remembers, what becomes of a member that ends, what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cluster.cli.answers import answered, failed, member_status
+from trimaran.archive.tool.output import OutputFormat
+from trimaran.cluster.cli.shared.cluster_report import make_report
+from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess
+from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
+from trimaran.cluster.cli.up.supervisor import Supervisor
+from trimaran.cluster.cli.up.up_view import UpView
+from trimaran.cluster.settings.config_layers import load_members
+from trimaran.service_api.errors import ConfigurationError
+
+DEADLINE_S = 30.0
+PLACE = Place(Path("/data"), ("127.0.0.1:9000", "127.0.0.1:9010"), is_new=True)
+
+
+def test_a_new_place_names_its_members_for_other_commands(tmp_path: Path) -> None:
+    place = open_place(tmp_path / "new", member_count=5, base_port=None)
+
+    members = load_members(tmp_path / "new" / CONFIG_FILE_NAME, {})
+    assert [member.ingress for member in members] == list(place.endpoints)
+    assert (len(place.endpoints), place.is_new) == (5, True)
+
+
+def test_a_place_that_is_there_is_the_same_cluster(tmp_path: Path) -> None:
+    first = open_place(tmp_path, member_count=None, base_port=None)
+
+    again = open_place(tmp_path, member_count=3, base_port=None)
+
+    assert (again.endpoints, again.is_new) == (first.endpoints, False)
+
+
+def test_a_first_port_gives_all_ports(tmp_path: Path) -> None:
+    place = open_place(tmp_path, member_count=2, base_port=9000)
+
+    assert place.members == "0=127.0.0.1:9000,1=127.0.0.1:9010"
+    assert open_place(tmp_path, member_count=None, base_port=9000).endpoints == place.endpoints
+
+
+@pytest.mark.parametrize(
+    ("member_count", "base_port", "expected"), [(5, None, "has 2 members"), (None, 9500, "listens elsewhere")]
+)
+def test_a_cluster_of_another_form_is_refused(
+    tmp_path: Path, member_count: int | None, base_port: int | None, expected: str
+) -> None:
+    open_place(tmp_path, member_count=2, base_port=9000)
+
+    with pytest.raises(ConfigurationError, match=expected):
+        open_place(tmp_path, member_count=member_count, base_port=base_port)
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        open_place(tmp_path, member_count=None, base_port=None)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+class Processes(LocalNodes):
+    """Processes that are no nodes: each start of a member runs the next program of the list."""
+
+    def __init__(self, directory: Path, *programs: str) -> None:
+        super().__init__(directory, ["127.0.0.1:1"], {})
+        self._programs = list(programs)
+        self._log_directory = directory
+
+    async def _start_node(self, member_id: int) -> NodeProcess:
+        log_file = self._log_directory / f"node-{member_id}.log"
+        with log_file.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", self._programs.pop(0), stdout=log, stderr=log, start_new_session=True
+            )
+        return NodeProcess(member_id, self._log_directory, log_file, process)
+
+
+class Said:
+    """What the supervisor told; the test can wait for a word."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, word: str, text: str) -> None:
+        self.lines.append((word, text))
+        self._changed.set()
+
+    @property
+    def words(self) -> list[str]:
+        return [word for word, _ in self.lines]
+
+    async def wait_for(self, *words: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while self.words != list(words):
+                self._changed.clear()
+                await self._changed.wait()
+
+
+SLEEP = "import time; time.sleep(600)"
+
+
+async def test_a_member_that_was_killed_is_started_again(tmp_path: Path) -> None:
+    said, nodes = Said(), Processes(tmp_path, SLEEP, SLEEP)
+    supervisor = Supervisor(nodes, said, restart_delay_s=0)
+    await supervisor.start()
+    running = asyncio.create_task(supervisor.run())
+    try:
+        first = nodes.nodes[0].process.pid
+        os.kill(first, signal.SIGKILL)
+        await said.wait_for("member", "killed", "member")
+
+        assert nodes.nodes[0].process.pid != first
+        assert f"by signal {int(signal.SIGKILL)}" in said.lines[1][1]
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await supervisor.stop()
+    assert nodes.running() == []
+
+
+async def test_a_member_that_fails_stays_down_and_its_last_words_are_shown(tmp_path: Path) -> None:
+    said, nodes = Said(), Processes(tmp_path, "print('no such service'); raise SystemExit(2)")
+    supervisor = Supervisor(nodes, said, restart_delay_s=0)
+    await supervisor.start()
+    try:
+        with pytest.raises(LocalNodesError, match="no member is left"):
+            await supervisor.run()
+    finally:
+        await supervisor.stop()
+
+    assert said.words == ["member", "down"]
+    assert "exit_status=2" in said.lines[1][1]
+    assert "  no such service" in said.lines[1][1]
+
+
+async def test_members_that_are_told_to_stop_stay_stopped_and_that_is_the_end(tmp_path: Path) -> None:
+    """As `trimaran shutdown` does."""
+    said, nodes = Said(), Processes(tmp_path, "raise SystemExit(0)")
+    supervisor = Supervisor(nodes, said, restart_delay_s=0)
+    await supervisor.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await supervisor.run()
+    finally:
+        await supervisor.stop()
+
+    assert said.words == ["member", "stopped"]
+
+
+def shown(capsys: pytest.CaptureFixture[str], output: OutputFormat) -> str:
+    """What is printed of a cluster that forms, commits, and loses a member."""
+    leader = answered(member_status(1, state="LEADER"))
+    later = answered(member_status(1, state="LEADER", append=200_000))
+    with UpView(PLACE, "counter:Counter", output) as view:
+        for answers in ([failed(0), leader], [failed(0), later], [answered(member_status(0)), later]):
+            view.show(make_report(answers, asked_at_ms=0))
+        view.say("stopping", "every member, in order")
+    return capsys.readouterr().out
+
+
+def test_in_a_pipe_only_changes_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """A commit position that moves is none."""
+    lines = shown(capsys, OutputFormat.TABLE).splitlines()
+
+    assert [line.split()[0] for line in lines] == [
+        *("data", "service", "members", "client", "look", "end", "state", "state", "stopping")
+    ]
+    assert lines[2] == "members   0=127.0.0.1:9000,1=127.0.0.1:9010"
+    assert lines[-2] == "state     leader 1 in term 3, 2 of 2 members, commit 200,000"
+
+
+def test_as_json_each_event_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [json.loads(line) for line in shown(capsys, OutputFormat.JSONL).splitlines()]
+
+    assert [event["event"] for event in events] == ["started", "state", "state", "stopping"]
+    assert events[0]["config"] == "/data/cluster.toml"
+    assert events[2]["report"]["in_term_count"] == 2
