@@ -22,7 +22,12 @@ async def query(
     service_id: int | None,
     timeout_s: float | None,
 ) -> QueryResult:
-    """Ask a query, and wait for the answer. See `ClusterClient.query` for arguments and errors."""
+    """Ask a query, and wait for the answer. See `ClusterClient.query` for arguments and errors.
+
+    Raises:
+        LocalProtocolError: arguments that exclude each other.
+        ClusterTimeoutError: no answer in time.
+    """
     if max_staleness_s is None and read_from is not None:
         raise LocalProtocolError(f"read_from={read_from} needs max_staleness_s: without it only the leader answers")
     if max_staleness_s is not None and not max_staleness_s >= 0:
@@ -58,7 +63,11 @@ async def query(
 
 
 async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
-    """Ask for a snapshot, and wait for the answer. See `ClusterClient.take_snapshot` for the errors."""
+    """Ask for a snapshot, and wait for the answer. See `ClusterClient.take_snapshot` for the errors.
+
+    Raises:
+        IndeterminateError: no answer in time: the snapshot may have been taken.
+    """
     waiter: asyncio.Future[int | ClusterError] = conductor.loop.create_future()
 
     def on_done(outcome: int | ClusterError) -> None:

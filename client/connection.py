@@ -255,7 +255,11 @@ class ClientConductor:
         return correlation_id
 
     async def drain_requests(self) -> None:
-        """Wait until every request made up to now has its outcome."""
+        """Wait until every request made up to now has its outcome.
+
+        Raises:
+            ClusterError: the client closed meanwhile, with the reason.
+        """
         outstanding = self.protocol.requests.outstanding()
         if outstanding:
             await asyncio.wait(outstanding)

@@ -145,7 +145,12 @@ class MemoryFileSystem:
         return self._used_bytes
 
     def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
-        """Open a file; with `create`, make it, and refuse one that is already there."""
+        """Open a file; with `create`, make it, and refuse one that is already there.
+
+        Raises:
+            FileExistsError: with `create`, it is there.
+            FileNotFoundError: without `create`, it is not.
+        """
         if self.on_operation is not None:
             self.on_operation("create" if create else "open", path, 0)
         with self._lock:
@@ -189,7 +194,11 @@ class MemoryFileSystem:
         return len(data)
 
     def pwrite(self, handle: int, data: WritableBytes, offset: int) -> int:
-        """Write at `offset`; as much as `write_limit_bytes` and `capacity_bytes` allow."""
+        """Write at `offset`; as much as `write_limit_bytes` and `capacity_bytes` allow.
+
+        Raises:
+            OSError: the disk is full (ENOSPC).
+        """
         if self.on_operation is not None:
             self.on_operation("pwrite", self._file(handle).path, len(data))
         with self._lock:
@@ -217,7 +226,11 @@ class MemoryFileSystem:
             return len(self._file(handle).data)
 
     def set_length(self, handle: int, length: int) -> None:
-        """Cut or extend (with zeros) the file to `length` bytes."""
+        """Cut or extend (with zeros) the file to `length` bytes.
+
+        Raises:
+            OSError: the disk is full (ENOSPC).
+        """
         if self.on_operation is not None:
             self.on_operation("set_length", self._file(handle).path, length)
         with self._lock:
@@ -252,14 +265,23 @@ class MemoryFileSystem:
             self._directories.update(dict.fromkeys((path, *path.parents)))
 
     def list_directory(self, path: Path) -> list[str]:
-        """Return the names in a directory, sorted."""
+        """Return the names in a directory, sorted.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+        """
         with self._lock:
             if path not in self._directories:
                 raise _error(errno.ENOENT, path)
             return sorted(file.name for file in self._files if file.parent == path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file in one step, replacing the target; both lie in one directory."""
+        """Rename a file in one step, replacing the target; both lie in one directory.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            OSError: the directories differ (EXDEV).
+        """
         if self.on_operation is not None:
             self.on_operation("rename", source, 0)
         with self._lock:

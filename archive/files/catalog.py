@@ -257,7 +257,12 @@ class Catalog:
         return [self._entries[recording_id][1] for recording_id in sorted(self._entries)]
 
     def add(self, descriptor: RecordingDescriptor) -> None:
-        """Append the entry of a new recording, whose id must be the next one."""
+        """Append the entry of a new recording, whose id must be the next one.
+
+        Raises:
+            ArchiveError: it is another id.
+            OSError: the disk refused.
+        """
         if descriptor.recording_id != self._next_recording_id:
             raise ArchiveError(
                 f"recording id out of order: expected={self._next_recording_id}",
@@ -275,7 +280,12 @@ class Catalog:
         self._entries[descriptor.recording_id] = (offset, descriptor)
 
     def update(self, descriptor: RecordingDescriptor) -> None:
-        """Replace the entry of a recording in place. Its texts, hence its length, stay as first recorded."""
+        """Replace the entry of a recording in place. Its texts, hence its length, stay as first recorded.
+
+        Raises:
+            ArchiveError: the entry would change its length.
+            OSError: the disk refused.
+        """
         offset, old = self._entries[descriptor.recording_id]
         data = encode_entry(descriptor)
         if len(data) != len(encode_entry(old)):

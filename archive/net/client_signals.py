@@ -62,7 +62,11 @@ class SignalInbox:
                 yield message
 
     async def messages(self, number: int) -> AsyncIterator[Message]:
-        """Give everything that is kept from the `number`th message on, and what comes."""
+        """Give everything that is kept from the `number`th message on, and what comes.
+
+        Raises:
+            ArchiveError: the connection or the archive failed; what came before is given first.
+        """
         while True:
             number = max(number, self._first)
             if number < self._first + len(self._messages):

@@ -40,7 +40,11 @@ class ThreadWorker:
         self._closed = False
 
     def submit(self, job: Job, done: Done) -> None:
-        """Run `job` in the thread, then call `done` on the running event loop."""
+        """Run `job` in the thread, then call `done` on the running event loop.
+
+        Raises:
+            RuntimeError: the worker is closed.
+        """
         if self._closed:
             raise RuntimeError(f"worker is closed: name={self._name}")
         if self._thread is None:

@@ -103,7 +103,11 @@ class ServiceCluster:
         return self._requests.cancel_timer(self._timer_ids.encode(self.service_id, correlation_id))
 
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
-        """Send a message through the log to every service of the cluster."""
+        """Send a message through the log to every service of the cluster.
+
+        Raises:
+            LocalProtocolError: the call is not legal in this callback, or the payload is too long.
+        """
         self._check_legal("offer")
         limit = self._agent.max_payload_length
         if len(payload) > limit:

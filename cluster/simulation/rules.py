@@ -12,6 +12,10 @@ class RuleBroken(Exception):
 
 
 def expect(condition: object, rule: str, **facts: object) -> None:
-    """Raise `RuleBroken` unless the condition holds."""
+    """Raise `RuleBroken` unless the condition holds.
+
+    Raises:
+        RuleBroken: the condition does not hold; it carries the rule and the facts.
+    """
     if not condition:
         raise RuleBroken(rule, **facts)

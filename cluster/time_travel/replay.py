@@ -397,7 +397,11 @@ def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: in
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields and is sent
-    """Run a coroutine to its end, also where a loop runs in this thread already, as in a notebook."""
+    """Run a coroutine to its end, also where a loop runs in this thread already, as in a notebook.
+
+    Raises:
+        BaseException: what the coroutine raised.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

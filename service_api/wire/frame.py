@@ -220,7 +220,11 @@ def encode_frame(
 def encode_padding(
     length: int, *, stream_id: int, session_id: int = 0, term_id: int = 0, term_offset: int = 0
 ) -> bytes:
-    """Build a padding frame of `length` bytes (a multiple of 32, at least 32): a header and zeros."""
+    """Build a padding frame of `length` bytes (a multiple of 32, at least 32): a header and zeros.
+
+    Raises:
+        LocalProtocolError: it is another length.
+    """
     if length < HEADER_LENGTH or length % FRAME_ALIGNMENT:
         raise LocalProtocolError(f"padding frame impossible: length={length} expected a multiple of 32")
     header = FRAME_HEADER.pack(length, 0, UNFRAGMENTED, TYPE_PADDING, term_offset, session_id, stream_id, term_id, 0)

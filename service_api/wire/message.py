@@ -87,7 +87,11 @@ class Message(BaseModel):
         _messages[key] = cls
 
     def encode(self) -> bytes:
-        """Build the header and the body of the message."""
+        """Build the header and the body of the message.
+
+        Raises:
+            LocalProtocolError: the class is a schema and no message.
+        """
         raise LocalProtocolError(f"{type(self).__name__} is a schema, not a message")
 
     @classmethod

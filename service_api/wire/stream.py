@@ -152,7 +152,11 @@ class MessageAssembler:
         return self.append_fragment(frame.type, frame.flags, frame.payload)
 
     def append_fragment(self, frame_type: int, flags: int, payload: bytes) -> bytes | None:
-        """Take one frame as its parts; otherwise as `append`."""
+        """Take one frame as its parts; otherwise as `append`.
+
+        Raises:
+            RemoteProtocolError: fragments out of order, or a message that is too long.
+        """
         if frame_type == TYPE_PADDING and not self._parts:
             return None
         if frame_type != TYPE_DATA:

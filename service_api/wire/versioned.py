@@ -101,7 +101,11 @@ def build(model: type[_Model], values: dict[str, Any]) -> _Model:
 def decode_group(
     message: str, group: GroupField, buffer: ReadableBuffer, position: int, end: int
 ) -> tuple[tuple[Any, ...], int]:
-    """Read a group whose elements may be longer than ours; give them and the position after it."""
+    """Read a group whose elements may be longer than ours; give them and the position after it.
+
+    Raises:
+        RemoteProtocolError: the group is cut short, or its elements are shorter than ours.
+    """
     where = f"{message}.{group.name}"
     _check(where, _GROUP.size, end - position)
     block_length, count = _GROUP.unpack_from(buffer, position)

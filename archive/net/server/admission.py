@@ -48,7 +48,11 @@ class Admission:
     # --- what the authenticator sees
 
     def challenge(self, encoded_challenge: bytes) -> bool:
-        """Ask the peer to prove who it is."""
+        """Ask the peer to prove who it is.
+
+        Raises:
+            LocalProtocolError: the challenge is too long.
+        """
         if len(encoded_challenge) > CHALLENGE_LIMIT_BYTES:
             raise LocalProtocolError(f"challenge too long: length={len(encoded_challenge)}")
         self.challenge_bytes = encoded_challenge
@@ -56,7 +60,11 @@ class Admission:
         return True
 
     def authenticate(self, encoded_principal: bytes) -> bool:
-        """Let the peer in as this principal."""
+        """Let the peer in as this principal.
+
+        Raises:
+            LocalProtocolError: the principal is too long.
+        """
         if len(encoded_principal) > PRINCIPAL_LIMIT_BYTES:
             raise LocalProtocolError(f"principal too long: length={len(encoded_principal)}")
         self.principal, self.challenge_bytes, self._is_decided = encoded_principal, None, True

@@ -17,7 +17,11 @@ _ExtendRequest = messages.ExtendRecordingRequest | messages.ExtendRecordingReque
 
 
 async def on_start(server: ServerState, session: ControlSession, request: _StartRequest) -> None:
-    """Begin a recording of what this connection publishes from here on."""
+    """Begin a recording of what this connection publishes from here on.
+
+    Raises:
+        ArchiveError: too many recordings, a channel that cannot be served, or a stream of the control protocol.
+    """
     _check_room(server, session)
     check_channel(request.channel)
     if request.stream_id in CONTROL_STREAM_IDS:
@@ -33,7 +37,11 @@ async def on_start(server: ServerState, session: ControlSession, request: _Start
 
 
 async def on_extend(server: ServerState, session: ControlSession, request: _ExtendRequest) -> None:
-    """Go on with a recording, from its stop position, with what this connection publishes from here on."""
+    """Go on with a recording, from its stop position, with what this connection publishes from here on.
+
+    Raises:
+        ArchiveError: too many recordings, or the recording is unknown, active or of another stream.
+    """
     _check_room(server, session)
     descriptor = server.archive.present_descriptor(request.recording_id)
     if request.stream_id != descriptor.stream_id:

@@ -21,7 +21,11 @@ SHORTEST_CHUNK_BYTES: Final = 4 << 10
 async def on_replay(
     server: ServerState, session: ControlSession, request: messages.ReplayRequest | messages.BoundedReplayRequest
 ) -> None:
-    """Begin a replay on this connection."""
+    """Begin a replay on this connection.
+
+    Raises:
+        ArchiveError: too many replays, an unknown recording, or a position that it does not have.
+    """
     archive = server.archive
     if session.stream is not None:
         raise ArchiveError("one stream a connection", code=ArchiveErrorCode.MAX_REPLAYS)
@@ -81,7 +85,11 @@ def _stop_position_of(
 
 
 async def on_stop_replay(server: ServerState, session: ControlSession, request: messages.StopReplayRequest) -> None:
-    """Stop one replay: the own one, or, where editing is allowed, any."""
+    """Stop one replay: the own one, or, where editing is allowed, any.
+
+    Raises:
+        ArchiveError: there is no such replay that this client may stop.
+    """
     replay = server.replays.get(request.replay_session_id)
     if (
         replay is not None

@@ -22,7 +22,11 @@ _ReplicateRequest = messages.ReplicateRequest | messages.TaggedReplicateRequest 
 
 
 async def on_replicate(server: ServerState, session: ControlSession, request: _ReplicateRequest) -> None:
-    """Begin to copy a recording of another archive; the answer is the replication id."""
+    """Begin to copy a recording of another archive; the answer is the replication id.
+
+    Raises:
+        ArchiveError: too many replications, or an order that cannot be carried out.
+    """
     if len(server.replications) >= server.replication_limit:
         raise ArchiveError(
             f"too many replications: limit={server.replication_limit}", code=ArchiveErrorCode.MAX_RECORDINGS
@@ -46,7 +50,11 @@ async def on_replicate(server: ServerState, session: ControlSession, request: _R
 async def on_stop_replication(
     server: ServerState, session: ControlSession, request: messages.StopReplicationRequest
 ) -> None:
-    """End a replication where it is."""
+    """End a replication where it is.
+
+    Raises:
+        ArchiveError: there is no such replication.
+    """
     replication = server.replications.get(request.replication_id)
     if replication is None:
         raise ArchiveError(

@@ -302,7 +302,11 @@ def _layout_of(remote: messages.RecordingDescriptorRow) -> RecordingLayout:
 
 
 def make_order(request: messages.ReplicateRequest2, source: Endpoint) -> ReplicationOrder:
-    """Read an order from a request; -1 is what is not set."""
+    """Read an order from a request; -1 is what is not set.
+
+    Raises:
+        ArchiveError: the stop position is no multiple of 32.
+    """
     if request.stop_position != -1 and (request.stop_position < 0 or request.stop_position % 32):
         raise ArchiveError(
             "cannot replicate to a position that is no multiple of 32",

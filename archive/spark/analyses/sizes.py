@@ -72,6 +72,9 @@ def payload_histogram(
     they double: 0, 1, 2-3, 4-7, 8-15, ... bytes. Empty bins have no row.
 
     Cost: that of `whole_messages`, and one shuffle of a row for each group, bin and partition.
+
+    Raises:
+        ConfigurationError: `bin_bytes` is below 1, or a column of `by` is not there.
     """
     names = _check_groups(log, by)
     if bin_bytes is not None and bin_bytes < 1:

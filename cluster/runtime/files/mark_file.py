@@ -138,7 +138,12 @@ class ClusterMarkFile:
         return read_fully(self._file_system, self._handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
 
     def write_error_area(self, data: bytes, offset: int) -> None:
-        """Write into the area of the error log, `offset` bytes from its beginning."""
+        """Write into the area of the error log, `offset` bytes from its beginning.
+
+        Raises:
+            ClusterError: the data does not fit.
+            OSError: the disk refused.
+        """
         if offset < 0 or offset + len(data) > MARK_FILE_ERROR_LOG_LENGTH:
             raise ClusterError(f"error log is full: offset={offset} length={len(data)}")
         write_fully(self._file_system, self._handle, data, MARK_FILE_HEADER_LENGTH + offset)
