@@ -435,10 +435,6 @@ class Node:
         """
         return await self._operations.run(ControlToggle.SNAPSHOT)
 
-    async def take_standby_snapshot(self) -> int:
-        """Have standby nodes, which this cluster has none of itself, take a snapshot. Otherwise as `take_snapshot`."""
-        return await self._operations.run(ControlToggle.STANDBY_SNAPSHOT)
-
     async def suspend(self) -> int:
         """Have the cluster take no input until `resume`; clients wait. Otherwise as `take_snapshot`."""
         return await self._operations.run(ControlToggle.SUSPEND)

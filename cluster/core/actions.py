@@ -1,11 +1,12 @@
 """What an operator can have a cluster do: suspend, resume, take a snapshot, shut down, abort.
 
 The leader alone is asked. It puts a ClusterActionRequest into the log, so that every member acts at one position: a
-SHUTDOWN is a SNAPSHOT action with a termination behind it, an ABORT a termination where the log ends, a
-STANDBY_SNAPSHOT an action that members ignore. Which action is under way is the control toggle: INACTIVE but on the
-leader, NEUTRAL while there is none. A second action is refused until the first is done, with two exceptions: a
-suspended cluster may be resumed and aborted. So no snapshot is ever taken of a suspended cluster, and a member that
-starts from one finds every SUSPEND that still holds in the log behind it; that is why snapshots hold no module state.
+SHUTDOWN is a SNAPSHOT action with a termination after it, an ABORT a termination where the log ends. A STANDBY_SNAPSHOT
+is refused: a cluster has no standby nodes. Aeron's logs may hold one, and members ignore it. Which action is under way
+is the control toggle: INACTIVE but on the leader, NEUTRAL while there is none. A second action is refused until the
+first is done, with two exceptions: a suspended cluster may be resumed and aborted. So no snapshot is ever taken of a
+suspended cluster, and a member that starts from one finds every SUSPEND that still holds in the log behind it; that is
+why snapshots hold no module state.
 
 The leader acts when it appends, every member settles when the entry is delivered. So of an action that a deposed
 leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and whoever asked
@@ -26,7 +27,6 @@ from typing import Final
 
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_DEFAULT,
-    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT,
     ClusterAction,
     ClusterActionRequest,
 )
@@ -56,7 +56,6 @@ _LOG_ACTIONS: Final = {
     _T.RESUME: (ClusterAction.RESUME, CLUSTER_ACTION_FLAGS_DEFAULT),
     _T.SNAPSHOT: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_DEFAULT),
     _T.SHUTDOWN: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_DEFAULT),
-    _T.STANDBY_SNAPSHOT: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT),
 }
 """What an action is in the log; an ABORT is nothing there."""
 
@@ -200,6 +199,8 @@ class ActionControl:
             return f"not the leader: leader_member_id={self._ctx.leader_member_id}"
         if self.state in _STOPPED:
             return f"this member stops: state={self.state.name}"
+        if action is _T.STANDBY_SNAPSHOT:
+            return "this cluster has no standby nodes: members take a snapshot with `trimaran snapshot take`"
         if action is _T.RESUME and toggle is not _T.SUSPEND:
             return f"not suspended: toggle={toggle.name}"
         if self._pending is not None or (toggle is not _T.NEUTRAL and toggle is not _T.SUSPEND):

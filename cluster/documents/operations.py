@@ -38,7 +38,7 @@ class Operation(StrEnum):
     ABORT = "abort"
     """Every member stops at one log position, without a snapshot."""
     STANDBY_SNAPSHOT = "standby-snapshot"
-    """Nodes that stand by take a snapshot; members do not."""
+    """Standby nodes take a snapshot, members do not. Refused: a cluster has no standby nodes."""
 
 
 class OperationRequest(Document):

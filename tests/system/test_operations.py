@@ -73,6 +73,7 @@ async def test_suspended_cluster_lets_clients_wait_also_across_a_failover(data_d
         status = json.loads((await order(cluster, "status")).output)
         again = await order(cluster, "suspend")
         snapshot = await order(cluster, "snapshot", "take")
+        standby = await order(cluster, "snapshot", "take", "--standby")
 
         assert [step["step"] for step in report["steps"]] == ["appended", "committed", "done"]
         assert [part["part"] for part in report["members"]] == ["done"] * 3
@@ -80,6 +81,8 @@ async def test_suspended_cluster_lets_clients_wait_also_across_a_failover(data_d
         assert "suspended" in status["verdict"]
         assert (again.exit_status, snapshot.exit_status) == (REFUSED, REFUSED)
         assert "resume it first" in again.errors
+        assert (standby.exit_status, json.loads(standby.output)["outcome"]) == (REFUSED, "refused")
+        assert standby.errors.startswith("trimaran: standby-snapshot refused: this cluster has no standby nodes")
 
         cluster.members[leadership.leader_member_id].kill()
         await cluster.wait_for_leader(min_term_id=leadership.leadership_term_id + 1)

@@ -18,7 +18,7 @@ def take(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Of nodes that stand by, which members of this cluster are not.")
+        bool, typer.Option("--standby", help="Let standby nodes take it. Refused (12): a cluster has none.")
     ] = False,
     **settings: Any,
 ) -> None:

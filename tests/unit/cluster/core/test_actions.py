@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.unit.cluster.core.sessions.test_sessions import connect, lose_leadership
@@ -69,7 +71,6 @@ def suspended() -> Solo:
         (T.SUSPEND, (ClusterAction.SUSPEND, 0)),
         (T.SNAPSHOT, (ClusterAction.SNAPSHOT, 0)),
         (T.SHUTDOWN, (ClusterAction.SNAPSHOT, 0)),
-        (T.STANDBY_SNAPSHOT, (ClusterAction.SNAPSHOT, 1)),
     ],
 )
 def test_action_is_one_entry_that_says_where_it_ends(kind: ControlToggle, entry: tuple[ClusterAction, int]) -> None:
@@ -109,7 +110,7 @@ def test_follower_refuses_every_action_and_says_who_leads(kind: ControlToggle) -
     assert solo.module.actions.toggle is T.INACTIVE
 
 
-@pytest.mark.parametrize("kind", [T.SUSPEND, T.SNAPSHOT, T.SHUTDOWN, T.ABORT, T.STANDBY_SNAPSHOT])
+@pytest.mark.parametrize("kind", [T.SUSPEND, T.SNAPSHOT, T.SHUTDOWN, T.ABORT])
 def test_second_action_is_refused_while_one_is_under_way(kind: ControlToggle) -> None:
     """The toggle is set from NEUTRAL alone. Source: aeron.md §3.13."""
     solo = lead()
@@ -129,7 +130,6 @@ def test_second_action_is_refused_while_one_is_under_way(kind: ControlToggle) ->
         (T.SUSPEND, "the cluster is suspended: resume it first"),
         (T.SNAPSHOT, "the cluster is suspended: resume it first"),
         (T.SHUTDOWN, "the cluster is suspended: resume it first"),
-        (T.STANDBY_SNAPSHOT, "the cluster is suspended: resume it first"),
     ],
 )
 def test_suspended_cluster_takes_no_action_but_resume_and_abort(kind: ControlToggle, detail: str) -> None:
@@ -140,6 +140,21 @@ def test_suspended_cluster_takes_no_action_but_resume_and_abort(kind: ControlTog
 
     assert details(effects) == [detail]
     assert ask(solo, T.ABORT)[0][0] is A.APPENDED
+
+
+@pytest.mark.parametrize("leader", [lead, suspended])
+def test_a_standby_snapshot_is_refused_without_an_entry(leader: Callable[[], Solo]) -> None:
+    """A cluster has no standby nodes, so nobody would take it."""
+    solo = leader()
+    appended(solo)
+
+    effects = solo.feed(ev.ActionRequested(2, T.STANDBY_SNAPSHOT))
+
+    assert steps(effects) == [(A.REFUSED, None, True)]
+    assert details(effects) == [
+        "this cluster has no standby nodes: members take a snapshot with `trimaran snapshot take`"
+    ]
+    assert appended(solo) == []
 
 
 def test_resume_is_refused_where_nothing_is_suspended() -> None:

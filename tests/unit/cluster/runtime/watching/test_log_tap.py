@@ -42,7 +42,7 @@ def test_a_line_of_code_is_one_error_whatever_it_says(tap: ErrorLogProcessor) ->
     structlog.get_logger().warning("link.dropped", waiting_bytes=3)
 
     assert len({trouble.headline for trouble in seen}) == 2
-    assert seen[0].place.startswith("operations/test_log_tap.py:")
+    assert seen[0].place.startswith("watching/test_log_tap.py:")
     assert seen[0].place.endswith(" test_a_line_of_code_is_one_error_whatever_it_says")
     assert seen[0].message == "waiting_bytes=1"
 
