@@ -35,8 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several workers run the suite: say which tests belong to one, and which it begins with.
 
-    The tests of a file stay together, since they share fixtures; so do those of a folder in `ONE_WORKER`.
+    The tests of a file stay together, since they share fixtures; so do those of a folder in `ONE_WORKER`. A test whose
+    name holds an address has another name in each worker, and xdist then runs nothing.
+
+    Raises:
+        pytest.UsageError: the name of a test holds an address.
     """
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: the name holds an address; give its parameters ids")
     if not hasattr(config, "workerinput"):
         return
     for item in items:

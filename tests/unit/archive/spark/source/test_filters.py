@@ -46,7 +46,7 @@ def rows_of(conditions: Any, column: str, values: list[int | None], arrow_type: 
 
 
 @pytest.mark.parametrize("arrow_type", [pa.int32(), pa.int64()])
-@pytest.mark.parametrize(("pushed", "is_wanted"), PUSHED, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("pushed", "is_wanted"), PUSHED, ids=[str(pushed) for pushed, _ in PUSHED])
 def test_a_filter_leaves_the_rows_that_sql_would_leave(
     pushed: sources.Filter, is_wanted: Callable[[int | None], bool], arrow_type: Any
 ) -> None:

@@ -117,20 +117,20 @@ async def test_what_the_kernel_does_not_take_at_once_is_asked_again(monkeypatch:
     assert repr(share) == "<ProcessorShare nice=0>"
 
 
-@pytest.mark.parametrize(("session_id", "expected"), [(os.getpid(), "10\n"), (os.getpid() + 1, "00\n")])
+@pytest.mark.parametrize(("is_own", "expected"), [(True, "10\n"), (False, "00\n")])
 def test_only_a_session_of_its_own_is_made_nice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_id: int, expected: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool, expected: str
 ) -> None:
     autogroup = tmp_path / "autogroup"
     autogroup.write_text("00\n")
     slices: list[int] = []
-    monkeypatch.setattr(os, "getsid", lambda pid: session_id)
+    monkeypatch.setattr(os, "getsid", lambda pid: os.getpid() if is_own else os.getpid() + 1)
     monkeypatch.setattr(processor_share, "set_slice", slices.append)
 
     assert set_session_nice(10, path=autogroup)
 
     assert expected == autogroup.read_text()
-    assert ([COPYING_SLICE_NS] if session_id == os.getpid() else []) == slices
+    assert ([COPYING_SLICE_NS] if is_own else []) == slices
 
 
 def test_usual_slices_come_back_with_the_usual_nice_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
