@@ -26,7 +26,7 @@ class ArchiveConfig:
     file_sync_level: int = 1
     """0: with the kernel; 1: data durable (fdatasync); 2: data and metadata (fsync)."""
     checksums: bool = True
-    """Whether the data frames of new recordings carry a CRC-32; whoever builds the frames computes it."""
+    """Whether the data frames of new recordings carry a CRC-32; the sender that builds the frames computes it."""
     inline_sync_limit_bytes: int = 256 << 10
     """A batch up to this size may be synced on the event loop when the disk is quick.
 

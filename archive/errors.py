@@ -78,7 +78,7 @@ class CorruptionError(ArchiveError):
 def below_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:
     """Say that what was asked for is older than everything that is kept here."""
     return ArchiveError(
-        f"behind the oldest segment of this archive: asked={position} oldest_position={oldest_position}; "
+        f"before the oldest segment of this archive: asked={position} oldest_position={oldest_position}; "
         "what came before was purged, only a snapshot has it",
         code=ArchiveErrorCode.INVALID_POSITION,
         recording_id=recording_id,

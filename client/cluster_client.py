@@ -254,7 +254,8 @@ class ClusterClient:
         that it gave then. Requests of one client run in the order in which they were begun. Many may be under way at
         once, up to `request_window_count`; more wait for their turn.
 
-        With `timeout_s` it says in time what is known. Whoever cancels it instead gives up the reply, not the request.
+        With `timeout_s` it says in time what is known. A caller that cancels it instead gives up the reply, not the
+        request.
 
         Raises:
             RejectedError: it was certainly not applied, and never will be: it had not been sent to any leader when the

@@ -78,7 +78,7 @@ class ClientConfig:
     """Messages waiting for the egress iterator. At the bound sockets are not read: the leader feels it."""
 
     connection_event_limit: int = 256
-    """Events kept for `connection_events`. At the bound the oldest goes, and whoever had not read it is told."""
+    """Events kept for `connection_events`. At the bound the oldest goes, and a reader that had not read it is told."""
 
     receive_buffer_bytes: int = 256 << 10
     """Bytes read from one connection at once. There is one buffer of it per member."""

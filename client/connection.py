@@ -378,7 +378,7 @@ class ClientConductor:
         self._after_input()
 
     def _after_input(self) -> None:
-        """Perform the effects, write, set the timer, wake whoever waits."""
+        """Perform the effects, write, set the timer, wake the waiting callers."""
         protocol = self.protocol
         protocol.is_changed = False
         for effect in protocol.take_effects():

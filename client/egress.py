@@ -58,7 +58,7 @@ class EgressListener(Protocol):
 
 
 class EgressQueue:
-    """The listener behind the egress iterator: copies messages into a queue.
+    """The listener that feeds the egress iterator: it copies messages into a queue.
 
     Bounded by the shell, which stops reading the sockets while `is_full`; what one received chunk holds may
     overshoot.

@@ -141,7 +141,7 @@ class QueryTracker:
             query.on_done(error)
 
     def on_response(self, link: MemberLink, message: bytes, now_ns: int) -> bool:
-        """A member answers. An answer is one whoever was asked last; a refusal counts of that one only.
+        """A member answers. An answer counts from any member; a refusal counts of that one only.
 
         True if there is something to send, or to wait for.
         """

@@ -40,7 +40,7 @@ class PendingRequest:
 
     def __init__(self, future: asyncio.Future[bytes], payload: bytes, deadline_ns: int) -> None:
         self.future = future
-        """Who waits: the caller, or whoever resolves a request that timed out."""
+        """Who waits: the caller, or the code that resolves a request that timed out."""
         self.payload: bytes | None = payload
         """None once it is answered."""
         self.deadline_ns = deadline_ns
@@ -233,7 +233,7 @@ class RequestWindow:
     def _on_refused(self) -> None:
         """Something was not run, and keeps its number: send all again, with what is acknowledged by now.
 
-        Of a run of requests all those behind the first are refused as well. So once is enough, until the first has
+        Of a run of requests all those after the first are refused as well. So once is enough, until the first has
         been answered.
         """
         first = self._sent[0].sequence

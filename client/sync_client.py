@@ -1,7 +1,8 @@
 """The client for scripts and notebooks: plain calls that block, from any thread.
 
 A `ClusterClient` runs on an event loop of its own, in a daemon thread. A call wakes that loop and waits for it, which
-takes many times longer than an offer itself: whoever needs tens of thousands of messages a second uses `ClusterClient`.
+takes many times longer than an offer itself: a program that needs tens of thousands of messages a second uses
+`ClusterClient`.
 
 Nothing here is queued twice: offers wait in the client's window, answers in its queue, and at their bounds `offer`
 blocks and sockets are not read. What one look at the queue found is handed over at once, at most 1024 messages.

@@ -4,7 +4,7 @@
 
 A request is told by its SBE message: `(111, 26)` is an admin request, and its `request_type` says which one; messages
 that Aeron has no counterpart of are of schema 811. The principal is what the `Authenticator` gave the session. Ordinary
-messages, keep-alives and closes are not asked for: whoever holds a session may send on it.
+messages, keep-alives and closes are not asked for: the client that holds a session may send on it.
 
 Source: aeron.md §3.6; Aeron `AuthorisationService`, `ConsensusModule.Configuration.DEFAULT_AUTHORISATION_SERVICE`.
 """
@@ -65,7 +65,7 @@ class DenyAll:
 
 
 class DefaultAuthorisation:
-    """Aeron's default: backups and heartbeats, but no admin request. Whoever has a session may also query."""
+    """Aeron's default: backups and heartbeats, but no admin request. A client with a session may also query."""
 
     def is_authorised(
         self, schema_id: int, template_id: int, request_type: int | None, encoded_principal: bytes

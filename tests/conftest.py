@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +16,8 @@ import typer.main
 # A shell that starts the suite in the background has Ctrl-C ignored, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# xdist tells its workers a width of 80 columns, and commands then cut their tables, as in a narrow terminal.
+os.environ.pop("COLUMNS", None)
 
 
 TESTS: Final = Path(__file__).parent

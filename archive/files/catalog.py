@@ -71,7 +71,7 @@ class CatalogEntry:
     """One entry as it lies in the file.
 
     `problem` is None for an entry that checks out; otherwise it says what is wrong, and `descriptor` is what
-    the bytes say, or None where they say nothing. `stale_checksum` marks an entry whose checksum is right for
+    the bytes say, or None where they say nothing. `stale_checksum` marks an entry whose checksum is valid for
     the descriptor as it was before its stop position was filled in: Aeron's own repair leaves it like that.
     """
 
@@ -128,7 +128,7 @@ def encode_entry(descriptor: RecordingDescriptor) -> bytes:
 
 
 def encode_catalog(descriptors: Iterable[RecordingDescriptor], *, next_recording_id: int) -> bytes:
-    """Build a whole catalog file, its entries in the order given, with as much room behind them as it has at first.
+    """Build a whole catalog file, its entries in the order given, with as much room after them as it has at first.
 
     Raises:
         ArchiveError: a text of a descriptor is not ASCII.
@@ -164,7 +164,7 @@ def parse_catalog(data: bytes) -> CatalogContent:
         if offset > len(data) or entry.length % ENTRY_ALIGNMENT:
             break  # where the next one begins is not known
     if offset <= len(data) and data.count(0, offset) != len(data) - offset:
-        hidden = "entry length impossible, or the entries end here: bytes behind this place are not zero"
+        hidden = "entry length impossible, or the entries end here: bytes after this place are not zero"
         entries.append(CatalogEntry(offset, 0, 0, None, hidden))
     header = CatalogHeader(version, next_recording_id, alignment)
     return CatalogContent(header, _with_unique_ids(entries), offset, len(data))
@@ -468,7 +468,7 @@ def _parse_entry(data: bytes, offset: int, body_length: int) -> CatalogEntry:
 
 
 def _is_checksum_before_stop(body: bytes, checksum: int) -> bool:
-    """Whether `checksum` is right for `body` as it was while the recording was active."""
+    """Whether `checksum` is valid for `body` as it was while the recording was active."""
     before = bytearray(body)
     before[_STOP_POSITION_OFFSET : _STOP_POSITION_OFFSET + 8] = _NULL
     before[_STOP_TIMESTAMP_OFFSET : _STOP_TIMESTAMP_OFFSET + 8] = _NULL

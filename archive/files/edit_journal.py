@@ -36,7 +36,7 @@ class EditKind(IntEnum):
     """What is done to a recording. The values are on disk."""
 
     TRUNCATE = 1
-    """Its stop position becomes `position`; what lies behind is removed or zeroed."""
+    """Its stop position becomes `position`; what lies after is removed or zeroed."""
     PURGE = 2
     """Its start position becomes `position`, if it is before that; the segments below are removed."""
     MIGRATE = 3

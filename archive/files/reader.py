@@ -167,7 +167,7 @@ class FrameReader:
         return None if behind is None else f"{said}; but the recording goes on: {behind}"
 
     def _find_bytes_after(self) -> str | None:
-        """Say where the first byte that is not zero lies behind `position`."""
+        """Say where the first byte that is not zero lies after `position`."""
         recording_id, length = self._descriptor.recording_id, self._descriptor.segment_file_length
         parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))
         for base in sorted(segment[1] for segment in parsed if segment is not None and segment[0] == recording_id):
@@ -184,7 +184,7 @@ class FrameReader:
         return None
 
     def _has_grown(self) -> bool:
-        """Whether a right frame lies by now where the reading ended a moment ago."""
+        """Whether a valid frame lies by now where the reading ended a moment ago."""
         again = FrameReader(
             self._directory,
             self._descriptor,

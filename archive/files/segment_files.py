@@ -32,7 +32,7 @@ _ZEROS: Final = bytes(64 << 10)
 """What is zero-written in one call.
 
 The page cache keeps a file in pieces as long as the writes that made it, and a write of one message is dearer in a long
-one: 3.3 us in a piece of 1 MiB, 1.5 us in one of 64 KiB, and the sync behind it 2 us more (Linux 6.18, ext4).
+one: 3.3 us in a piece of 1 MiB, 1.5 us in one of 64 KiB, and the sync after it 2 us more (Linux 6.18, ext4).
 """
 _SUFFIX_IN_USE: Final = ".rec.next"
 _SUFFIX_ZEROING: Final = ".rec.zero"

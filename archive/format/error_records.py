@@ -2,7 +2,7 @@
 
 One record follows the other, each begins at a multiple of 8, and the first length of zero ends the log:
 
-    0    int32   length of the record with this header, without the padding behind it
+    0    int32   length of the record with this header, without the padding after it
     4    int32   how often it was observed
     8    int64   the last time, milliseconds since the Unix epoch
     16   int64   the first time

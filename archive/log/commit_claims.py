@@ -4,8 +4,8 @@ The problem: an archive says what was *recorded*. A member that led, or followed
 recorded a suffix that no majority ever had; the next election puts other entries in its place. Who reads an archive
 from outside must not show that suffix, and the archive knows no commit position.
 
-The idea: two things are written only after a majority had a part of the log, so whoever finds them knows that it is
-committed, whatever has become of the cluster since. A commit position never becomes untrue.
+The idea: two things are written only after a majority had a part of the log, so a reader that finds them knows that it
+is committed, whatever has become of the cluster since. A commit position never becomes untrue.
 
 - *A snapshot in `recording.log`*: it was taken of what was delivered, so the log before its position is committed.
 - *The `NewLeadershipTermEvent` of a term*: its leader appends it behind the base position of the term, and only once a
@@ -21,7 +21,7 @@ They tell where such an event would lie, so that only one frame for each term ha
 A claim names the leadership term as of which it holds. A log that was fitted to that term or a later one (the last
 term in its `recording.log`) holds the committed entries up to the claim, for a member truncates its log before it marks
 a term, and only leaders with all committed entries are elected. An older one may hold a suffix that was never
-committed *below* the claim: recordings of members are alike up to what each of them knew to be committed, not up to
+committed *below* the claim: recordings of members are identical up to what each of them knew to be committed, not up to
 what is committed by now.
 
 Source: Aeron `RecordingLog`; Raft paper §5.4.

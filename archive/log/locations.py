@@ -1,8 +1,8 @@
 """Where an archive is: on this machine's disks or behind a URL, its own directory or that of a member.
 
 A place is a file system and a `Path` in it. A `Path` itself cannot hold a URL: it makes `s3:/bucket` of
-`s3://bucket`. So the URL belongs to the file system, and paths are names below it; whoever is given a directory and
-a file system reads both kinds alike, and for a local one nothing lies between.
+`s3://bucket`. So the URL belongs to the file system, and paths are names below it; code that is given a directory and
+a file system reads both kinds the same way, and for a local one nothing lies between.
 """
 
 from __future__ import annotations

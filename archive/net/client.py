@@ -201,7 +201,7 @@ class ArchiveClient:
             yield publication
 
     async def stop_recording(self, recording_id: int) -> bool:
-        """Stop a recording, whoever publishes into it; False if it was not active."""
+        """Stop a recording of any publication; False if it was not active."""
         return bool(await self._edit(messages.StopRecordingByIdentityRequest, recording_id=RecordingId(recording_id)))
 
     async def stop_recordings(self, channel: str, *, stream_id: int) -> int:

@@ -2,7 +2,7 @@
 
 No task runs here: bytes are handled as they arrive, and a timer keeps the session alive. Requests may be in flight side
 by side, each with its own correlation id and its own timeout. Once a stream of frames has begun its bytes stay in
-`buffer` until whoever reads it takes them. Bounds: one control frame of 64 KiB; of a stream `STREAM_BUFFER_BYTES` and
+`buffer` until its reader takes them. Bounds: one control frame of 64 KiB; of a stream `STREAM_BUFFER_BYTES` and
 what one arrival brings, beyond which the socket is not read. The archive is given up, and every wait ends with the
 reason, when the connection breaks or `UNANSWERED_LIMIT` keep-alives in a row go without any byte from it.
 """
@@ -246,7 +246,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
     # --- the stream
 
     def write(self, data: bytes | bytearray) -> None:
-        """Send bytes; whoever sends many bounds them."""
+        """Send bytes; a caller that sends many bounds them."""
         assert self._transport is not None
         self._transport.write(data)
 

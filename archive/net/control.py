@@ -131,7 +131,7 @@ def announce(descriptor: RecordingDescriptor, position: int, session_id: int) ->
 
 
 def rules_of(setup: SetupFrame) -> FrameRules:
-    """What the frames behind a setup frame have to be like."""
+    """What the frames after a setup frame have to be like."""
     return FrameRules(
         initial_term_id=setup.initial_term_id,
         term_length_bytes=setup.term_length_bytes,

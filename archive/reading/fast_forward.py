@@ -1,4 +1,4 @@
-"""Getting past right frames quickly, for whoever only wants to know whether they are right.
+"""Getting past right frames quickly, for callers that only ask whether they are right.
 
 With numpy on a real disk, blocks of frames are checked at once, 40 times as fast as one by one; otherwise nothing is
 skipped. A `FrameReader` that goes on from there says the rest in its own words, so what is found is the same.

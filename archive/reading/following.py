@@ -48,7 +48,7 @@ class _Seen(NamedTuple):
 class RecordingFollower:
     """Gives the messages of one recording from `position` on, look by look; `position` is where the next one goes on.
 
-    `notices` is what has become of the recording that its reader should hear of, for whoever shows it to take away.
+    `notices` is what has become of the recording that its reader should hear of, until its reader takes them.
     `is_ended` says that nothing more can come: the recording was deleted or marked invalid.
     """
 

@@ -43,7 +43,7 @@ UNREADABLE: Final = "(unreadable)"
 class StreamContent:
     """What the recordings of one stream hold: messages of `registry` only, up to one of which `is_last` is true.
 
-    Behind that one the application writes what it likes. Without `is_last` there is no such message.
+    After that one the application writes what it likes. Without `is_last` there is no such message.
     """
 
     registry: Registry

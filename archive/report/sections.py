@@ -52,7 +52,7 @@ def damage_of(found: Sequence[tuple[str, int | None, int | None, str]]) -> Damag
         note=_rest(len(rows)),
     )
     caption = (
-        f"{words.count(len(found), 'problem')} in {directories}. What lies behind a damaged place may be missing "
+        f"{words.count(len(found), 'problem')} in {directories}. What lies after a damaged place may be missing "
         "below. The command trimaran archive verify tells more."
     )
     return Damage(caption=caption, table=table)

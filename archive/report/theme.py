@@ -101,7 +101,7 @@ class Chart(Figure):
     """A figure that looks the same however it is drawn; a notebook shows it without pyplot and without a `%` line."""
 
     def draw(self, renderer: Any) -> None:  # matplotlib's renderers share no public base class
-        """Draw it with these settings, not with those of whoever draws."""
+        """Draw it with these settings, not with those of the calling code."""
         with style():
             super().draw(renderer)
 

@@ -85,7 +85,7 @@ def listing(names: list[str]) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Write a number with three digits that count, and without zeros behind its point."""
+    """Write a number with three digits that count, and without zeros after its point."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,6 +1,6 @@
 """`decode_payload`: what applications said, as typed columns.
 
-An application's payload lies behind the session message header, and behind 16 bytes more where it is a request
+An application's payload lies after the session message header, and after 16 bytes more where it is a request
 (`request`). Spark's own expressions find it, so that filters on other columns go on to be pushed down
 to the data source, and what nobody selects is not computed. JSON is then read in the JVM, everything else by whole
 Arrow arrays in Python.
@@ -76,7 +76,7 @@ def decode_payload(
 
     - `bytes` or `str`: the payload itself, as binary or as UTF-8 text; then `payload` is no struct.
     - a `struct` format, "<qi8s", or a `struct.Struct`, with a name in `names` for each of its values; one more name
-      takes the bytes behind them. Unsigned numbers get the next longer type.
+      takes the bytes after them. Unsigned numbers get the next longer type.
     - "json" with a `schema` as Spark writes it, "host string, time_s long"; or a pydantic model for what it is in
       JSON: its types and which fields are required are held to, its own validators do not run.
     - a message class of `trimaran.service_api.wire`, for SBE.
@@ -127,7 +127,7 @@ def _session_messages(df: DataFrame, sent_by: str, requests: bool | None) -> Dat
 
 
 def _with_bodies(df: DataFrame) -> DataFrame:
-    """Add what lies behind the header, the numbers of a request, the service; and `_wrong`, why there is no body."""
+    """Add what lies after the header, the numbers of a request, the service; and `_wrong`, why there is no body."""
     wrong = F.lit(None).cast("string")
     if "flags" in df.columns:
         text = "a part of a message of several frames: read the log with the option messages=true"
@@ -243,7 +243,7 @@ def _apply_python(rows: DataFrame, read: _Read, schema: StructType, *, is_filter
     """Read by whole arrays in Python; other columns stay in the JVM.
 
     `is_filtered`: rows will be chosen by what came out. Spark would then decode twice, once for the filter; it does not
-    if the decoder is said not to be deterministic, at the price that filters behind it are not pushed down.
+    if the decoder is said not to be deterministic, at the price that filters after it are not pushed down.
     """
     returned = StructType([StructField("value", schema), StructField(PROBLEM, StringType())])
 

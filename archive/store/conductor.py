@@ -69,7 +69,7 @@ class Archive:
         self._make_worker = make_worker
         self.monotonic_ns: Final = monotonic_ns
         self.on_corruption: Callable[[CorruptionError], None] | None = None
-        """Called by `read`, before it raises, for whoever is to stop when what was recorded is not there any more."""
+        """Called by `read`, before it raises, so that the owner can stop when recorded bytes are lost."""
         self._torn_limit_bytes = UNSYNCED_LIMIT_BYTES if is_power_loss_possible else 0
         self._catalog = Catalog(file_system, directory, sync_level=config.file_sync_level)
         self._space = SpaceWatch(file_system, directory, config.space_threshold_bytes)
@@ -334,8 +334,8 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have, or of
                 which the segments were removed.
-            CorruptionError: there is no right frame at `position`; `on_corruption` has been told, unless nobody is
-                sure that one begins there (`is_frame_boundary`). Right frames before a wrong one are returned.
+            CorruptionError: there is no valid frame at `position`; `on_corruption` has been told, unless nobody is
+                sure that one begins there (`is_frame_boundary`). Valid frames before a wrong one are returned.
             ArchiveError: STORAGE_FAILED, the disk refused.
         """
         descriptor = self.present_descriptor(recording_id)
@@ -482,12 +482,12 @@ class Archive:
     async def migrate_segments(self, src_recording_id: int, dst_recording_id: int) -> int:
         """Move all segments of a recording to the front or the end of another; give their number.
 
-        Where one ends the other begins, at a segment boundary, and both are laid out alike. The source is empty then.
+        Where one ends the other begins, at a segment boundary, and both have the same layout. The source is empty then.
         The destination may be active where segments come to its front.
 
         Raises:
             ArchiveError: UNKNOWN_RECORDING, ACTIVE_RECORDING, INVALID_POSITION: they do not adjoin, or GENERIC: they
-                are not alike, the source is being read, or a detached segment is in the way.
+                do not have the same layout, the source is being read, or a detached segment is in the way.
         """
         async with self._changing():
             edit = plan_migration(self._editing, src_recording_id, dst_recording_id)

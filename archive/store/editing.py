@@ -135,7 +135,7 @@ def plan_detachment(ctx: EditContext, recording_id: int, position: int) -> Recor
     """Decide on leaving out the segments below `position`: give the descriptor as it is to be.
 
     Raises:
-        ArchiveError: UNKNOWN_RECORDING, INVALID_POSITION: no segment behind the first begins there, or GENERIC:
+        ArchiveError: UNKNOWN_RECORDING, INVALID_POSITION: no segment after the first begins there, or GENERIC:
             somebody reads in these segments.
     """
     descriptor = ctx.valid(recording_id)
@@ -146,7 +146,7 @@ def plan_detachment(ctx: EditContext, recording_id: int, position: int) -> Recor
         expected = f"{first} to {last} in steps of {descriptor.segment_file_length}" if first <= last else "none"
         raise bad_position(
             f"cannot detach: start_position={start_position} end_position={end_position}; "
-            f"segments behind the first begin at: {expected}",
+            f"segments after the first begin at: {expected}",
             recording_id,
             position,
         )
@@ -240,7 +240,7 @@ def attach(ctx: EditContext, descriptor: RecordingDescriptor) -> int:
     """Take back the detached segments that adjoin the start of a recording; give their number. Blocks.
 
     Every frame in them is checked first. The lowest one may begin with zeros, where the recording once began inside a
-    term. All of them or none: what is damaged has to be moved away before those behind it are taken.
+    term. All of them or none: what is damaged has to be moved away before those after it are taken.
 
     Raises:
         CorruptionError: a frame does not check out, or a file has not the length of a segment.
@@ -386,7 +386,7 @@ def _check_detached(files: SegmentFiles, descriptor: RecordingDescriptor, base_p
         files.file_system.close_file(handle)
     if fault is not None:
         raise CorruptionError(
-            f"cannot attach: file={name} {fault}; nothing was changed, move the file away to attach those behind it",
+            f"cannot attach: file={name} {fault}; nothing was changed, move the file away to attach those after it",
             recording_id=descriptor.recording_id,
             position=at,
         )
@@ -394,7 +394,7 @@ def _check_detached(files: SegmentFiles, descriptor: RecordingDescriptor, base_p
 
 
 def _blank_length(file_system: FileSystem, handle: int, term_length: int) -> int:
-    """Where in a segment the first frame begins: at its beginning, or behind zeros within its first term."""
+    """Where in a segment the first frame begins: at its beginning, or after zeros within its first term."""
     offset = 0
     while offset < term_length:
         data = read_fully(file_system, handle, min(_BLOCK_BYTES, term_length - offset), offset)

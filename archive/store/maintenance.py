@@ -175,7 +175,7 @@ class OfflineArchive:
         frames there are. `on_progress` is told how many bytes are done.
 
         Raises:
-            ArchiveError: the recording was not stopped: its last frame might be torn, and would look right then.
+            ArchiveError: the recording was not stopped: its last frame might be torn, and would look valid then.
             CorruptionError: a frame is wrong; its segment was not changed.
             OSError: the disk refused.
         """
@@ -202,7 +202,7 @@ class OfflineArchive:
             self._file_system.close_file(handle)
 
     def _write_catalog(self, data: bytes, length_bytes: int = 0) -> None:
-        """Put a new catalog in the place of the old one, with zeros behind `data` up to a length."""
+        """Put a new catalog in the place of the old one, with zeros after `data` up to a length."""
         disk = self._file_system
         if _NEW_FILE_NAME in disk.list_directory(self._directory):
             disk.remove(self._directory / _NEW_FILE_NAME)
@@ -263,5 +263,5 @@ def _superfluous_because(descriptor: RecordingDescriptor | None, name: str, base
         return f"detached: before the start position, {descriptor.start_position}"
     stop_position = descriptor.stop_position
     if stop_position is not None and base_position > stop_position:
-        return f"behind the stop position, {stop_position}"
+        return f"after the stop position, {stop_position}"
     return None

@@ -47,11 +47,11 @@ class RangeReader:
         *,
         stop_position: int,
     ) -> bytes:
-        """Read the right frames from `position` on: as many as fit, but one at least.
+        """Read the valid frames from `position` on: as many as fit, but one at least.
 
         Raises:
             ArchiveError: the segment was purged.
-            CorruptionError: there is no right frame at `position`.
+            CorruptionError: there is no valid frame at `position`.
             OSError: the disk refused.
         """
         base_position = descriptor.segment_base_position(position)

@@ -12,7 +12,7 @@ appended then is held in memory, and is the next batch: written, synced, and so 
 time. While none is in flight a chunk is written at once.
 
 Invariants (sync level 1 and 2): every byte below recorded_position is durable; every byte on disk that is neither zero
-nor durable lies within `UNSYNCED_LIMIT_BYTES` behind it; a segment file gets its final name only when everything before
+nor durable lies within `UNSYNCED_LIMIT_BYTES` after it; a segment file gets its final name only when everything before
 it is durable, so that after a crash only the highest segment can be torn. At level 0 everything is written at once, and
 recorded_position says what is with the kernel.
 
@@ -92,7 +92,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Write:
-    """A run of chunks that lie one behind the other in one segment file."""
+    """A run of chunks that lie one after the other in one segment file."""
 
     handle: int
     offset: int
@@ -132,7 +132,7 @@ class _Pace:
 
 
 def _pause_ns(step_ns: int, left_ns: int, step_count: int) -> int:
-    """Give how long to wait behind a step that took `step_ns`, with `step_count` to come and `left_ns` for them."""
+    """Give how long to wait after a step that took `step_ns`, with `step_count` to come and `left_ns` for them."""
     if not step_count:
         return 0
     return max(step_ns, min(_LONGEST_PAUSE_NS, left_ns * _PREPARING_SHARE // 100 // step_count - step_ns))
@@ -159,7 +159,7 @@ class Recording:
     """One active recording: the hot path. All methods are called on the event loop.
 
     `append_position` is what was taken, `recorded_position` what is durable and may be read, in bytes from the start of
-    the stream. What lies between them may be held in memory: whoever appends bounds it, by bringing no more until it
+    the stream. What lies between them may be held in memory: the appender bounds it, by bringing no more until it
     is recorded. The owner sets `on_recorded(position)`, called when recorded_position has moved, and
     `on_failed(error)`, called once when a write or sync failed; both on the event loop, possibly inside `append` or
     `flush`.
@@ -547,7 +547,7 @@ class Recording:
         return writes
 
     def _split_held(self, chunk: bytes) -> bytes:
-        """Cut the first chunk, which is longer than a batch, behind the last frame that fits; return what is in front.
+        """Cut the first chunk, which is longer than a batch, after the last frame that fits; return what is in front.
 
         A single frame that long is padding: zeros but for its header, so it may go whole.
         """
@@ -585,7 +585,7 @@ class Recording:
         self._term_end_position = self.append_position - self.append_position % term_length + term_length
 
     def _on_written(self, position: int) -> None:
-        """Roll when the segment ends at `position`, behind the last byte written; else prepare the next one in time."""
+        """Roll when the segment ends at `position`, after the last byte written; else prepare the next one in time."""
         segment = self._segments[-1]
         if position == segment.base_position + self.descriptor.segment_file_length:
             try:
@@ -637,7 +637,7 @@ class Recording:
     async def _prepare(self, base_position: int) -> None:
         """Make and zero-write the segment at `base_position` in steps, spread over most of the time until it is needed.
 
-        They take half of the disk's time at most. One behind the other they would hold up every sync meanwhile.
+        They take half of the disk's time at most. One after the other they would hold up every sync meanwhile.
 
         A disk that refuses here is not fatal yet: the roll tries again, and fails loudly.
         """

@@ -5,10 +5,10 @@ check out may have been acknowledged: nothing is touched and the archive refuses
 position and the reason.
 
 What a tear may look like depends on what ended. When only the process did, the kernel kept every write, and writes go
-forward: a wrong frame with a right one *behind* it is corruption. When the machine did, any subset of the sectors of
+forward: a wrong frame with a valid one *after* it is corruption. When the machine did, any subset of the sectors of
 the last batch may have survived. That batch begins at or before the first wrong frame and is at most `torn_limit_bytes`
-long (`recording`): so a wrong frame is a tear when everything behind it that is not zero lies within that
-limit, and corruption when a right frame follows and something lies beyond. After a mere process crash the limit has to
+long (`recording`): so a wrong frame is a tear when everything after it that is not zero lies within that
+limit, and corruption when a valid frame follows and something lies beyond. After a mere process crash the limit has to
 be 0: else a damaged frame among the last 4 MiB would be cut off with all that follows it.
 
 What cannot be decided: a bit that flipped inside the last batch before a power loss looks like a sector that was not
@@ -60,7 +60,7 @@ class TailEnd:
 
 @dataclass(slots=True, frozen=True)
 class _Walk:
-    """Where the right frames of a segment end, why, and where the last one begins (None: there is none)."""
+    """Where the valid frames of a segment end, why, and where the last one begins (None: there is none)."""
 
     end_position: int
     reason: str
@@ -70,8 +70,8 @@ class _Walk:
 def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limit_bytes: int) -> RepairResult:
     """Find the stop position of a recording without one, and make sure nothing but zeros follows it.
 
-    Everything below the stop position, and the zeros behind it, are durable when this returns. `torn_limit_bytes` is
-    how far behind a wrong frame a power loss may have left right ones; 0 when the machine did not go down.
+    Everything below the stop position, and the zeros after it, are durable when this returns. `torn_limit_bytes` is
+    how far after a wrong frame a power loss may have left valid ones; 0 when the machine did not go down.
 
     Raises:
         CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
@@ -156,7 +156,7 @@ class _SegmentWalker:
         """Follow the frames until one does not check out.
 
         Raises:
-            CorruptionError: right frames follow the wrong one and it is no tear, or the last one is undecidable.
+            CorruptionError: valid frames follow the wrong one and it is no tear, or the last one is undecidable.
         """
         offset = max(0, self._descriptor.start_position - self._base_position)
         last: int | None = None
@@ -213,7 +213,7 @@ class _SegmentWalker:
         return self._block, start
 
     def _is_anything_written_from(self, offset: int) -> bool:
-        """Whether there is a byte other than zero at `offset` or behind it."""
+        """Whether there is a byte other than zero at `offset` or after it."""
         while offset < self._length:
             data = read_fully(self._file_system, self._handle, min(_BLOCK_BYTES, self._length - offset), offset)
             if data.count(0) != len(data):
@@ -222,7 +222,7 @@ class _SegmentWalker:
         return False
 
     def _refuse_if_frames_follow(self, offset: int, fault: str) -> None:
-        """Raise when a right frame lies behind the wrong one at `offset`: then this is not a torn tail."""
+        """Raise when a valid frame lies after the wrong one at `offset`: then this is not a torn tail."""
         term_length = self._descriptor.term_buffer_length
         position = self._base_position + offset + 32
         end = self._base_position + self._length
@@ -232,7 +232,7 @@ class _SegmentWalker:
             found = next(self._rules.find_valid_frames(data, position), None)
             if found is not None:
                 raise CorruptionError(
-                    f"frame does not check out, and is not the tail: {fault}; a right frame follows at "
+                    f"frame does not check out, and is not the tail: {fault}; a valid frame follows at "
                     f"position={found}. Nothing was changed. Run `trimaran archive verify`, then restore this "
                     "directory from another member or remove it to let the member catch up",
                     recording_id=self._descriptor.recording_id,

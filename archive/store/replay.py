@@ -65,8 +65,8 @@ class ReplaySession:
     grows.
 
     With a `limit` it is a bounded replay, which waits there. `rate_limit_bytes_per_s` is kept on average,
-    `chunk_length_bytes` is what is read at once. Unless it `is_frame_boundary`, a position at which no right frame
-    begins may be the fault of whoever asked for it: that is found out before anything is called damaged.
+    `chunk_length_bytes` is what is read at once. Unless it `is_frame_boundary`, a position at which no valid frame
+    begins may be the caller's mistake: that is checked before anything is called damaged.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class ReplaySession:
         return end_position
 
     async def _check_frame_boundary(self) -> None:
-        """Refuse a position that lies inside a frame. Its segment is walked only where no right frame is found."""
+        """Refuse a position that lies inside a frame. Its segment is walked only where no valid frame is found."""
         archive, recording_id, position = self._archive, self.recording_id, self.position
         durable_position = archive.recorded_position(recording_id)
         if position >= durable_position:

@@ -2,7 +2,7 @@
 
 A segment at a time, and never in place: a copy with checksums is written, synced and renamed over the file, so a crash
 leaves each segment as it was or as it should be. A frame that does not check out ends the work before its segment was
-changed: a checksum must not make right what is wrong. Memory: one block, or one frame if that is longer.
+changed: a checksum must not make valid what is damaged. Memory: one block, or one frame if that is longer.
 Every function here blocks. Source: samples set A README §5; Aeron `ArchiveTool checksum`, which writes in place.
 """
 
@@ -107,9 +107,9 @@ class _SegmentStamper:
             position = end
 
     def _stamp(self, block: bytearray, position: int) -> tuple[int, int]:
-        """Stamp the whole right frames that `block`, which begins at `position`, holds.
+        """Stamp the whole valid frames that `block`, which begins at `position`, holds.
 
-        Returns how many bytes of it that is, and the position behind the frames. Of padding only the header is
+        Returns how many bytes of it that is, and the position after the frames. Of padding only the header is
         looked at: zeros follow it, however many.
         """
         offset = 0

@@ -1,4 +1,4 @@
-"""Small messages at a steady rate over one session, whoever leads; tells when the next leader has answered.
+"""Small messages at a steady rate over one session, across leaders; tells when the next leader has answered.
 
 Messages are numbered and never sent again: around a change of leader some are lost, which a real application's
 numbers would find. Replies must come in the order of the numbers, each once.

@@ -1,4 +1,4 @@
-"""Lets in whoever proves to know a secret: a challenge, a proof, and a file of verifiers.
+"""Lets in clients that prove that they know a secret: a challenge, a proof, and a file of verifiers.
 
 A principal that is not in the file is challenged as the others are, and its proof is checked as theirs are, against a
 verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take.

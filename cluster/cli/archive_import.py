@@ -200,7 +200,7 @@ def _print(documents: list[dict[str, Any]], output: OutputFormat) -> None:
         console.print(table)
         for note in document["notes"]:
             console.print(f"note: {note}")
-        console.print("\nsettings for the member's file, all members alike:")
+        console.print("\nsettings for each member's file, the same for all members:")
         for name, value in document["settings"].items():
             text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else value
             console.print(f"  {name} = {text}", markup=False)

@@ -86,7 +86,7 @@ def recovery_plan(
     services: Annotated[int | None, typer.Option("--services", min=1, help=SERVICES_HELP, show_default=False)] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what a member would start from: the newest complete snapshots, then the log behind them."""
+    """Show what a member would start from: the newest complete snapshots, then the log after them."""
     path = expect_recording_log(directory)
     try:
         report = make_plan(directory, read_recording_log(path), services)
@@ -200,7 +200,7 @@ def _problems(
 def _find_log_damage(log: LogDirectory, replay_position: int, end_position: int) -> list[str]:
     """Say what a start finds wrong with the files of the log: segments that are not there, an end that is no torn one.
 
-    After a power loss a start may judge the end more mildly, for then frames behind a torn one may have been written.
+    After a power loss a start may judge the end more mildly, for then frames after a torn one may have been written.
     """
     descriptor, there = log.descriptor, set(log.segment_base_positions())
     first = descriptor.segment_base_position(max(replay_position, descriptor.start_position))

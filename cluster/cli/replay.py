@@ -89,7 +89,7 @@ OutputsOption = Annotated[
 ]
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="FILE", help="Write the service's snapshot: each message behind its length."),
+    typer.Option("--state", metavar="FILE", help="Write the service's snapshot: each message after its length."),
 ]
 WhatIfOption = Annotated[
     str | None,

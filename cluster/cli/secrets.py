@@ -34,7 +34,7 @@ app: Final = new_group("Manage who may open sessions: add, remove and list princ
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The secrets file; `add` makes it.")]
 PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A name without blanks.")]
 
-_NEXT: Final = "give every member this file; it counts for whoever connects a second later"
+_NEXT: Final = "give every member this file; it counts for connections from a second later on"
 
 
 @app.command()

@@ -5,11 +5,11 @@ SHUTDOWN is a SNAPSHOT action with a termination after it, an ABORT a terminatio
 is refused: a cluster has no standby nodes. Aeron's logs may hold one, and members ignore it. Which action is under way
 is the control toggle: INACTIVE but on the leader, NEUTRAL while there is none. A second action is refused until the
 first is done, with two exceptions: a suspended cluster may be resumed and aborted. So no snapshot is ever taken of a
-suspended cluster, and a member that starts from one finds every SUSPEND that still holds in the log behind it; that is
+suspended cluster, and a member that starts from one finds every SUSPEND that still holds in the log after it; that is
 why snapshots hold no module state.
 
 The leader acts when it appends, every member settles when the entry is delivered. So of an action that a deposed
-leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and whoever asked
+leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and the caller
 hears that it is not known what will become of it. If the entry commits all the same, it is delivered like any other.
 
 While the cluster is suspended, and once it is to stop, the leader appends nothing of clients, timers, services or
@@ -86,7 +86,7 @@ class _Pending:
     """The end of its log entry; of an ABORT, the end of the log."""
     is_committed: bool = False
     notes: list[str] = field(default_factory=list)
-    """What whoever asked should know at the end."""
+    """What the caller should know at the end."""
 
 
 class ActionControl:

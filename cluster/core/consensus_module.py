@@ -366,7 +366,7 @@ class ConsensusModule:
             self.follower.reads.on_answer(message)
 
     def _on_reads_wanted(self, event: ev.ReadsWanted) -> None:
-        """In an election nobody can confirm anything: whoever waits was told when it began."""
+        """In an election nobody can confirm anything: waiting callers were told when it began."""
         term = self.leader or self.follower
         if term is not None:
             term.reads.on_wanted(event.through)
@@ -419,7 +419,7 @@ class ConsensusModule:
         if self.election is not None:
             reason = self.election.on_below_oldest_segment(event)
             if reason is not None and self.last_election is not None:
-                self.last_election.reason = reason  # for whoever asks why this takes so long
+                self.last_election.reason = reason  # for operators who ask why this takes so long
 
     def _on_snapshot_fetched(self, event: ev.SnapshotFetched) -> None:
         if self.election is not None:

@@ -93,7 +93,7 @@ class ConsensusContext:
     log_leadership_term_id: TermId = NULL_TERM_ID
     """The term of the last entry in the local log, by the recording log."""
     candidate_term_id: TermId = NULL_TERM_ID
-    """The highest term this member ever voted or stood in; durable once it has the franchise."""
+    """The highest term this member ever voted or stood in; durable once it is a voter."""
     is_voter: bool = field(init=False)
     """Whether a candidate term is on disk, and with it the right to vote and to stand. See `election`."""
     is_cluster_formed: bool = False
@@ -177,7 +177,7 @@ class ConsensusContext:
             self.emit(PersistCandidateTerm(candidate_term_id, self.append_position, self.timestamp))
 
     def observe_candidate_term(self, candidate_term_id: TermId) -> None:
-        """Take part in no older term from now on; in memory only, while this member lacks the franchise."""
+        """Take part in no older term from now on; in memory only, while this member is no voter."""
         if self.is_voter:
             self.propose_candidate_term(candidate_term_id)
         else:

@@ -1,4 +1,4 @@
-"""The names of what an operator can ask for, and of the steps that whoever asked is told of."""
+"""The names of what an operator can ask for, and of the steps that are reported to the operator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ActionStep(StrEnum):
     APPENDED = "appended"
     """The leader has put it into its log, or marked its place there; it may not commit."""
     COMMITTED = "committed"
-    """It will be done, whoever leads."""
+    """It will be done, under any leader."""
     SNAPSHOT_TAKEN = "snapshot-taken"
     """The leader has the snapshot of a shutdown, durably."""
     ACKNOWLEDGED = "acknowledged"

@@ -26,7 +26,7 @@ from .members import ClusterMember
 
 
 def canvass_position(ctx: ConsensusContext) -> CanvassPosition:
-    """Say where this log ends, and the highest term this member knows of; none if it lacks the franchise."""
+    """Say where this log ends, and the highest term this member knows of; none if it is no voter."""
     return CanvassPosition(
         log_leadership_term_id=ctx.log_leadership_term_id,
         log_position=ctx.append_position,

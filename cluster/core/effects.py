@@ -56,7 +56,7 @@ class UnbindIngress:
 
 @dataclass(slots=True)
 class PersistCandidateTerm:
-    """Durable: this member takes part in no election of this term or an older one again; it has the franchise."""
+    """Durable: this member takes part in no election of this term or an older one again; it is a voter."""
 
     candidate_term_id: int
     log_position: int
@@ -182,7 +182,7 @@ class TakeSnapshot:
 
 @dataclass(slots=True)
 class ResumeDelivery:
-    """Deliver on behind the snapshot action at which delivery stands still."""
+    """Deliver on after the snapshot action at which delivery stands still."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ still follow it, and takes an answer of a majority, itself included, as proof. A
 round began may then be answered from any state that holds the log up to the position noted.
 
 *Why that is right.* A member acknowledges in the leader's term T only: following that leader, outside of any election,
-and with no candidate term above T. So it had voted in no higher term when it acknowledged. Whoever leads a higher term
+and with no candidate term above T. So it had voted in no higher term when it acknowledged. A leader of a higher term
 has the vote of a majority, hence of one of those who acknowledged, given after it did, that is after the round began.
 So when the round began nothing had been committed by a higher term, and nobody had been told that it was. What term T
 committed, this leader committed: it knows.
@@ -27,11 +27,11 @@ Messages may be lost, so a round repeats its question with every heartbeat inter
 
 *Followers* read from their own state, with a bound on its age. A follower asks its leader, and notes when, by its own
 monotonic clock. The leader answers with the position of a round that began later. So everything that was acknowledged
-to anybody before the follower asked lies below the position; that stays true for ever, whoever leads. The age of a read
-is the time from then to when the query came in; two readings of one member's clock, no clocks are compared. The time
-since the last commit position heard would be no such bound: it may have been sent by a leader that was deposed before.
-The answer carries the time of the question back, and the follower takes it for no other: one that was delayed, even
-over a restart, cannot make an old position look new.
+to anybody before the follower asked lies below the position; that stays true for ever, under any leader. The age of a
+read is the time from then to when the query came in; two readings of one member's clock, no clocks are compared. The
+time since the last commit position heard would be no such bound: it may have been sent by a leader that was deposed
+before. The answer carries the time of the question back, and the follower takes it for no other: one that was delayed,
+even over a restart, cannot make an old position look new.
 
 *Rejected.* Leases (a leader that trusts its clock to know that nobody else can lead yet) save the round, and are wrong
 on a machine that was suspended.

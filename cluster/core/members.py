@@ -119,7 +119,7 @@ def is_empty_log(log_leadership_term_id: int, log_position: int) -> bool:
 
 
 def may_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
-    """Tell whether the member has the franchise, or needs none because the cluster forms itself from nothing."""
+    """Tell whether the member is a voter, or need not be one because the cluster forms itself from nothing."""
     return member.is_voter or is_empty_log(candidate.log_leadership_term_id, candidate.log_position)
 
 

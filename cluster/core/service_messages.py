@@ -1,4 +1,4 @@
-"""Messages that services offer to the log: each of them is delivered once, in order, whoever leads.
+"""Messages that services offer to the log: each of them is delivered once, in order, under any leader.
 
 The problem: a service offers the same messages on every member, in the callbacks that all of them run at the same
 positions, but only one member may append them, and that one may die at any moment.

@@ -42,7 +42,7 @@ class TerminationControl:
         return f"<TerminationControl position={self.position} unacknowledged={self.unacknowledged}>"
 
     def roll_back(self) -> None:
-        """The term is over: whoever leads next knows of no termination."""
+        """The term is over: the next leader knows of no termination."""
         self.position = None
         self.is_delivered = False
         self.unacknowledged = []

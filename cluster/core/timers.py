@@ -3,7 +3,7 @@
 A timer is scheduled, moved and cancelled by the service, in the callbacks that every member runs at the same
 positions. Only the leader looks at the clock: an expired timer becomes a TimerEvent in the log, and the timer is
 gone, on every member, when that entry is delivered. Until then the leader only remembers that it has been appended;
-so a leader that loses its place has nothing to undo but that memory, and whoever leads next fires the timer again.
+so a leader that loses its place has nothing to undo but that memory, and the next leader fires the timer again.
 
 Source: aeron.md §3.9.
 """

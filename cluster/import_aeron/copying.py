@@ -4,8 +4,8 @@ Everything is written into a hidden directory beside the target, synced, read ba
 target's name, in one step. So an import that is interrupted leaves nothing that a node could start on, and the next one
 removes what it left. The source is opened for reading only.
 
-A recording cannot be half with checksums and half without: its catalog entry says it once, and whoever verifies it, our
-tools or Aeron's, holds every data frame against that. Hence a log without checksums either goes on without them, or
+A recording cannot be half with checksums and half without: its catalog entry says it once, and a tool that verifies it,
+our tools or Aeron's, holds every data frame against that. Hence a log without checksums either goes on without them, or
 gets them here, in every frame: CRC-32 in the place of the session id, as Aeron's `ArchiveTool checksum` puts it. The
 default is the latter, since a node's own default is checksums. Nothing else of a frame is changed, so positions stay.
 """

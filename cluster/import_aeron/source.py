@@ -30,7 +30,7 @@ from ..runtime.files.recording_log_file import read_recording_log
 
 _ACTIVITY: Final = struct.Struct("<q")
 _ACTIVITY_OFFSET: Final = 16
-"""Of the activity timestamp, in the mark files of cluster and archive alike."""
+"""Of the activity timestamp, in the mark files of cluster and archive."""
 
 
 @dataclass(slots=True, frozen=True)

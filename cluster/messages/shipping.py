@@ -2,7 +2,7 @@
 
 Aeron has a query for the recordings of snapshots (templates 72 and 73, deprecated), but its answer lacks the terms that
 the log went through. A member needs them all: they are what its log is compared by, and what it tells those that lag
-behind it. Hence messages of our own, with Aeron's group of snapshots. Asked on the consensus endpoint, on
+after it. Hence messages of our own, with Aeron's group of snapshots. Asked on the consensus endpoint, on
 `SNAPSHOT_SHIPPING_STREAM_ID`; answered with one `SnapshotOffer` and as many `LeadershipTerms` as it takes.
 """
 

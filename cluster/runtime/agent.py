@@ -268,7 +268,7 @@ class ConsensusModuleAgent:
 
     @property
     def publisher(self) -> LogPublisher | None:
-        """The leader's pen, or None while this member does not lead."""
+        """The leader's publisher of entries, or None while this member does not lead."""
         leader = self.module.leader
         return None if leader is None else leader.publisher
 

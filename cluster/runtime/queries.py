@@ -49,7 +49,7 @@ logger = structlog.get_logger()
 
 
 class QueryOutlet(Protocol):
-    """The ingress connection of whoever asked."""
+    """The ingress connection of the client that asked."""
 
     def write(self, data: bytes | bytearray) -> None:
         """Send frames."""
@@ -177,7 +177,7 @@ class QueryHandler:
         self.serve()
 
     def on_election_started(self, effect: fx.ElectionStarted) -> None:
-        """Whoever leads next has to be asked; a stale answer that is found already is as good as before."""
+        """The next leader has to be asked; a stale answer that is found already is as good as before."""
         unconfirmed, self._unconfirmed = self._unconfirmed, deque()
         deposed = [query for query in self._confirmed if query.is_linearizable]
         self._confirmed = [query for query in self._confirmed if not query.is_linearizable]

@@ -80,7 +80,7 @@ class ActionRules:
         return self._stopping.pop(member.member_id, self) is None
 
     def expect_held(self, log: bytes | bytearray) -> None:
-        """No input is in the log between a SUSPEND and its RESUME, nor behind a termination in the same term."""
+        """No input is in the log between a SUSPEND and its RESUME, nor after a termination in the same term."""
         suspended_at: int | None = None
         stops = set(self._positions.values())
         for begin, end, template_id in _messages(log):

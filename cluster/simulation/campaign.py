@@ -24,7 +24,7 @@ class Runner(Protocol):
 
     @property
     def free_count(self) -> int:
-        """How many seeds can be given right now."""
+        """How many seeds can be given now."""
 
     def submit(self, seed: int, options: Options) -> None:
         """Begin with a seed."""

@@ -1,4 +1,4 @@
-"""Where a member's log begins, and what stands in for what is not there, as a power loss right now would leave them.
+"""Where a member's log begins, and what stands in for what is not there, as a power loss now would leave them.
 
 The referee believes no member: which recording the log is and which snapshots are complete is read from the recording
 log, where each begins and ends from the catalog, both as they are durable.

@@ -56,7 +56,7 @@ class Operator:
         return _post(self._cluster.leader() if random.random() < 0.8 else random.choice(members), action)
 
     def _resume(self) -> None:
-        """Resume whoever leads, again and again: another leader may find the cluster suspended later."""
+        """Ask every leader to resume, again and again: another leader may find the cluster suspended later."""
         leader = self._cluster.leader()
         node = None if leader is None else leader.node
         if node is not None and node.module.actions.state is ModuleState.SUSPENDED:

@@ -285,7 +285,7 @@ class Referee:
         is_needed = kept is not None and kept.recording_id == recording_id and kept.start_position <= base_position
         if is_needed and base_position < (held := self._held_position(member)):
             self._broken = self._broken or RuleBroken(
-                "a segment goes when the catalog knows, durably, that the log begins behind it",
+                "a segment goes when the catalog knows, durably, that the log begins after it",
                 member=member.member_id,
                 base_position=base_position,
                 kept=kept,
@@ -318,7 +318,7 @@ class Referee:
             holders=[other.member_id for other in holders],
         )
         for holder in holders:
-            # Not one on whose disk sectors of an unfinished batch survived behind a hole.
+            # Not one on whose disk sectors of an unfinished batch survived after a hole.
             disk, held_position = self._held.get(holder.member_id, (holder.machine.disk, 0))
             if disk is holder.machine.disk and held_position >= since:
                 self._hold(holder, position)

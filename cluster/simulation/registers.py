@@ -115,7 +115,7 @@ class Request(NamedTuple):
     delay_ms: int = 0
 
     def encode(self, *, padding_length: int = 0) -> bytes:
-        """Lay it out, with zeros behind it."""
+        """Lay it out, with zeros after it."""
         return REQUEST.pack(*self) + bytes(padding_length)
 
     @classmethod
@@ -189,7 +189,7 @@ class Registers(ClusteredService):
         return f"<Registers position={self._last_position} state={self.state_hash():016x} faults={len(self.faults)}>"
 
     def state_hash(self) -> int:
-        """A number that is the same on members which were given the same entries and answered them alike.
+        """A number that is the same on members which were given the same entries and gave the same answers.
 
         It is made anew with every entry from the one before, so it costs nothing to ask for.
         """

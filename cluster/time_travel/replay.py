@@ -2,7 +2,7 @@
 
 What a member does when it starts is done here with a directory alone: the same snapshot is read, the same container
 and the same adapter deliver the same entries. So the state is the one that every member had after it delivered that
-position; and what a member that follows discards, the service's messages to clients, is given to whoever asks.
+position; and what a member that follows discards, the service's messages to clients, is given to callers that ask.
 
 One entry is delivered after another: a position within a message stands for the end of the message before it.
 """

@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(slots=True)
 class RecordedMorning:
-    """Where the recording lies, and what whoever made it knows of it without having read it."""
+    """Where the recording lies, and what its recorder knows of it without having read it."""
 
     directory: Path
     request_count: int = 0

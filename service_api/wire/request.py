@@ -1,6 +1,6 @@
 """Requests: session messages with a reply each, run exactly once.
 
-A request is a `SessionMessageHeader` whose SBE block is 16 bytes longer, so that whoever does not know requests skips
+A request is a `SessionMessageHeader` whose SBE block is 16 bytes longer, so that code that does not know requests skips
 what it does not know, and reads the payload:
 
     offset size  client -> member, and in the log          member -> client

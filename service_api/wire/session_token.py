@@ -5,7 +5,7 @@
     log       SessionOpenEvent.response_channel says the same, and so do snapshots: the secret is in neither
     later     on every new connection ChallengeResponse(cluster_session_id, secret), and then a keep-alive
 
-So whoever reads a log or a snapshot cannot take a session over, and whoever knows its id cannot either. The secret
+So reading a log or a snapshot is not enough to take a session over, nor is knowing its id. The secret
 crosses the links as it is: where those can be read by others, so can all messages. A session whose channel holds no
 token, as in the logs of a real Aeron Cluster, can be taken over by nobody: it is used on the connection that opened it,
 and ends by timeout once that is lost.
@@ -29,7 +29,7 @@ def token_digest(secret: bytes) -> bytes:
 
 
 def token_channel(secret: bytes) -> str:
-    """Give the response channel of a session that whoever knows `secret` may take over."""
+    """Give the response channel of a session that a client with `secret` may take over."""
     return _CHANNEL + token_digest(secret).hex()
 
 

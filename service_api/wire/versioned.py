@@ -85,7 +85,7 @@ def unpacker(
 
 
 def build(model: type[_Model], values: dict[str, Any]) -> _Model:
-    """Make a model from values of all its fields that are known to be right, without validating them.
+    """Make a model from values of all its fields that are known to be valid, without validating them.
 
     The wire has proven them, or they are a member's own. Where its code is not in the core's cache, because a message
     comes now and then, validation takes 8 us, as much as all the rest of an acknowledgement.

@@ -111,7 +111,7 @@ def test_a_file_of_another_kind_in_its_place(small: Path, data: st.DataObject) -
 
 
 def test_the_directory_that_is_mutated_is_one_that_can_be_read(small: Path) -> None:
-    """Or the tests above would show little. The rest of the log is missing, and the recordings behind it are not."""
+    """Or the tests above would show little. The rest of the log is missing, and the recordings after it are not."""
     cluster = run_cluster(small)
 
     assert (cluster.recording_log.exit_code, cluster.state.exit_code) == (0, 0)

@@ -114,7 +114,7 @@ def test_the_last_segment_of_a_stopped_recording_may_not_be_missing(samples: Pat
 
 
 def test_a_recovery_plan_refuses_what_a_start_refuses(samples: Path, tmp_path: Path) -> None:
-    """A wrong frame in the last segment of a log that was not stopped, with a right one behind it, is no torn end."""
+    """A wrong frame in the last segment of a log that was not stopped, with a valid one after it, is no torn end."""
     frames = truth_of("torn-node0")["recordings"][0]["frames"]
     frame = next(f for f in frames if f["position"] > 400_000)
     directory = mutated(

@@ -52,7 +52,7 @@ def end_at(frame_length: int) -> Callable[[bytearray, int], None]:
 
 
 def put_text_length(value: int, block_length: int) -> Callable[[bytearray, int], None]:
-    """Change the length of the first text behind the block."""
+    """Change the length of the first text after the block."""
     return lambda data, position: struct.pack_into("<I", data, position + 32 + 8 + block_length, value)
 
 
@@ -129,7 +129,7 @@ def test_a_payload_too_short_for_a_message_is_a_row_with_the_reason(samples: Pat
 
 
 def test_the_first_message_may_be_the_damaged_one(samples: Path, tmp_path: Path) -> None:
-    """What a recording is, the messages behind the first one tell, too."""
+    """What a recording is, the messages after the first one tell, too."""
     directory = mutated(
         samples / DIRECTORY, tmp_path / "mutated", "2-0.rec", lambda path: write_value(path, 34, "<H", 999)
     )
@@ -142,7 +142,7 @@ def test_the_first_message_may_be_the_damaged_one(samples: Path, tmp_path: Path)
 
 
 def test_what_an_application_writes_into_its_snapshot_is_its_own_affair(samples: Path, tmp_path: Path) -> None:
-    """Behind the container's part any bytes are right: also those that look like a broken message of ours."""
+    """After the container's part any bytes are right: also those that look like a broken message of ours."""
     messages = truth_of("single-node-node0")["recordings"][SERVICE_SNAPSHOT]["messages"]
     own = next(m for m in messages if m["name"] == "(application)" and m["length"] >= 8)
 

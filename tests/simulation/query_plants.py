@@ -36,7 +36,7 @@ def _use_the_round_under_way(planting: Planting) -> None:
 
 
 def _acknowledge_anybody(planting: Planting) -> None:
-    """A member says yes to whoever asks, while it elects another leader, and when it follows one."""
+    """A member says yes to every query, while it elects another leader, and when it follows one."""
 
     def on_leadership_probe(self: ConsensusModule, message: LeadershipProbe) -> None:
         if self.follower is None or not leadership_probe.may_acknowledge(self.ctx, message):

@@ -289,7 +289,7 @@ def _replay_the_first_frame_of_a_segment_twice(planting: Planting) -> None:
 PLANTS = (
     Plant("session-id-in-memory", 19, "session ids come from committed state", _give_session_ids_from_memory),
     Plant("links-dialled-once", 21, "a link that was lost is dialled again", _dial_once),
-    Plant("timer-of-one-leader", 25, "a timer fires whoever leads", _set_timers_on_the_leader_only),
+    Plant("timer-of-one-leader", 25, "a timer fires under any leader", _set_timers_on_the_leader_only),
     Plant("timer-fires-twice", 25, "a timer that has fired is gone", _keep_fired_timers),
     Plant("timer-by-own-clock", 25, "a timer fires when its event is delivered", _fire_by_the_own_clock),
     Plant("log-time-goes-back", 25, "log time never goes backwards across leaders", _let_log_time_go_backwards),

@@ -1,4 +1,4 @@
-"""Planted bugs in what a snapshot holds, when it counts, and where the log goes on behind it."""
+"""Planted bugs in what a snapshot holds, when it counts, and where the log goes on after it."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ PLANTS = tuple(
         ("snapshot-replayed-too", 12, "a replay begins where the snapshot ends", _replay_what_the_snapshot_holds),
         ("snapshot-timers-lost", 25, "timers are in snapshots", _forget_timers),
         ("snapshot-moves-on", 31, "delivery stands still for a snapshot", _deliver_while_a_snapshot_is_taken),
-        ("snapshot-id-again", 31, "session ids go on behind a snapshot", _give_a_session_id_again),
+        ("snapshot-id-again", 31, "session ids go on after a snapshot", _give_a_session_id_again),
     )
 )

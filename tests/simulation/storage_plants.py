@@ -222,7 +222,7 @@ def _leave_old_bytes_behind_a_cut(planting: Planting) -> None:
 
 
 def _stop_a_frame_too_far(planting: Planting) -> None:
-    """After a crash the recording ends one header behind its last right frame."""
+    """After a crash the recording ends one header after its last valid frame."""
     real = repair.repair_tail
 
     def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, **facts: Any) -> RepairResult:
@@ -348,7 +348,7 @@ PLANTS = (
     Plant("sync-skipped", 4, "what is reported was synced", _sync_nothing),
     Plant("name-not-synced", 4, "a segment's name is durable before data in it counts", _sync_no_names),
     Plant("roll-not-synced", 4, "a batch syncs every segment that it wrote", _sync_only_the_newest_segment),
-    Plant("corruption-is-the-end", 5, "corruption with right frames behind it is no torn tail", _end_at_corruption),
+    Plant("corruption-is-the-end", 5, "corruption with valid frames after it is no torn tail", _end_at_corruption),
     Plant(
         "corrupt-frames-delivered",
         6,
@@ -357,12 +357,12 @@ PLANTS = (
         "flipped-bit",
     ),
     Plant("cut-leaves-bytes", 8, "nothing but zeros follows the end of a recording", _leave_old_bytes_behind_a_cut),
-    Plant("repair-too-far", 12, "a recording ends behind its last right frame", _stop_a_frame_too_far),
-    Plant("repair-too-early", 12, "a recording is repaired to its last right frame", _stop_a_segment_too_early),
+    Plant("repair-too-far", 12, "a recording ends after its last valid frame", _stop_a_frame_too_far),
+    Plant("repair-too-early", 12, "a recording is repaired to its last valid frame", _stop_a_segment_too_early),
     Plant("tail-not-synced", 32, "what a start finds is durable before it is reported", _recover_without_syncing),
     Plant("catalog-not-synced", 32, "the catalog is durable before the log goes on", _forget_that_a_recording_goes_on),
     Plant("stop-position-kept", 32, "a recording that goes on has no stop position", _keep_the_old_stop_position),
-    Plant("stop-too-far", 32, "a recording that is stopped ends behind its last frame", _stop_in_order_too_far),
+    Plant("stop-too-far", 32, "a recording that is stopped ends after its last frame", _stop_in_order_too_far),
     Plant(
         "full-disk-overwrites",
         33,

@@ -30,7 +30,7 @@ HARDEST: Final = {
 }
 """The plants that need most seeds, and a seed shortly before the first that found each.
 
-Any change of the product may move that seed; so there is room behind it.
+Any change of the product may move that seed; so there is room after it.
 """
 
 SEED_ROOM: Final = 40

@@ -106,7 +106,7 @@ async def _send_rounds(client: ClusterClient) -> None:
 
 
 async def _wait_delivered(cluster: SystemCluster, client: ClusterClient) -> None:
-    """Wait until the messages are in the log: a request is answered behind all of them."""
+    """Wait until the messages are in the log: a request is answered after all of them."""
     async with asyncio.timeout(TIMEOUT_S):
         await client.request(b"are you there")
 

@@ -84,7 +84,7 @@ def test_the_leaders_of_the_failover_sample_are_0_2_and_1_with_dead_time_in_betw
 
 
 def test_a_log_without_its_beginning_has_a_first_term_without_a_leader(sample_log: Callable[[str], DataFrame]) -> None:
-    """A purge moves the start of a log behind the first entry of its term."""
+    """A purge moves the start of a log after the first entry of its term."""
     expected = expected_terms(LogTruth("three-node-failover-node0"))
 
     timeline = rows(term_timeline(sample_log("three-node-failover-node0").where("position >= 65536")))

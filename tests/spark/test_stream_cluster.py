@@ -77,7 +77,7 @@ class Queries:
         return RigMemberLog(self._process.log_path)
 
     async def wait_for_rows_after(self, position: int) -> None:
-        """Wait until this run has written a batch with rows behind a position."""
+        """Wait until this run has written a batch with rows after a position."""
 
         def last_position() -> int:
             assert self._process is not None

@@ -40,7 +40,7 @@ FLOOD_COUNT: Final = 256
 FLOOD_LENGTH: Final = 64 << 10
 ECHO_MIN_LENGTH: Final = 10_000
 ECHO_END_LENGTH: Final = 1 << 20
-"""Bodies of these lengths come back behind the answer."""
+"""Bodies of these lengths come back after the answer."""
 
 TOO_EARLY: Final = -1
 FLOODED: Final = -2

@@ -241,7 +241,7 @@ class SystemCluster:
     async def wait_for_equal_logs(self, *, timeout_s: float = TIMEOUT_S) -> int:
         """Wait until the logs of all running members end at one position, and give it.
 
-        It is the end only while nothing is in flight. That is what `Requester.quiesce` is for; behind a session that
+        It is the end only while nothing is in flight. That is what `Requester.quiesce` is for; after a session that
         closes it may not be: the leader confirms that before its event is in any file.
         """
 

@@ -132,7 +132,7 @@ def _check_catalog(data: bytes, faults: list[str], *, stopped: bool) -> list[Rec
             recordings.append(recording)
         offset += 32 + length
     if any(data[offset:]):
-        faults.append(f"catalog: bytes other than zero behind the last entry at {offset}")
+        faults.append(f"catalog: bytes other than zero after the last entry at {offset}")
     if ids != sorted(set(ids)) or next_recording_id <= max(ids, default=-1):
         faults.append(f"catalog: recording ids {ids}, next is {next_recording_id}")
     return recordings
@@ -199,9 +199,9 @@ def _check_segments(archive: Path, recording: RecordingView, faults: list[str], 
     length = end - recording.start_position
     recording.data = data[:length]
     if length > len(data):
-        faults.append(f"{what}: stop_position={end} lies behind the last segment file")
+        faults.append(f"{what}: stop_position={end} lies after the last segment file")
     if any(data[length:]):
-        faults.append(f"{what}: bytes other than zero behind stop_position={end}")
+        faults.append(f"{what}: bytes other than zero after stop_position={end}")
     if stopped and first + len(files) * recording.segment_length <= end:
         faults.append(f"{what}: stop_position={end} fills a segment and there is no next one")
     if stopped and end < (bases[-1] if bases else first):

@@ -56,7 +56,7 @@ def surely_refused() -> list[Attack]:
 
 
 def noise(seed: int, *, count: int) -> Iterator[Attack]:
-    """Random bytes, alone or behind a setup frame that the endpoint welcomes; what comes of it is the endpoint's."""
+    """Random bytes, alone or after a setup frame that the endpoint welcomes; what comes of it is the endpoint's."""
     source = random.Random(seed)
     for index in range(count):
         yield Attack(f"noise {seed}/{index}", source.randbytes(source.choice((1, 31, 64, 500, 70_000))))

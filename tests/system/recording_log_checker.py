@@ -65,7 +65,7 @@ def _check_terms(terms: list[TermEntry], recordings: list[RecordingView], faults
     if any(term.recording_id not in logs for term in terms):
         faults.append("recording.log: a term of a recording that is no log")
     elif terms and terms[-1].term_base_log_position > logs[terms[-1].recording_id].end_position:
-        faults.append(f"recording.log: {terms[-1]} begins behind the end of the log")
+        faults.append(f"recording.log: {terms[-1]} begins after the end of the log")
 
 
 def _check_sets(

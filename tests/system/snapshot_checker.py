@@ -147,7 +147,7 @@ def _read_log(
 
 
 def _check_markers(messages: list[Message], entry: SnapshotEntry, state: LogState | None, what: str) -> list[str]:
-    """The two markers: at the beginning and behind what the container or the module wrote."""
+    """The two markers: at the beginning and after what the container or the module wrote."""
     found, faults = [], list[str]()
     for index, message in enumerate(messages):
         if _HEAD.unpack_from(message.encoded.ljust(8, b"\0"))[1:3] == (MARKER, SCHEMA_ID):
@@ -182,7 +182,7 @@ def _check_service(
             faults.append(f"{what}: template_id={template_id} among the client sessions")
         kinds.append(schema_id == SCHEMA_ID)
     if kinds != sorted(kinds, reverse=True):
-        faults.append(f"{what}: client sessions behind other messages")
+        faults.append(f"{what}: client sessions after other messages")
     _check_sessions(sessions, state, what, faults)
     return sessions
 

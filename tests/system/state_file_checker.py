@@ -23,7 +23,7 @@ _MARK_BLOCK_END: Final = 8 + 128
 
 
 def check_node_state(data: bytes, faults: list[str]) -> int:
-    """Two records as Aeron has them; behind them its zeros, or a checksum of Trimaran's. Gives the candidate term."""
+    """Two records as Aeron has them; after them its zeros, or a checksum of Trimaran's. Gives the candidate term."""
     version, candidate, footer = struct.unpack_from("<i", data), data[8:48], data[48:64]
     head = struct.unpack_from("<HHHHi", candidate)
     (candidate_term_id,) = struct.unpack_from("<q", candidate, 16)
@@ -35,7 +35,7 @@ def check_node_state(data: bytes, faults: list[str]) -> int:
         faults.append(f"node-state.dat: version={version} candidate term header={head}")
     checksum = struct.pack("<8s4xI", b"TRIMARAN", zlib.crc32(data[:64]))
     if len(data) != NODE_STATE_LENGTH or data[64:80] not in (bytes(16), checksum) or any(data[80:]):
-        faults.append(f"node-state.dat: length={len(data)} or bytes behind the footer")
+        faults.append(f"node-state.dat: length={len(data)} or bytes after the footer")
     return int(candidate_term_id)
 
 
@@ -81,5 +81,5 @@ def _check_mark_shape(data: bytes, what: str, faults: list[str], *, schema_id: i
             break
         offset += 4 + int.from_bytes(data[offset : offset + 4], "little")
     if offset > MARK_HEADER_LENGTH:
-        faults.append(f"{what}: texts end at {offset}, behind the header")
+        faults.append(f"{what}: texts end at {offset}, after the header")
     return True

@@ -111,7 +111,7 @@ async def test_a_damaged_file_is_refused_and_left_as_it_is(
 
 
 async def test_a_damaged_frame_that_is_not_the_tail_is_refused_after_a_crash(cluster: SystemCluster) -> None:
-    """DESIGN §5: right frames follow the wrong one, so this is no torn tail, and nothing is cut off."""
+    """DESIGN §5: valid frames follow the wrong one, so this is no torn tail, and nothing is cut off."""
     directory = cluster.directory_of(0)
     (directory / "archive" / "archive.catalog.redo").unlink()
     catalog = directory / "archive" / "archive.catalog"

@@ -57,7 +57,7 @@ _DAMAGE: dict[str, Callable[[Path], None]] = {
     "frame term id": _change("archive/0-0.rec", 20, b"\x09"),
     "frame flags": _change("archive/0-0.rec", 5, b"\x40"),
     "frame length": _change("archive/0-0.rec", 0, struct.pack("<i", 7)),
-    "bytes behind the stop position": _change("archive/0-131072.rec", 65000, b"\x01"),
+    "bytes after the stop position": _change("archive/0-131072.rec", 65000, b"\x01"),
     "a segment missing": lambda directory: (directory / "archive/0-65536.rec").unlink(),
     "a segment cut": lambda directory: _truncate(directory / "archive/0-65536.rec", 65504),
     "a segment left over": lambda directory: _copy(directory / "archive/0-65536.rec", "0-262144.rec"),

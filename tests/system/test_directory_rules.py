@@ -87,7 +87,7 @@ VIOLATIONS: dict[str, tuple[Change, str]] = {
     "entry of an unknown type": (in_file(RECORDING_LOG, (44, "i", 7)), "type=7"),
     "term base that is no frame's": (in_file(RECORDING_LOG, (16, "q", 33)), "term_base_log_position=33"),
     "term of a service": (in_file(RECORDING_LOG, (40, "i", 3)), "a term with service_id=3"),
-    "term behind the log": (in_file(RECORDING_LOG, (16, "q", 1 << 40)), "begins behind the end of the log"),
+    "term after the log": (in_file(RECORDING_LOG, (16, "q", 1 << 40)), "begins after the end of the log"),
     "module before its service": (
         in_file(RECORDING_LOG, (64 + 40, "i", -1), (128 + 40, "i", 0)),
         "expected from the highest down to -1",
@@ -161,7 +161,7 @@ VIOLATIONS: dict[str, tuple[Change, str]] = {
     "snapshot that begins late": (in_file(CATALOG, (SECOND_ENTRY + 40, "q", 96)), "the recording begins at 96"),
     "bytes before the start": (in_file(CATALOG, (SECOND_ENTRY + 40, "q", 96)), "before start_position=96"),
     "text that is not ASCII": (in_file(CATALOG, (SECOND_ENTRY + 84, "B", 0xE9)), "is not ASCII"),
-    "text behind the entry": (in_file(CATALOG, (SECOND_ENTRY + 80, "I", 5000)), "is not ASCII or not whole"),
+    "text after the entry": (in_file(CATALOG, (SECOND_ENTRY + 80, "I", 5000)), "is not ASCII or not whole"),
     "ids that fall": (in_file(CATALOG, (SECOND_ENTRY + 16, "q", 0)), "recording ids [0, 0, 2]"),
     "a file that is nobody's": (lambda directory: write_new(directory / "archive" / "9-0.rec"), "that nobody needs"),
     "footer of the node state": (in_file("cluster/node-state.dat", (50, "H", 305)), "candidate term header"),
@@ -169,12 +169,12 @@ VIOLATIONS: dict[str, tuple[Change, str]] = {
     "cluster mark of another version": (in_file("cluster/cluster-mark.dat", (8, "i", 1)), "version=0x1"),
     "cluster mark of a service": (in_file("cluster/cluster-mark.dat", (12, "i", 2)), "component_type=2"),
     "cluster mark with another header": (in_file("cluster/cluster-mark.dat", (72, "i", 4096)), "header_length=4096"),
-    "cluster mark that ends late": (in_file("cluster/cluster-mark.dat", (136, "I", 9000)), "behind the header"),
+    "cluster mark that ends late": (in_file("cluster/cluster-mark.dat", (136, "I", 9000)), "after the header"),
     "cluster mark of one that runs": (in_file("cluster/cluster-mark.dat", (16, "q", 5)), "activity_timestamp=5"),
     "archive mark of another schema": (in_file("archive/archive-mark.dat", (4, "H", 110)), "archive-mark.dat: length"),
     "archive mark of another version": (in_file("archive/archive-mark.dat", (8, "i", 1)), "version=0x1"),
     "archive mark with another header": (in_file("archive/archive-mark.dat", (52, "i", 64)), "header_length=64"),
-    "archive mark that ends late": (in_file("archive/archive-mark.dat", (136, "I", 9000)), "behind the header"),
+    "archive mark that ends late": (in_file("archive/archive-mark.dat", (136, "I", 9000)), "after the header"),
     "archive mark of one that runs": (in_file("archive/archive-mark.dat", (16, "q", 5)), "activity_timestamp=5"),
 }
 

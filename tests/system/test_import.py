@@ -106,7 +106,7 @@ async def wait_for_own_term(member: Member, last_term_id: int, *, service_count:
         told = [line for line in member.events("aeron_sample.term") if line["leadership_term_id"] > last_term_id]
         return told[:service_count] if len(told) >= service_count else None
 
-    return await wait_for(find, timeout_s=TIMEOUT_S, what=f"a term behind {last_term_id} at {member!r}")
+    return await wait_for(find, timeout_s=TIMEOUT_S, what=f"a term after {last_term_id} at {member!r}")
 
 
 async def use(cluster: SystemCluster, payloads: list[bytes]) -> list[Any]:

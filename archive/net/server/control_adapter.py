@@ -1,7 +1,7 @@
 """One connection to an archive, on the archive's side: its requests in order, and its one stream.
 
 Requests are answered in the order in which they came; a refusal is an answer. What breaks the protocol is said, and
-ends the connection. Whoever is silent for the idle timeout, replay or not, is taken for dead: clients keep alive.
+ends the connection. A client that is silent for the idle timeout, replay or not, counts as dead: clients keep alive.
 Bounds: one control frame of 64 KiB; of a publication what one window allows; of answers see `control_session`.
 """
 

@@ -98,7 +98,7 @@ class EventSession(Stream):
         self._task = self._session.create_task(self._run())
 
     def tell(self, event: Message) -> None:
-        """Send an event behind the progress made before it."""
+        """Send an event after the progress made before it."""
         self._queue.extend(self._progress.values())
         self._progress.clear()
         self._queue.append(event)

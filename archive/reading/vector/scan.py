@@ -51,7 +51,7 @@ MAX_BLOCK_LENGTH_BYTES: Final = 1 << 26
 
 SLOT: Final = 32
 SPARE_SLOTS: Final = 2
-"""Slots behind a block: whoever gathers the beginnings of payloads need not look where the last one ends."""
+"""Slots behind a block: code that gathers the beginnings of payloads need not look where the last one ends."""
 
 LENGTH, KIND, TERM_OFFSET, SESSION_ID, STREAM_ID, TERM_ID = range(6)
 """The words of a header; KIND is version, flags and type; words 6 and 7 are the reserved value."""

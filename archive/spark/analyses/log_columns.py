@@ -140,7 +140,7 @@ def block_version(offset: int) -> Column:
 
 
 def var_data(index: int) -> Column:
-    """Read the bytes of the variable-length field number `index` behind the SBE block in the column payload.
+    """Read the bytes of the variable-length field number `index` after the SBE block in the column payload.
 
     NULL where the payload ends before they do: the frame is the first of a fragmented message.
     """

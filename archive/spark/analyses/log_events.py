@@ -1,9 +1,8 @@
 """The messages in which a log says who leads and who comes and goes, decoded into columns.
 
-Each function keeps the rows of one template and cuts its fields out of the column payload, so whoever has them alone,
-read with where="template_id IN (21, 22, 24)", spares the rest. `log_messages` decodes any message in full, given its
-class; these need no class and no Python worker.
-Source: Aeron `LogPublisher`; schema 111, templates 21, 22 and 24.
+Each function keeps the rows of one template and cuts its fields out of the column payload, so a program that has them
+alone, read with where="template_id IN (21, 22, 24)", spares the rest. `log_messages` decodes any message in full, given
+its class; these need no class and no Python worker. Source: Aeron `LogPublisher`; schema 111, templates 21, 22 and 24.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ cut. What stands before it may be false: it is not used.
 
 *Where there is no such chain*, because a payload looks like frames, or frames are damaged, or the term or the recording
 ends within the window, the place is passed over, and the next place to cut is taken, at the latest the end of the term.
-Both tasks decide this alike from the same bytes, so no row is lost or read twice. And it is checked: a task reads up to
+Both tasks decide the same from the same bytes, so no row is lost or read twice. And it is checked: a task reads up to
 the cut and has to arrive there exactly; if it does not, that is reported as damage.
 
 *Messages* are cut at the first frame that begins one, or at padding, from there on.

@@ -185,7 +185,7 @@ def read_range(
 def read_from_any(log_range: LogRange, read_range: RangeReader) -> Iterator[Any]:
     """Read a range from the first source that has it; where one fails the next goes on behind the rows that were given.
 
-    Their logs are alike in the range, so the rows are.
+    Their logs are identical in the range, so the rows are.
 
     Raises:
         ArchiveError: all of them failed; says where each one did.

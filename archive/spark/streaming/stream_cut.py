@@ -199,7 +199,7 @@ class LogWalk:
     def _remember_last_begin(self, block: FrameBlock, row: int) -> None:
         """Note the last frame up to this row that begins a message: the leader's term and clock are in it.
 
-        A later fragment may be alike in two logs, and so is padding.
+        A later fragment may be identical in two logs, and so is padding.
         """
         rows = (block.headers[: row + 1, KIND] & _DATA_AND_BEGIN == _DATA_AND_BEGIN).nonzero()[0]
         if len(rows) and int(block.positions[rows[-1]]) >= self._start.position:

@@ -316,7 +316,7 @@ class LogPlanner:
     def _find_lack(self, log: StreamMemberLog, known: _Known, start: LogOffset, end: LogOffset) -> str | None:
         """Say why a log cannot be read up to `end`, which was found before, perhaps in another member's; or None.
 
-        It is asked for the last frame before `end` only: whoever has that one has what was read then before it, and
+        It is asked for the last frame before `end` only: a member that has that one has what was read before it, and
         that it can be read shows in the reading.
         """
         if log.descriptor.start_position > start.position:

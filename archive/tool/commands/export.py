@@ -1,4 +1,4 @@
-"""`trimaran archive export`: recordings as Parquet, Arrow IPC or JSON lines, for whoever has no Trimaran."""
+"""`trimaran archive export`: recordings as Parquet, Arrow IPC or JSON lines, for readers without Trimaran."""
 
 from __future__ import annotations
 

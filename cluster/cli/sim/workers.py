@@ -90,7 +90,7 @@ class WorkerPool:
 
     @property
     def free_count(self) -> int:
-        """How many seeds can be given right now."""
+        """How many seeds can be given now."""
         return self._count - self.busy_count
 
     def submit(self, seed: int, options: Options) -> None:

@@ -248,7 +248,7 @@ class BallotPhase(ABC):
     def _repeat_vote(self, message: RequestVote) -> None:
         """Say yes again to the candidate of this ballot, whose second request crossed the answer to its first.
 
-        Whoever is through with that ballot says nothing: a no would contradict the yes.
+        A member that is through with that ballot says nothing: a no would contradict the yes.
         """
         if self.state in BALLOT_STATES and message.candidate_term_id == self._ctx.candidate_term_id:
             dialogue.send_vote(self._ctx, message, vote=True)
@@ -276,7 +276,7 @@ class BallotPhase(ABC):
             self._ctx.emit(fx.NominationRefused(reason))
 
     def _explain_missing_quorum(self) -> None:
-        """Say so when it is for want of the franchise that no quorum is there."""
+        """Say so when too few members are voters for a quorum."""
         ctx = self._ctx
         spoken = [member for member in ctx.members.values() if member.log_position != NULL_POSITION]
         barred = [member for member in spoken if not may_vote_for(member, ctx.me)]

@@ -14,7 +14,7 @@ Where it is stricter than Aeron (each has a test that fails without it):
 - *A member that voted in a term follows no leader of an older one*, and a leader that hears of a higher term steps
   down.
 - *Positions of another term never count*, and nothing below the own commit position is ever truncated.
-- *Who has lost its memory does not vote.* A member has the franchise while it has a candidate term on disk. One whose
+- *Who has lost its memory does not vote.* A member is a voter while it has a candidate term on disk. One whose
   directory was removed may have acknowledged what it no longer holds, so it helps nobody to lead before it has caught
   up with a leader completely. Only where every log is empty may it vote and stand: so a cluster forms itself.
 - *No term is spent in vain*, so that a member on half a link unsettles nobody. Who canvassed long ago counts no more;

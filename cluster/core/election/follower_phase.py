@@ -362,7 +362,8 @@ class FollowerPhase(ABC):
     def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.
 
-        Without the franchise, being near is not enough: this member may have acknowledged every byte of that once.
+        For a member that is no voter, being near is not enough: this member may have acknowledged every byte of that
+        once.
         """
         ctx, leader = self._ctx, self._leader
         assert leader is not None

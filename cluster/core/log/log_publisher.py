@@ -170,7 +170,7 @@ class LogPublisher:
     ) -> int:
         """Stamp the frames of one length that begin at `offset`, up to a limit. Gives the bytes stamped.
 
-        All at once where they are alike: 0.25 us a frame with its checksum. Otherwise `iter_unpack` does in C what a
+        All at once where they are uniform: 0.25 us a frame with its checksum. Otherwise `iter_unpack` does in C what a
         loop does in Python: 0.44 us a frame.
         """
         length = (frame_length + 31) & -32

@@ -6,8 +6,8 @@ its place: an open that may never commit is forgotten, a close that may never co
 again from the last committed one (aeron.md §3.12, §10 hazard 13).
 
 A session outlives its connection. Clients keep a connection to every member and say on each, with keep-alives, which
-session is theirs; so whoever leads next knows at once where each client is. A connection is believed only if it opened
-the session itself, or has shown its secret (`session_claims`): whoever merely names a session is told so, and nothing
+session is theirs; so the next leader knows at once where each client is. A connection is believed only if it opened the
+session itself, or has shown its secret (`session_claims`): a client that only names a session is told so, and nothing
 changes for the one who holds it.
 
 Source: seed 004; aeron.md §3.5.
@@ -116,7 +116,7 @@ class SessionManager:
             self._ctx.emit(fx.UnbindIngress(connection_id))
 
     def on_service_close(self, session_id: ClusterSessionId) -> None:
-        """The service closes a session, on every member at the same position; whoever leads appends the close."""
+        """The service closes a session, on every member at the same position; the leader appends the close."""
         session = self.sessions.get(session_id)
         if session is not None:
             # Also when a close for another reason is appended: that one may never commit, this is settled.
@@ -424,7 +424,7 @@ class SessionManager:
         )
 
     def _refuse(self, connection_id: int, session: ClusterSession) -> None:
-        """Tell whoever names a session and cannot show its secret; nothing changes for the one who holds it."""
+        """Tell a client that names a session and cannot show its secret; nothing changes for the one who holds it."""
         self._count_refusal(connection_id, session)
         answer(
             self._ctx,

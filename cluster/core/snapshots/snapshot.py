@@ -5,7 +5,7 @@ its own snapshot is recorded, and goes on; consensus goes on meanwhile. What a s
 depends on delivered entries alone, so it is the same on every member: of what a leader has appended and not delivered,
 nothing is in it.
 
-A set counts once the entry of the module's snapshot is in the recording log, behind those of the services.
+A set counts once the entry of the module's snapshot is in the recording log, after those of the services.
 
 Source: aeron.md §3.10; Aeron `ConsensusModuleSnapshotTaker`, `ServiceSnapshotTaker`.
 """

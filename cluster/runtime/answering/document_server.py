@@ -3,7 +3,7 @@
 A question is a setup frame that names the stream, then one data frame with the request, usually a JSON document. The
 answer is one data frame, or several where it tells of progress; then this end closes. A connection that does not ask in
 time, or does not take its answer, is dropped, and so many may ask on one stream at once and no more, so what asks holds
-nothing for long. Whoever asks may go before the answer comes: the answering ends then, what it set in motion does not.
+nothing for long. A client may go before the answer comes: the answering ends then, what it set in motion does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answerer = Callable[[bytes], AsyncGenerator[bytes, None]]
 """Gives the answer to a request, a document at a time, as an asynchronous generator."""
 
 CONCURRENT_LIMIT: Final = 8
-"""DocumentRequests that may wait on one stream at once; more are refused, and whoever asks may ask again."""
+"""DocumentRequests that may wait on one stream at once; more are refused, and the client may ask again."""
 
 REQUEST_LIMIT_BYTES: Final = 16384
 """The longest request frame."""
@@ -127,7 +127,7 @@ class DocumentRequest:
                     self._transport.write(encode_frame(document, stream_id=self._stream_id))
         except ClusterError as error:
             on_failed(str(error))
-        except Exception:  # whoever asks cannot stop a member with it
+        except Exception:  # a request cannot stop a member with it
             logger.exception("answer.failed", stream_id=self._stream_id)
             on_failed("no answer could be made")
         else:

@@ -200,7 +200,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _check(data: bytes, length: int) -> None:
-    """Check the first `length` bytes against the checksum behind them; zeros there are Aeron's."""
+    """Check the first `length` bytes against the checksum after them; zeros there are Aeron's."""
     found = data[length : length + _CHECKSUM.size]
     expected = _checksum(data[:length])
     if found.strip(b"\0") and found != expected:

@@ -62,7 +62,7 @@ class IngressOwner(Protocol):
 
     @property
     def publisher(self) -> LogPublisher | None:
-        """The leader's pen, or None while this member does not lead."""
+        """The leader's publisher of entries, or None while this member does not lead."""
 
     def post(self, event: object) -> None:
         """Hand an event to the core."""

@@ -370,7 +370,7 @@ class LogSubscription:
         waiting = [key for key, other in self._images.items() if other is not self._open]
         superseded += [self._images.pop(key) for key in waiting[:-_WAITING_IMAGE_LIMIT]]
         for other in superseded:
-            # The open one stays, whoever comes: its end would be an election.
+            # The open one stays: its end would be an election.
             if other is not self._open:
                 other.abort("superseded")
         self._on_image(session_id)

@@ -6,10 +6,10 @@ it means that the process at the other end is probably gone; it is told at once,
 The first message on a link says which settings its member has. One whose settings cannot go with this member's is not
 heard (`core.member_settings`), and counts as one that cannot be reached; its links stay, for it would only dial again.
 
-The same endpoint answers whoever asks how this member is (`cluster.status`): a connection whose setup frame names the
-status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A connection
-that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds nothing for
-long.
+The same endpoint answers a client that asks for this member's status (`cluster.status`): a connection whose setup frame
+names the status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A
+connection that does not say in time what it is, or does not take its answer, is dropped, so what is not a member holds
+nothing for long.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
 
 _STATUS_LIMIT: Final = 8
-"""Status answers that may be on their way at once; more are refused, and whoever asks may ask again."""
+"""Status answers that may be on their way at once; more are refused, and the client may ask again."""
 
 _STRANGER_TIMEOUT_S: Final = 2.0
 """How long a connection may take to say what it is and to ask, and to take the answer."""

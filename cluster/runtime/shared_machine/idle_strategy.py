@@ -2,7 +2,7 @@
 
 Waking a thread that sleeps on another core takes 10 to 30 us, and four wake-ups are in the way of a request. So after
 work that came soon after other work, `BackoffIdleStrategy` (Aeron's name and order: yield, then park) keeps the loop
-from sleeping: each pass looks at the sockets and then gives the processor to whoever else wants it. It stops by itself
+from sleeping: each pass looks at the sockets and then gives the processor to other processes. It stops by itself
 
 - where nothing came for `yield_limit_ns`: a cluster at rest sleeps as if this were not there;
 - where a yield took long: others need the processor more than this process needs to be quick, and on a machine that is

@@ -142,7 +142,7 @@ class ProcessorShare:
         self._looked_position = append_position
 
     def close(self) -> None:
-        """Claim all again, for whoever goes on in this process."""
+        """Claim all again, for code that goes on in this process."""
         self._want(0)
         if self._retry is not None:
             self._retry.cancel()

@@ -173,7 +173,7 @@ class ErrorLog:
         if end + _LENGTH.size > MARK_FILE_ERROR_LOG_LENGTH:
             return False
         body = RECORD_HEADER.pack(0, count, last_ms, first_ms) + text
-        # Behind it a length of zero, in case an older log went on there.
+        # After it a length of zero, in case an older log went on there.
         self._area.write_error_area(body.ljust(end - self._end, b"\0") + bytes(_LENGTH.size), self._end)
         self._area.write_error_area(_LENGTH.pack(length), self._end)
         self._records[headline] = _Record(self._end, count)

@@ -1,8 +1,8 @@
 """The HTTP endpoint of one member: `/metrics`, `/livez`, `/readyz`, and nothing else.
 
-As little HTTP as a scraper or a probe needs: one GET per connection, answered from the loop. It listens for whoever can
-reach it, so nothing that comes in is kept or believed: the length of a request, the time it may take, the number of
-connections and the number of pages made in a second are bounded, and what goes beyond is refused or dropped.
+As little HTTP as a scraper or a probe needs: one GET per connection, answered from the loop. It listens for any client
+that can reach it, so nothing that comes in is kept or believed: the length of a request, the time it may take, the
+number of connections and the number of pages made in a second are bounded, and what goes beyond is refused or dropped.
 """
 
 from __future__ import annotations

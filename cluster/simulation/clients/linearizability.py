@@ -201,7 +201,7 @@ class _Search(Generic[StateT]):
         left, steps = self._returned_count, 0
         entry = self._head.following
         while left:
-            # A return that was not taken out stands behind every call while some are left.
+            # A return that was not taken out stands after every call while some are left.
             assert entry is not None
             if not entry.is_call:
                 self._note_blocked(entry.operation, taken, state)

@@ -72,7 +72,7 @@ class WorkloadSettings:
     operation_limit: int | None = None
     """Requests issued in all; then the client only keeps its session. None: no limit."""
     padding_max_bytes: int = 3_000
-    """Most requests are small; one in ten has up to this much behind it, so that messages are cut into fragments."""
+    """Most requests are small; one in ten has up to this much after it, so that messages are cut into fragments."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.in_flight_limit <= ANSWER_LIMIT

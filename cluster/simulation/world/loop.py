@@ -242,7 +242,7 @@ class SimulatedLoop(AbstractEventLoop):
         ahead_ns = self.clock.ahead_ns
         try:
             result, error = job(), None
-        except Exception as failure:  # handed to whoever asked for the job
+        except Exception as failure:  # handed to the job's caller
             result, error = None, failure
         self.clock.ahead_ns = ahead_ns  # a thread waited for the disk, not the loop
         # In a pass of its own: a process may die between the end of a sync and its hearing of it.

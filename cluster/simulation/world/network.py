@@ -181,7 +181,7 @@ class Network(NetworkStack):
                 transport.vanish()
 
     def regain_power(self, address: str) -> None:
-        """A machine is there again: it knows nothing of old connections, and says so to whoever sends."""
+        """A machine is there again: it knows nothing of old connections, and says so to senders."""
         self._without_power.pop(address, None)
         for transport in [*self.transports]:
             if transport.peer_address[0] == address:

@@ -122,7 +122,7 @@ def test_recording_log_of_a_real_node_is_read(tar_name: str, tmp_path: Path) -> 
 
 
 def test_a_slot_in_which_aeron_left_an_older_endpoint_is_read(tmp_path: Path) -> None:
-    """It does not clear its buffer: behind the snapshot that follows a standby snapshot stands that one's endpoint."""
+    """It does not clear its buffer: after the snapshot that follows a standby snapshot stands that one's endpoint."""
     data = member_of("state-files.tar.gz", "state-files/standby-snapshots/recording.log")
     (tmp_path / RECORDING_LOG_FILE_NAME).write_bytes(data)
 

@@ -17,7 +17,7 @@ LEAD = 96
 
 
 def build(count: int, *, frame_length: int = 90, term_offset: int = 64, reserved: int = 0) -> bytearray:
-    """Frames of one length with random payloads, behind `LEAD` bytes."""
+    """Frames of one length with random payloads, after `LEAD` bytes."""
     pick, length = random.Random(count), (frame_length + 31) & -32
     run = bytearray(LEAD + count * length)
     for number in range(count):

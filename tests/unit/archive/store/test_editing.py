@@ -289,7 +289,7 @@ async def test_a_detach_names_the_positions_that_it_takes(position: int) -> None
     archive = await launch()
     await record(archive)
 
-    with refused(ArchiveErrorCode.INVALID_POSITION, r"segments behind the first begin at: 65536 to 196608 in steps of"):
+    with refused(ArchiveErrorCode.INVALID_POSITION, r"segments after the first begin at: 65536 to 196608 in steps of"):
         await archive.detach_segments(0, position)
     await archive.aclose()
 

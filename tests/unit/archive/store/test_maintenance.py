@@ -225,7 +225,7 @@ async def test_superfluous_files_are_those_of_no_recording() -> None:
     stop_position = payloads(disk, 0)[-1][0] + 1152 + 32
     assert found == {
         "0-0.rec.next": "never became a segment",
-        f"0-{40 * TERM_LENGTH}.rec": f"behind the stop position, {stop_position}",
+        f"0-{40 * TERM_LENGTH}.rec": f"after the stop position, {stop_position}",
         "1-0.rec": "its recording is deleted",
         "3-0.rec": f"detached: before the start position, {TERM_LENGTH}",
         "9-0.rec": "its recording is not in the catalog",

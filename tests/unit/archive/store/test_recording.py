@@ -416,7 +416,7 @@ async def test_padding_longer_than_a_batch_goes_whole() -> None:
     rig.append(100)
     rig.recording.flush()
 
-    rig.append(15 << 20)  # does not fit behind the first: padding, then a term of it
+    rig.append(15 << 20)  # does not fit after the first: padding, then a term of it
     rig.append(5 << 20)
     while rig.worker.pending:
         rig.worker.complete()

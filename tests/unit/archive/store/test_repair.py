@@ -42,8 +42,8 @@ EXPECTED = {
     "plain-14-no-segment-file": Verdict(0),
     "plain-15-nothing-written": Verdict(0),
     "plain-16-damaged-byte-in-the-middle": Verdict(40544),
-    "plain-17-wrong-length-in-the-middle": Verdict(None, "right frames follow; the real start cuts them off"),
-    "plain-18-wrong-term-id-in-the-middle": Verdict(None, "right frames follow; the real start does not look"),
+    "plain-17-wrong-length-in-the-middle": Verdict(None, "valid frames follow; the real start cuts them off"),
+    "plain-18-wrong-term-id-in-the-middle": Verdict(None, "valid frames follow; the real start does not look"),
     "crc-01-clean": Verdict(36224),
     "crc-02-mid-message": Verdict(20256),
     "crc-03-straddle-second-page-empty": Verdict(16256, "the checksum decides; the real start refuses"),
@@ -59,9 +59,9 @@ EXPECTED = {
     "crc-13-file-cut-inside-last-frame": Verdict(35584, "the real start keeps a frame the file does not hold"),
     "crc-14-no-segment-file": Verdict(0),
     "crc-15-nothing-written": Verdict(0),
-    "crc-16-damaged-byte-in-the-middle": Verdict(None, "right frames follow; the real start does not look"),
+    "crc-16-damaged-byte-in-the-middle": Verdict(None, "valid frames follow; the real start does not look"),
     "crc-17-wrong-length-in-the-middle": Verdict(None, "no truth: the real tool ended with a memory fault"),
-    "crc-18-wrong-term-id-in-the-middle": Verdict(None, "right frames follow; the real start does not look"),
+    "crc-18-wrong-term-id-in-the-middle": Verdict(None, "valid frames follow; the real start does not look"),
 }  # fmt: skip
 
 
@@ -125,7 +125,7 @@ async def test_refusal_is_the_same_at_the_next_start(variants: Path, tmp_path: P
     directory = Path(shutil.copytree(variants / "crc-16-damaged-byte-in-the-middle", tmp_path / "crc-x"))
 
     for _ in range(2):
-        with pytest.raises(CorruptionError, match=r"checksum wrong.*a right frame follows at position="):
+        with pytest.raises(CorruptionError, match=r"checksum wrong.*a valid frame follows at position="):
             await start(directory)
 
 

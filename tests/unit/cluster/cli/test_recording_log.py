@@ -37,8 +37,10 @@ def test_the_table_has_a_line_for_each_entry(tmp_path: Path) -> None:
 
     lines = run("recording-log", str(directory)).stdout.splitlines()
 
-    assert lines[0].strip() == str(directory / "cluster" / "recording.log")
-    assert lines[4].split()[:8] == ["0", "TERM", "yes", "0", "0", "1193536", "-1", "0"]
+    unfolded = "".join(line.strip() for line in lines)  # a path longer than the table is folded
+    assert unfolded.startswith(str(directory / "cluster" / "recording.log"))
+    entry = next(line for line in lines if "TERM" in line)
+    assert entry.split()[:8] == ["0", "TERM", "yes", "0", "0", "1193536", "-1", "0"]
 
 
 def test_a_damaged_recording_log_is_named_with_the_entry(tmp_path: Path) -> None:

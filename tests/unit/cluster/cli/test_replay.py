@@ -151,7 +151,7 @@ def test_what_is_recorded_and_does_not_count_is_told(recorded: Recorded, tmp_pat
         pytest.param(["--time", "yesterday"], "--time yesterday: expected a date as", id="time"),
         pytest.param(["--snapshot", "last"], "--snapshot last: expected newest, oldest, none or a", id="snapshot"),
         pytest.param(["--bound", "all"], "--bound all: expected committed, recorded or a position", id="bound"),
-        pytest.param(["--position", str(1 << 40)], f"position={1 << 40} expected 0 to", id="behind the end"),
+        pytest.param(["--position", str(1 << 40)], f"position={1 << 40} expected 0 to", id="after the end"),
         pytest.param(["--what-if", OTHER, "--verify-snapshots"], "expected one of --what-if,", id="two comparisons"),
         pytest.param(["--what-if", OTHER, "--state", "x"], "expected no comparison with them", id="files"),
         pytest.param(["--what-if", "no_such:Service"], "module not found: module=no_such", id="other service"),

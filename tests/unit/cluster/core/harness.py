@@ -374,7 +374,7 @@ class Cluster:
     def expect_nothing_left_to_do(self) -> None:
         """Every timer that was due has fired, and every session that its service closed is closed."""
         for node in self.nodes.values():
-            expect(len(node.module.timers) == 0, "timers fire, whoever leads", node=node)
+            expect(len(node.module.timers) == 0, "timers fire under any leader", node=node)
             for session in node.module.sessions.sessions.values():
                 expect(session.state is SessionState.OPEN, "closes come to an end", node=node, session=session)
 

@@ -1,4 +1,4 @@
-"""The leader's pen and requests: frames with a longer block, in runs of their own."""
+"""The leader's publisher of entries and requests: frames with a longer block, in runs of their own."""
 
 from __future__ import annotations
 

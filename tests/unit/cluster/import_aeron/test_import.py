@@ -273,7 +273,7 @@ def test_an_interrupted_import_leaves_nothing_that_looks_complete(
 
 
 def test_members_whose_histories_part_are_of_one_cluster(tmp_path: Path) -> None:
-    """One was cut off in term 1 and has no term 2: behind its end there is nothing to compare."""
+    """One was cut off in term 1 and has no term 2: after its end there is nothing to compare."""
     nodes = extract_sample("three-node-failover", tmp_path / "aeron")
     old = nodes / "node1"
     log = bytearray((old / "cluster" / "recording.log").read_bytes())

@@ -162,7 +162,7 @@ def test_new_client_gets_its_session_when_the_cluster_is_resumed(small: SmallClu
 
 
 def test_suspension_survives_a_restart_of_all_members(small: SmallCluster) -> None:
-    """It is in the log, and no snapshot lies behind it."""
+    """It is in the log, and no snapshot lies after it."""
     order(small, ControlToggle.SUSPEND)
     small.wait(lambda: states(small) == {ModuleState.SUSPENDED})
     for member_id in small.cluster.members:

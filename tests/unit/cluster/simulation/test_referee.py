@@ -208,7 +208,7 @@ def test_a_member_that_stops_while_its_log_is_purged_may_know_less_than_its_disk
 
 
 def test_a_member_that_purges_what_it_held_is_told(small: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with bytes gone from the disk, from a log that begins above 0 and behind a snapshot."""
+    """The same with bytes gone from the disk, from a log that begins above 0 and after a snapshot."""
     follower = small.follower
     assert follower.node is not None
     kept = (follower.machine.disk, follower.node, 0), KeptLog(0, 64)
@@ -223,7 +223,7 @@ def test_a_member_that_purges_what_it_held_is_told(small: SmallCluster, monkeypa
         look(small, follower)
 
 
-RULE_OF_SEGMENTS = "a segment goes when the catalog knows, durably, that the log begins behind it"
+RULE_OF_SEGMENTS = "a segment goes when the catalog knows, durably, that the log begins after it"
 
 
 def test_a_segment_that_goes_before_the_catalog_knows_is_told(small: SmallCluster) -> None:

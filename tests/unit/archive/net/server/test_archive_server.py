@@ -245,7 +245,7 @@ async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> Non
     disk.remove(DIRECTORY / "0-65536.rec")
 
     with pytest.raises(
-        ArchiveError, match=r"behind the oldest segment.* asked=64 oldest_position=131072; what"
+        ArchiveError, match=r"before the oldest segment.* asked=64 oldest_position=131072; what"
     ) as caught:
         await ReplaySession(archive, 0, position=64, stop_position=640, sink=Sink()).run()
 

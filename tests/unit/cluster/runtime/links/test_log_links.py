@@ -397,7 +397,7 @@ def test_stream_that_does_not_continue_this_log_is_refused(follower: Follower, s
 
 @pytest.mark.parametrize("bad", [200, 232], ids=["header", "payload"])
 def test_nothing_from_a_bad_frame_on_is_taken(follower: Follower, bad: int) -> None:
-    """What is taken ends at a frame that is right; the rest comes again on the next link."""
+    """What is taken ends at a frame that is valid; the rest comes again on the next link."""
     image, transport = follower.connect()
     follower.open(join_position=0)
     log = sent(5)

@@ -1,4 +1,4 @@
-"""The two checks of a history, against histories that are known to be right or wrong, and against brute force."""
+"""The two checks of a history, against histories that are known to be valid or wrong, and against brute force."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def test_log_order_finds_one_position_given_twice() -> None:
 
 
 def test_log_order_finds_what_real_time_forbids() -> None:
-    """A read that had returned before the write was invoked stands behind it in the log, though it saw nothing."""
+    """A read that had returned before the write was invoked stands after it in the log, though it saw nothing."""
     late = operation(PUT, 1, (20, 30), saw=(), key=1, position=32)
     early = operation(GET, None, (0, 10), saw=(), key=2, position=64)
 
