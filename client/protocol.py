@@ -50,6 +50,7 @@ from trimaran.service_api.wire.message import peek_header
 from trimaran.service_api.wire.queries import QueryResponse
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import (
+    DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS,
     SESSION_HEADER_LENGTH,
     AdminResponse,
     Challenge,
@@ -84,8 +85,6 @@ CLOSED_BY_CLIENT: Final = "closed by this client"
 
 _NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
 """Added to 2 x heartbeat timeout: an election with failed ballots takes seconds, an idle session lives 10."""
-
-_DEFAULT_HEARTBEAT_TIMEOUT_NS: Final = 2_000_000_000
 
 _FOR_EVER_S: Final = 1e9
 """What `math.inf` comes to: 31 years."""
@@ -460,7 +459,7 @@ class ClientProtocol:
         if self.config.new_leader_timeout_s is not None:
             return _to_ns(self.config.new_leader_timeout_s)
         if heartbeat_timeout_ns is None or heartbeat_timeout_ns <= 0:
-            heartbeat_timeout_ns = _DEFAULT_HEARTBEAT_TIMEOUT_NS
+            heartbeat_timeout_ns = DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
         return 2 * heartbeat_timeout_ns + _NEW_LEADER_MARGIN_NS
 
     # Open

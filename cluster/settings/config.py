@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
@@ -93,7 +94,9 @@ class NodeConfig(BaseSettings):
     startup_canvass_timeout_ms: Annotated[Millis, Field(description="how long a starting member waits for all")] = 6_000
     election_timeout_ms: Annotated[Millis, Field(description="how long a step of an election may take")] = 500
     election_status_interval_ms: Annotated[Millis, Field(description="between messages while electing")] = 100
-    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader is lost")] = 2_000
+    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader is lost")] = (
+        DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS // 1_000_000
+    )
     leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000

@@ -24,6 +24,11 @@ _BASE_PORT: Final = 20_110
 _ALWAYS_NS: Final = 1 << 62
 
 
+def _default(name: str) -> Any:
+    """The default of a setting of `NodeConfig`."""
+    return NodeConfig.model_fields[name].default
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Settings:
     """What the members of one simulated cluster are told, by the names of `NodeConfig`, and what is done to them.
@@ -32,22 +37,22 @@ class Settings:
     """
 
     member_count: int = 3
-    leader_heartbeat_timeout_ms: int = 2_000
-    leader_heartbeat_interval_ms: int = 200
-    election_timeout_ms: int = 500
-    election_status_interval_ms: int = 100
-    startup_canvass_timeout_ms: int = 6_000
-    session_timeout_ms: int = 10_000
+    leader_heartbeat_timeout_ms: int = _default("leader_heartbeat_timeout_ms")
+    leader_heartbeat_interval_ms: int = _default("leader_heartbeat_interval_ms")
+    election_timeout_ms: int = _default("election_timeout_ms")
+    election_status_interval_ms: int = _default("election_status_interval_ms")
+    startup_canvass_timeout_ms: int = _default("startup_canvass_timeout_ms")
+    session_timeout_ms: int = _default("session_timeout_ms")
     term_length_bytes: int = 64 << 10
     segment_length_bytes: int = 128 << 10
     mtu_length_bytes: int = 1_408
     ingress_window_bytes: int = 256 << 10
-    file_sync_level: int = 1
+    file_sync_level: int = _default("file_sync_level")
     spare_sync_delay_us: int = 0
     is_copied: bool = False
     """Whether leaders batch as they do while somebody copies their log; here a copy takes no time."""
-    keep_all: bool = True
-    keep_snapshots: int = 2
+    keep_all: bool = _default("keep_all")
+    keep_snapshots: int = _default("keep_snapshots")
     keep_log_bytes: int = 0
 
 

@@ -26,6 +26,9 @@ from .fields import (
 )
 from .message import ClusterMessage, Registry, TrimaranMessage, message_header, message_struct, registry_of
 
+DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS: Final = 2_000_000_000
+"""The default of members, and what a client takes where a leader does not tell its own."""
+
 
 class EventCode(IntEnum):
     """What a SessionEvent tells. Source: schema 111 `EventCode`."""
