@@ -1,8 +1,9 @@
-"""Durable recordings of byte streams in Aeron's format; knows nothing of Raft.
+"""Durable recordings of byte streams in Aeron's format.
 
-Write: `conductor` (Archive) -> `recording` -> `segment_files`, `catalog`, `worker`. Change: `editing`, `edit_journal`.
-Read: `range_reader`, `reader`, `verify`, `repair`. Serve: `control`, `server`, `control_session`, `replay`; `client`,
-`connection`, `publication`, `replay_merge`. Copy: `replication`. Disk: `file_system`. Command line: `tool`.
+`format` has the layouts, `disk` the file systems, `files` the files of an archive. `store` records, replays, repairs
+and edits; `net` serves that to clients and is the client. `reading` reads recordings as frames, messages and columns;
+`log` says which recording is a cluster's log, and is the one room that knows of Raft. `tool` is the command line,
+`spark` the data source, `report` the page.
 
 A name is loaded when it is first asked for: an executor of Spark reads recordings without loading what serves them.
 """
