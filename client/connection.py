@@ -18,6 +18,7 @@ from typing import Final, cast
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.transport import UNACKNOWLEDGED_LIMIT_MS, Purpose, limit_unacknowledged
+from trimaran.service_api.wire.pieces import CLIENT_RECEIVE_BYTES
 
 from .admin import OnDone
 from .config import ClientConfig
@@ -29,13 +30,6 @@ from .requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
-
-_PIECE_BYTES: Final = 32 << 10
-"""What is handled of received bytes before what was offered meanwhile goes out.
-
-A member then works on the first messages while this process makes the next ones; else the two would take turns, and
-everything in flight would go round as one batch.
-"""
 
 _NEVER_NS: Final = 1 << 63
 _FOR_EVER_S: Final = 1e9
@@ -306,12 +300,12 @@ class ClientConductor:
 
     def on_received(self, connection: MemberConnection, data: memoryview) -> int:
         """Let the protocol handle what came; give how much of it is done with."""
-        done, end = 0, _PIECE_BYTES
+        done, end = 0, CLIENT_RECEIVE_BYTES
         while end < len(data):
             done = self._receive_piece(connection, data[:end], done)
             if self.is_flush_scheduled:
                 self.flush()
-            end += _PIECE_BYTES
+            end += CLIENT_RECEIVE_BYTES
         return self._receive_piece(connection, data, done)
 
     def _receive_piece(self, connection: MemberConnection, data: memoryview, done: int) -> int:

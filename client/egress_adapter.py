@@ -10,46 +10,55 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import EGRESS_STREAM_ID
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
+from trimaran.service_api.wire.frame import (
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_PADDING,
+    UNFRAGMENTED_DATA,
+    FrameLayout,
+    HeaderField,
+    unpack_header,
+)
+from trimaran.service_api.wire.message import peek_header
 from trimaran.service_api.wire.request import (
     REPLY_HEADER,
     REQUEST_BLOCK_LENGTH,
     REQUEST_HEADER_LENGTH,
     REQUEST_MESSAGE,
 )
-from trimaran.service_api.wire.session import SESSION_MESSAGE
+from trimaran.service_api.wire.sbe import MESSAGE_HEADER
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET, SessionField
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from .egress import EgressListener
-from .ingress_publisher import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET
 
-# frame_length, (version, flags, type), stream_id, SBE header, leadership_term_id, cluster_session_id,
-# timestamp
-_EGRESS_HEADERS: Final = struct.Struct("<iI8xi12xQqqq")
-# The same, then request_sequence and code
-_REPLY_HEADERS: Final = struct.Struct("<iI8xi12xQqqqqq")
-_TIMESTAMP_OFFSET: Final = PAYLOAD_OFFSET - 8
+_MESSAGE_FIELDS: Final = (
+    HeaderField.FRAME_LENGTH,
+    HeaderField.KIND,
+    HeaderField.STREAM_ID,
+    SessionField.MESSAGE_HEADER,
+    SessionField.LEADERSHIP_TERM_ID,
+    SessionField.CLUSTER_SESSION_ID,
+    SessionField.TIMESTAMP,
+)
+_EGRESS_HEADERS: Final = FrameLayout(*_MESSAGE_FIELDS).head
+_REPLY_HEADERS: Final = FrameLayout(
+    *_MESSAGE_FIELDS, SessionField.REQUEST_SEQUENCE, SessionField.ACKNOWLEDGED_SEQUENCE
+).head
+_UNIFORM: Final = FrameLayout(
+    HeaderField.LENGTH_AND_KIND, HeaderField.STREAM_ID, SessionField.PREFIX, SessionField.TIMESTAMP
+)
+"""What may differ between application messages of a session in one term: only their times, where they are uniform."""
 
-
-@lru_cache(maxsize=256)
-def _uniform_frames(length: int) -> struct.Struct:
-    """Lay out an application message in a frame of this aligned length.
-
-    frame_length and kind in one number, stream_id, SBE header to session id, timestamp.
-    """
-    return struct.Struct(f"<Q8xi12x{_TIMESTAMP_OFFSET - HEADER_LENGTH}sq{length - PAYLOAD_OFFSET}x")
-
-
-_WHOLE_DATA_FRAME: Final = int.from_bytes(struct.pack("<BBH", 0, UNFRAGMENTED, TYPE_DATA), "little")
-_SESSION_MESSAGE: Final = int.from_bytes(struct.pack("<HHHH", *SESSION_MESSAGE), "little")
-
-
-_REPLY: Final = int.from_bytes(struct.pack("<HHHH", *REQUEST_MESSAGE), "little")
+_PREFIX_OFFSET: Final = SessionField.PREFIX.offset
+_TIMESTAMP_OFFSET: Final = SessionField.TIMESTAMP.offset
+_SESSION_MESSAGE: Final = int.from_bytes(MESSAGE_HEADER.pack(*SESSION_MESSAGE), "little", signed=True)
+_REPLY: Final = int.from_bytes(MESSAGE_HEADER.pack(*REQUEST_MESSAGE), "little", signed=True)
 
 
 class ClientSessionState:
@@ -121,7 +130,7 @@ class EgressAdapter:
             while end - offset >= PAYLOAD_OFFSET:
                 length, kind, stream, sbe_header, term, session_id, timestamp = unpack(data, offset)
                 if (
-                    kind != _WHOLE_DATA_FRAME
+                    kind != UNFRAGMENTED_DATA
                     or sbe_header != _SESSION_MESSAGE
                     or session_id != cluster_session_id
                     or term < leadership_term_id
@@ -153,11 +162,11 @@ class EgressAdapter:
                 if not whole:
                     continue
                 # What follows is uniform as a rule: frames that say the same of everything but time and payload.
-                head, body = length | kind << 32, data[start + HEADER_LENGTH : start + _TIMESTAMP_OFFSET].tobytes()
-                for run_head, run_stream, message, timestamp in _uniform_frames(aligned).iter_unpack(
+                head, prefix = length | kind << 32, data[start + _PREFIX_OFFSET : start + _TIMESTAMP_OFFSET].tobytes()
+                for run_head, run_stream, run_prefix, timestamp in _UNIFORM.rows(aligned).iter_unpack(
                     data[offset : offset + whole]
                 ):
-                    if run_head != head or message != body or run_stream != EGRESS_STREAM_ID:
+                    if run_head != head or run_prefix != prefix or run_stream != EGRESS_STREAM_ID:
                         break
                     start, offset = offset, offset + aligned
                     on_message(timestamp, term, data[start + PAYLOAD_OFFSET : start + length])
@@ -165,7 +174,7 @@ class EgressAdapter:
             self.consumed_bytes = offset
 
     def _receive_replies(self, data: memoryview, offset: int) -> int:
-        """Handle the whole, unfragmented replies that `data` goes on with; give where they end."""
+        """Handle the whole, unfragmented replies at `offset` of `data`; return the offset after them."""
         session, on_answer = self._session, self._on_answer
         cluster_session_id, leadership_term_id = session.cluster_session_id, session.leadership_term_id
         unpack, max_frame_length, end = _REPLY_HEADERS.unpack_from, self._mtu_length_bytes, len(data)
@@ -173,7 +182,7 @@ class EgressAdapter:
             length, kind, stream, sbe_header, term, session_id, _, sequence, code = unpack(data, offset)
             next_offset = offset + ((length + 31) & -32)
             if (
-                kind != _WHOLE_DATA_FRAME
+                kind != UNFRAGMENTED_DATA
                 or sbe_header != _REPLY
                 or session_id != cluster_session_id
                 or term < leadership_term_id
@@ -187,9 +196,8 @@ class EgressAdapter:
         return offset
 
     def _check_frame(self, data: memoryview, offset: int) -> int:
-        """Check the header of any frame and give its frame_length."""
-        header = FRAME_HEADER.unpack_from(data, offset)
-        frame_length, version, frame_type, stream_id = header[0], header[1], header[3], header[6]
+        """Check the header of any frame; return its frame length."""
+        frame_length, version, _, frame_type, _, _, stream_id, _, _ = unpack_header(data, offset)
         if not HEADER_LENGTH <= frame_length <= self._mtu_length_bytes:
             raise RemoteProtocolError(
                 f"egress frame_length={frame_length} expected={HEADER_LENGTH}..{self._mtu_length_bytes}"
@@ -200,25 +208,25 @@ class EgressAdapter:
             )
         if stream_id != EGRESS_STREAM_ID:
             raise RemoteProtocolError(f"egress frame stream_id={stream_id} expected={EGRESS_STREAM_ID}")
-        return int(frame_length)
+        return frame_length
 
     def _receive_frame(self, frame: memoryview) -> None:
         """Handle a frame that was checked; a fragment completes a message, or waits for the next."""
-        frame_type = frame[6] | frame[7] << 8
-        message = self._assembler.append_fragment(frame_type, frame[5], bytes(frame[HEADER_LENGTH:]))
+        header = unpack_header(frame)
+        message = self._assembler.append_fragment(header.type, header.flags, bytes(frame[HEADER_LENGTH:]))
         if message is not None:
             self._receive_message(message)
 
     def _receive_message(self, message: bytes) -> None:
         """Tell application messages, also those in the words of another schema version, from the others."""
-        is_session_message = len(message) >= 8 and message[2:6] == _TEMPLATE_AND_SCHEMA
+        is_session_message = len(message) >= MESSAGE_HEADER.size and message[2:6] == _TEMPLATE_AND_SCHEMA
         if not is_session_message:
             self._on_control(message)
             return
-        block_length = int.from_bytes(message[:2], "little")
-        if block_length < 24 or len(message) < 8 + block_length:
+        block_length = peek_header(message)[0]
+        if block_length < SESSION_MESSAGE[0] or len(message) < MESSAGE_HEADER.size + block_length:
             raise RemoteProtocolError(f"egress message cut short: block_length={block_length} length={len(message)}")
-        term, session_id, timestamp = _SESSION_FIELDS.unpack_from(message, 8)
+        *_, term, session_id, timestamp = SESSION_MESSAGE_HEADER.unpack_from(message)
         session = self._session
         if session_id != session.cluster_session_id:
             session.foreign_egress_count += 1
@@ -228,8 +236,7 @@ class EgressAdapter:
             sequence, code = REPLY_HEADER.unpack_from(message)[-2:]
             self._on_answer(sequence, code, message[REQUEST_HEADER_LENGTH:])
         else:
-            self._listener.on_message(timestamp, term, memoryview(message)[8 + block_length :])
+            self._listener.on_message(timestamp, term, memoryview(message)[MESSAGE_HEADER.size + block_length :])
 
 
 _TEMPLATE_AND_SCHEMA: Final = struct.pack("<HH", *SESSION_MESSAGE[1:3])
-_SESSION_FIELDS: Final = struct.Struct("<qqq")

@@ -19,7 +19,7 @@ from typing import Final
 
 from trimaran.service_api.types import INGRESS_STREAM_ID
 from trimaran.service_api.wire.frame import (
-    HEADER_LENGTH,
+    FRAME_HEADER,
     TYPE_DATA,
     UNFRAGMENTED,
     ReadableBuffer,
@@ -27,17 +27,11 @@ from trimaran.service_api.wire.frame import (
     encode_message,
 )
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
-
-PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
-"""Where the payload begins in the frame of an unfragmented application message."""
-
-REQUEST_PAYLOAD_OFFSET: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
-"""The same of a request, and of a reply."""
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
+from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET
 
 _REQUEST_NUMBERS: Final = struct.Struct("<qq")
-_INGRESS_HEADERS: Final = struct.Struct("<iBBHiiiiqHHHHqqq")
 _ZEROS: Final = tuple(bytes(-length & 31) for length in range(32))
 
 
@@ -159,22 +153,10 @@ class IngressPublisher:
         self._request_zeros = _ZEROS[frame_length & 31]
         self._request_headers = self._pack_headers(frame_length, REQUEST_MESSAGE)
 
-    def _pack_headers(self, frame_length: int, message: tuple[int, int, int, int]) -> bytes:
-        return _INGRESS_HEADERS.pack(
-            frame_length,
-            0,
-            UNFRAGMENTED,
-            TYPE_DATA,
-            0,
-            0,
-            INGRESS_STREAM_ID,
-            0,
-            0,
-            *message,
-            self._leadership_term_id,
-            self._cluster_session_id,
-            0,
-        )
+    def _pack_headers(self, frame_length: int, message_header: tuple[int, int, int, int]) -> bytes:
+        frame = FRAME_HEADER.pack(frame_length, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, INGRESS_STREAM_ID, 0, 0)
+        ids = self._leadership_term_id, self._cluster_session_id
+        return frame + SESSION_MESSAGE_HEADER.pack(*message_header, *ids, 0)
 
     def _offer_fragmented(self, payload: ReadableBuffer) -> None:
         header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, self._leadership_term_id, self._cluster_session_id, 0)

@@ -14,7 +14,7 @@ from trimaran.client.config import ClientConfig
 from trimaran.client.effects import Dial
 from trimaran.client.protocol import ClientProtocol
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.messages.consensus import AppendPosition
 from trimaran.cluster.service.agent import ClusteredServiceAgent
@@ -33,6 +33,7 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_message
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode, SessionEvent
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
 
 from ..services.echo import EchoService
 

@@ -23,6 +23,7 @@ import structlog
 
 from trimaran.service_api import Clock, ClusterError, NodeTerminatedError, Role
 from trimaran.service_api.types import ClusterSessionId
+from trimaran.service_api.wire.pieces import CATCHUP_DELIVERY_BYTES, FOLLOWER_DELIVERY_BYTES, LEADER_DELIVERY_BYTES
 from trimaran.service_api.wire.queries import QueryRequest
 
 from ..core import effects as fx
@@ -40,20 +41,6 @@ from .log_control import LogControl
 from .queries import QueryHandler
 from .shared_machine.tuning import MachineTuning
 from .snapshots.snapshot_shipping import SnapshotFetcher
-
-_DELIVERY_BYTES: Final = 64 << 10
-"""What is delivered in one go before its egress is sent and the loop looks at its sockets again.
-
-Small enough that a client works on the first replies while the rest is delivered, and large enough that what a pass
-of the loop costs is little beside it.
-"""
-
-_FOLLOWER_DELIVERY_BYTES: Final = 256 << 10
-"""The same where nobody waits for replies: 0.5 ms of short messages, so that a copied log costs fewer passes."""
-
-_CATCHUP_DELIVERY_BYTES: Final = 4 << 20
-"""The same while no term needs this member. It is more than arrives in a pass: else delivery falls behind the window,
-and what was just received is read from the archive again and checked once more, a quarter of what catching up cost."""
 
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
@@ -506,8 +493,8 @@ class ConsensusModuleAgent:
     def _delivery_bytes(self) -> int:
         """How much is delivered in one go; the adapter bounds the time besides, where the service is slow."""
         if self.module.leader is not None:
-            return _DELIVERY_BYTES
-        return _FOLLOWER_DELIVERY_BYTES if self.module.election is None else _CATCHUP_DELIVERY_BYTES
+            return LEADER_DELIVERY_BYTES
+        return FOLLOWER_DELIVERY_BYTES if self.module.election is None else CATCHUP_DELIVERY_BYTES
 
     # --- effects
 

@@ -9,7 +9,6 @@ Source: Aeron `BoundedLogAdapter`.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,8 +17,16 @@ from typing import Any, Final, Protocol
 
 from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, UNFRAGMENTED
-from trimaran.service_api.wire.frame_run import count_agreeing
+from trimaran.service_api.wire.frame import (
+    FLAG_BEGIN,
+    HEADER_LENGTH,
+    TYPE_PADDING,
+    UNFRAGMENTED_DATA,
+    FrameLayout,
+    HeaderField,
+    unpack_header,
+)
+from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, FrameRun
 from trimaran.service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterActionRequest,
@@ -30,93 +37,104 @@ from trimaran.service_api.wire.log.messages import (
     TimerEvent,
 )
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER, REQUEST_HEADER_LENGTH
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SessionMessageHeader
+from trimaran.service_api.wire.pieces import DELIVERY_RUN_BYTES
+from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER
+from trimaran.service_api.wire.session import SessionMessageHeader
+from trimaran.service_api.wire.session_frame import (
+    PAYLOAD_OFFSET,
+    REQUEST_BLOCK,
+    REQUEST_BLOCK_BYTES,
+    REQUEST_PAYLOAD_OFFSET,
+    SESSION_BLOCK,
+    SessionField,
+)
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ..core.log.log_buffer import LogBuffer
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
 
-_LENGTH: Final = struct.Struct("<i")
-_UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
-_SESSION_MESSAGE: Final = SessionMessageHeader.TEMPLATE_ID << 16 | SessionMessageHeader.LAYOUT.block_length
-_REQUEST: Final = SessionMessageHeader.TEMPLATE_ID << 16 | REQUEST_BLOCK_LENGTH
-"""Template id and block length in one number: what a message begins with."""
-
-_BLOCK_LENGTH_END: Final = HEADER_LENGTH + 2
-_REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
-_PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
-_REQUEST_PAYLOAD_OFFSET: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
 _ARCHIVE_READ_BYTES: Final = 1 << 20
 
-_LONGEST_RUN_BYTES: Final = 64 << 10
 _TURN_NS: Final = 20_000_000
-_RUN_NS: Final = _TURN_NS // 8
-"""How long one `poll` may take, and how long a run of messages should at most, between two looks at the clock.
+"""How long one `poll` may take.
 
-A service that takes 1 ms a message would otherwise stop the loop for seconds, and the heartbeats with it.
+A service that takes 1 ms for each message would otherwise stop the loop for seconds, and the heartbeats with it.
 """
+
+_RUN_NS: Final = _TURN_NS // 8
+"""How long it should take at most from one look at the clock to the next."""
 
 _NEVER_NS: Final = 1 << 62
 
+_LENGTH: Final = FrameLayout(HeaderField.FRAME_LENGTH).head
+_START: Final = FrameLayout(HeaderField.KIND, SessionField.BLOCK_AND_TEMPLATE).head
+_MESSAGE_FIELDS: Final = (
+    HeaderField.FRAME_LENGTH,
+    HeaderField.KIND,
+    SessionField.BLOCK_AND_TEMPLATE,
+    SessionField.CLUSTER_SESSION_ID,
+    SessionField.TIMESTAMP,
+)
+_MESSAGE: Final = FrameLayout(*_MESSAGE_FIELDS).head
+_REQUESTS: Final = FrameLayout(*_MESSAGE_FIELDS, SessionField.REQUEST_SEQUENCE, SessionField.ACKNOWLEDGED_SEQUENCE)
+_BLOCK_LENGTH_END: Final = HEADER_LENGTH + len(REQUEST_BLOCK_BYTES)
 
-_SESSION_FRAME: Final = struct.Struct("<iI24xI4x8xqq")
-"""A log frame with a session message: frame_length; version, flags and type in one number; block length and template id
-in one number; cluster session id, timestamp.
-"""
+_PROBE_AFTER_FRAMES: Final = MIN_RUN_FRAMES
+"""So many messages of one length are delivered one by one before the following ones are tried as a run."""
 
-_KIND_AND_MESSAGE: Final = struct.Struct("<4xI24xI")
-_HEAD: Final = 0
-_MESSAGE: Final = HEADER_LENGTH // 8
-_SESSION_ID: Final = (HEADER_LENGTH + 16) // 8
-_TIMESTAMP: Final = (HEADER_LENGTH + 24) // 8
-"""Which 64-bit numbers of such a frame these are."""
 
-_MIN_RUN_FRAMES: Final = 16
-"""Of fewer messages of one length a run is not worth looking at as a whole."""
+class DeliveryBudget:
+    """How many bytes of log are delivered between two looks at the clock: fewer where the service is slow.
+
+    A run that took too long makes the next one a quarter as long, any other one twice as long, up to
+    `DELIVERY_RUN_BYTES`.
+    """
+
+    __slots__ = ("run_bytes",)
+
+    def __init__(self) -> None:
+        self.run_bytes = DELIVERY_RUN_BYTES >> 4
+
+    def __repr__(self) -> str:
+        return f"<DeliveryBudget run_bytes={self.run_bytes}>"
+
+    def on_run(self, duration_ns: int) -> None:
+        """Take in how long a run took."""
+        if duration_ns > _RUN_NS:
+            self.run_bytes = max(1, self.run_bytes >> 2)
+        elif self.run_bytes < DELIVERY_RUN_BYTES:
+            self.run_bytes <<= 1
 
 
 @lru_cache(maxsize=16)
 def _payload_slices(length: int, frame_length: int) -> list[slice]:
-    """Where the payloads are in a run of frames of these lengths, for the longest run there is."""
+    """Return where the payloads are in a run of frames of these lengths, for the longest run that is delivered."""
     return [
-        slice(offset + _PAYLOAD_OFFSET, offset + frame_length)
-        for offset in range(0, max(length, _LONGEST_RUN_BYTES), length)
+        slice(offset + PAYLOAD_OFFSET, offset + frame_length)
+        for offset in range(0, max(length, DELIVERY_RUN_BYTES), length)
     ]
 
 
-def _uniform_run_columns(chunk: bytes, offset: int, end: int) -> array[int]:
-    """Give the session messages of one length at the front of `chunk[offset:end]`, as numbers; none where few are."""
+def _find_run(chunk: bytes, offset: int, end: int) -> FrameRun | None:
+    """Return the session messages of one length at the start of `chunk[offset:end]` as a run; None where few are."""
     (frame_length,) = _LENGTH.unpack_from(chunk, offset)
     length = (frame_length + 31) & -32
     count = (end - offset) // length if length > 0 else 0
-    far = offset + (_MIN_RUN_FRAMES - 1) * length
-    numbers, row = array("q"), length >> 3
-    if (
-        count < _MIN_RUN_FRAMES
-        or frame_length < _PAYLOAD_OFFSET
-        or chunk[far : far + 8] != chunk[offset : offset + 8]
-        or _KIND_AND_MESSAGE.unpack_from(chunk, offset) != (_UNFRAGMENTED_DATA, _SESSION_MESSAGE)
-    ):
-        return numbers
-    numbers.frombytes(memoryview(chunk)[offset : offset + count * length])
-    for column in (_HEAD, _MESSAGE):
-        values = numbers[column : count * row : row].tobytes()
-        count = count_agreeing(values, values[:8] * count, 8)
-    del numbers[count * row if count >= _MIN_RUN_FRAMES else 0 :]
-    return numbers
+    if count < MIN_RUN_FRAMES or frame_length < PAYLOAD_OFFSET:
+        return None
+    if _START.unpack_from(chunk, offset) != (UNFRAGMENTED_DATA, SESSION_BLOCK):
+        return None
+    run = FrameRun.probe(chunk, offset, length, count)
+    if run is None:
+        return None
+    run.keep_uniform(HeaderField.LENGTH_AND_KIND, SessionField.MESSAGE_HEADER)
+    return run if run.count >= MIN_RUN_FRAMES else None
 
 
 def _are_same(numbers: array[int]) -> bool:
     """Whether the numbers of a column are all the same, as most often they are."""
     return numbers == numbers[:1] * len(numbers)
-
-
-@lru_cache(maxsize=256)
-def _request_frames(length: int) -> struct.Struct:
-    """Lay out a log frame with a request: as `_SESSION_FRAME`, then request_sequence and acknowledged_sequence."""
-    return struct.Struct(f"<iI24xI4x8xqqqq{length - _REQUEST_PAYLOAD_OFFSET}x")
 
 
 class LogBytesReader(Protocol):
@@ -168,7 +186,7 @@ class BoundedLogAdapter:
         self._agent = agent
         self._module = module
         self._monotonic_ns = monotonic_ns
-        self._run_bytes = _LONGEST_RUN_BYTES >> 4
+        self._budget = DeliveryBudget()
         self._assembler = MessageAssembler()
         self._archived = b""
         """What was read from the archive last: a slow service takes several turns for it."""
@@ -242,169 +260,174 @@ class BoundedLogAdapter:
     def _deliver(self, chunk: bytes, offset: int, end: int, now_ns: int, late_ns: int) -> int:
         """Deliver the frames of `chunk[offset:end]`, runs of session messages of one length at a time.
 
-        Stops before the end when `late_ns` has come. Gives the time.
+        Stops before the end when `late_ns` has come, or at a cluster action. Returns the time.
         """
-        base = self.position - offset
+        base, budget = self.position - offset, self._budget
         while offset < end and now_ns < late_ns and not self.is_paused:
-            if chunk[offset + HEADER_LENGTH : offset + _BLOCK_LENGTH_END] == _REQUEST_BLOCK:
-                self._deliver_requests(chunk, offset, min(end, offset + self._run_bytes))
+            run_end = min(end, offset + budget.run_bytes)
+            if chunk[offset + HEADER_LENGTH : offset + _BLOCK_LENGTH_END] == REQUEST_BLOCK_BYTES:
+                position = self._deliver_requests(chunk, offset, run_end, self.position)
             else:
-                self._deliver_messages(chunk, offset, min(end, offset + self._run_bytes))
-            if self.position == base + offset:
-                self._deliver_other_frame(chunk, offset)
-            offset = self.position - base
+                position = self._deliver_messages(chunk, offset, run_end, self.position)
+            if position == self.position:
+                position = self._deliver_other_frame(chunk, offset, position)
+            self.position = position
+            offset = position - base
             begin_ns, now_ns = now_ns, self._monotonic_ns()
-            if now_ns - begin_ns > _RUN_NS:
-                self._run_bytes = max(1, self._run_bytes >> 2)
-            elif self._run_bytes < _LONGEST_RUN_BYTES:
-                self._run_bytes <<= 1
+            budget.on_run(now_ns - begin_ns)
         return now_ns
 
-    def _deliver_messages(self, chunk: bytes, offset: int, end: int) -> None:
+    def _deliver_messages(self, chunk: bytes, offset: int, end: int, position: int) -> int:
         """Deliver the session messages that begin in `chunk[offset:end]`, up to the first other entry.
 
-        The first of them may go on beyond `end`, where a whole one does not fit.
+        The first of them is at `position` of the log, and may go on after `end`, where a whole one does not fit.
+        Returns the position after the last; `position` itself if the frame there is no session message, or a fragment.
         """
+        base = position - offset
         while offset < end:
-            position = self.position
-            numbers = _uniform_run_columns(chunk, offset, end)
-            if numbers:
-                self._deliver_uniform_run(memoryview(chunk)[offset : offset + 8 * len(numbers)], numbers)
+            run = _find_run(chunk, offset, end)
+            if run is not None:
+                following = self._deliver_run(run, position)
             else:
-                self._deliver_each(chunk, offset, end)
-            if self.position == position:
-                return
-            offset += self.position - position
+                following = self._deliver_each(chunk, offset, end, position)
+            if following == position:
+                break
+            position = following
+            offset = position - base
+        return position
 
-    def _deliver_uniform_run(self, run: memoryview, numbers: array[int]) -> None:
+    def _deliver_run(self, run: FrameRun, position: int) -> int:
         """Deliver a run of session messages that differ in session, time and payload only: the hot loop.
 
-        What they share was looked at once; sessions and times are read a column at a time, from `numbers`, which is the
-        run as an array: a slice with a step takes half as long from that.
+        The first is at `position`. Sessions and times are read a column at a time. Returns the position after the last.
         """
-        agent = self._agent
+        agent, length, frames = self._agent, run.length, run.view
         egress, on_session_message = agent.egress, agent.service.on_session_message
         session_of: Callable[[Any], ContainerClientSession | None] = agent.sessions.get  # Any: an id as it was read
-        (frame_length,) = _LENGTH.unpack_from(run)
-        length = (frame_length + 31) & -32
-        row = length >> 3
-        payloads = map(run.__getitem__, islice(_payload_slices(length, frame_length), len(run) // length))
-        session_ids, timestamps = numbers[_SESSION_ID::row], numbers[_TIMESTAMP::row]
-        begin_position = position = self.position
-        try:
-            for session, timestamp, payload in zip(
-                repeat(session_of(session_ids[0])) if _are_same(session_ids) else map(session_of, session_ids),
-                repeat(timestamps[0]) if _are_same(timestamps) else timestamps,
-                payloads,
-                strict=False,  # what is the same has no end
-            ):
-                position += length
-                egress.time = timestamp
-                agent.log_position = position
-                if session is not None:
-                    try:
-                        on_session_message(session, timestamp, payload)
-                    except Exception as error:
-                        agent.on_service_error(error)
-                else:
-                    session_id = session_ids[(position - begin_position) // length - 1]
-                    if session_id < 0:
-                        self._on_service_message(ClusterSessionId(session_id), timestamp, payload)
-        finally:
-            self.position = position
+        (frame_length,) = _LENGTH.unpack_from(frames)
+        payloads = map(frames.__getitem__, islice(_payload_slices(length, frame_length), run.count))
+        session_ids, timestamps = run.column(SessionField.CLUSTER_SESSION_ID), run.column(SessionField.TIMESTAMP)
+        begin_position = position
+        for session, timestamp, payload in zip(
+            repeat(session_of(session_ids[0])) if _are_same(session_ids) else map(session_of, session_ids),
+            repeat(timestamps[0]) if _are_same(timestamps) else timestamps,
+            payloads,
+            strict=False,  # what is the same has no end
+        ):
+            position += length
+            egress.time = timestamp
+            agent.log_position = position
+            if session is not None:
+                try:
+                    on_session_message(session, timestamp, payload)
+                except Exception as error:
+                    agent.on_service_error(error)
+            else:
+                session_id = session_ids[(position - begin_position) // length - 1]
+                if session_id < 0:
+                    self._on_service_message(ClusterSessionId(session_id), timestamp, payload)
+        return position
 
-    def _deliver_each(self, chunk: bytes, offset: int, end: int) -> None:
-        """Deliver session messages one by one, of whatever lengths, until enough of one length may follow."""
-        agent, view, position = self._agent, memoryview(chunk), self.position
+    def _deliver_each(self, chunk: bytes, offset: int, end: int, position: int) -> int:
+        """Deliver session messages one by one, of whatever lengths, until enough of one length may follow.
+
+        Otherwise as `_deliver_messages`.
+        """
+        agent, view = self._agent, memoryview(chunk)
         egress, sessions, on_session_message = agent.egress, agent.sessions, agent.service.on_session_message
-        unpack, begin, last = _SESSION_FRAME.unpack_from, offset, min(end, len(chunk) - _PAYLOAD_OFFSET + 1)
+        unpack, begin, last = _MESSAGE.unpack_from, offset, min(end, len(chunk) - PAYLOAD_OFFSET + 1)
         length_before = uniform_count = 0
         while offset < last:
-            frame_length, kind, message, session_id, timestamp = unpack(chunk, offset)
+            frame_length, kind, block, session_id, timestamp = unpack(chunk, offset)
             following = offset + ((frame_length + 31) & -32)
-            if message != _SESSION_MESSAGE or kind != _UNFRAGMENTED_DATA or frame_length < _PAYLOAD_OFFSET:
-                return
+            if block != SESSION_BLOCK or kind != UNFRAGMENTED_DATA or frame_length < PAYLOAD_OFFSET:
+                break
             if following > end and offset != begin:
-                return
+                break
             position += following - offset
             egress.time = timestamp
-            agent.log_position = self.position = position
+            agent.log_position = position
             session = sessions.get(session_id)
             if session is not None:
                 try:
-                    on_session_message(session, timestamp, view[offset + _PAYLOAD_OFFSET : offset + frame_length])
+                    on_session_message(session, timestamp, view[offset + PAYLOAD_OFFSET : offset + frame_length])
                 except Exception as error:
                     agent.on_service_error(error)
             elif session_id < 0:
-                payload = view[offset + _PAYLOAD_OFFSET : offset + frame_length]
+                payload = view[offset + PAYLOAD_OFFSET : offset + frame_length]
                 self._on_service_message(session_id, timestamp, payload)
             offset = following
             if frame_length != length_before:
                 length_before, uniform_count = frame_length, 0
-            elif (uniform_count := uniform_count + 1) == _MIN_RUN_FRAMES:
-                return
+            elif (uniform_count := uniform_count + 1) == _PROBE_AFTER_FRAMES:
+                break
+        return position
 
-    def _deliver_requests(self, chunk: bytes, offset: int, end: int) -> None:
+    def _deliver_requests(self, chunk: bytes, offset: int, end: int, position: int) -> int:
         """Deliver the requests of one length that begin in `chunk[offset:end]`; otherwise as `_deliver_messages`."""
         agent, view = self._agent, memoryview(chunk)
         egress, sessions, on_request = agent.egress, agent.sessions, agent.requests.on_request
         (length,) = _LENGTH.unpack_from(chunk, offset)
         length = (length + 31) & -32
-        if length < _REQUEST_PAYLOAD_OFFSET:
-            return
-        position = self.position
+        if length < REQUEST_PAYLOAD_OFFSET:
+            return position
         whole = (end - offset) // length * length or length
         run = view[offset : offset + whole]
-        offset += _REQUEST_PAYLOAD_OFFSET
-        for frame_length, kind, message, session_id, timestamp, sequence, acknowledged in _request_frames(
+        offset += REQUEST_PAYLOAD_OFFSET
+        for frame_length, kind, block, session_id, timestamp, sequence, acknowledged in _REQUESTS.rows(
             length
         ).iter_unpack(run):
-            if message != _REQUEST or kind != _UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
-                return
-            payload_length = frame_length - _REQUEST_PAYLOAD_OFFSET
+            if block != REQUEST_BLOCK or kind != UNFRAGMENTED_DATA or (frame_length + 31) & -32 != length:
+                break
+            payload_length = frame_length - REQUEST_PAYLOAD_OFFSET
             if payload_length < 0:
-                return
+                break
             position += length
             egress.time = timestamp
-            agent.log_position = self.position = position
+            agent.log_position = position
             session = sessions.get(session_id)
             if session is not None:
                 on_request(session, timestamp, sequence, acknowledged, view[offset : offset + payload_length])
             offset += length
+        return position
 
-    def _deliver_other_frame(self, chunk: bytes, offset: int) -> None:
-        """Deliver one frame that is not an ordinary session message."""
-        frame_length, flags, frame_type = struct.unpack_from("<ixBH", chunk, offset)
+    def _deliver_other_frame(self, chunk: bytes, offset: int, position: int) -> int:
+        """Deliver the frame at `offset` of `chunk`, at `position` of the log, which is no ordinary session message.
+
+        Returns the position after it.
+        """
+        header = unpack_header(chunk, offset)
+        frame_length = header.frame_length
         invariant(
             frame_length >= HEADER_LENGTH,
             "a committed frame has a length",
-            position=self.position,
+            position=position,
             frame_length=frame_length,
         )
-        self.position += (frame_length + 31) & -32
+        position += header.aligned_length
         payload = chunk[offset + HEADER_LENGTH : offset + frame_length]
-        if self._assembler.is_assembling and (frame_type == TYPE_PADDING or flags & FLAG_BEGIN):
+        if self._assembler.is_assembling and (header.type == TYPE_PADDING or header.flags & FLAG_BEGIN):
             # A leader died in the middle of a message, and the next one went on from there: nobody has the rest of it.
             self._assembler = MessageAssembler()
-        encoded = self._assembler.append_fragment(frame_type, flags, payload)
+        encoded = self._assembler.append_fragment(header.type, header.flags, payload)
         if encoded is not None:
-            self._agent.log_position = self.position
-            self._on_message(encoded)
+            self._agent.log_position = position
+            self._on_message(encoded, position)
+        return position
 
-    def _on_message(self, encoded: bytes) -> None:
+    def _on_message(self, encoded: bytes, position: int) -> None:
+        """Deliver a whole message that ends at `position`."""
         message = decode_message(encoded, registry=LOG_MESSAGES)
         timestamp = getattr(message, "timestamp", None)
         if timestamp is not None:
             self._agent.egress.time = timestamp
         handler = _HANDLERS.get(type(message))
         if handler is not None:
-            handler(self, message)
+            handler(self, message, position)
         elif isinstance(message, SessionMessageHeader):
             self._on_session_message(message, encoded)
         else:
-            raise InvariantViolation(
-                f"log entry of an unexpected kind: {type(message).__name__} position={self.position}"
-            )
+            raise InvariantViolation(f"log entry of an unexpected kind: {type(message).__name__} position={position}")
 
     def _on_service_message(self, session_id: ClusterSessionId, timestamp: int, payload: memoryview) -> None:
         service_id = self._module.on_replay_service_message(session_id, payload)
@@ -425,33 +448,33 @@ class BoundedLogAdapter:
         else:
             self._agent.on_session_message(session, message.timestamp, payload)
 
-    def _on_session_open(self, event: SessionOpenEvent) -> None:
-        self._module.on_replay_session_open(event, self.position)
+    def _on_session_open(self, event: SessionOpenEvent, position: int) -> None:
+        self._module.on_replay_session_open(event, position)
         self._agent.on_session_open(event)
 
-    def _on_session_close(self, event: SessionCloseEvent) -> None:
+    def _on_session_close(self, event: SessionCloseEvent, position: int) -> None:
         self._agent.on_session_close(event)
         self._module.on_replay_session_close(event)
 
-    def _on_timer(self, event: TimerEvent) -> None:
+    def _on_timer(self, event: TimerEvent, position: int) -> None:
         self._module.on_replay_timer_event(event)
         self._agent.on_timer_event(event)
 
-    def _on_cluster_action(self, event: ClusterActionRequest) -> None:
+    def _on_cluster_action(self, event: ClusterActionRequest, position: int) -> None:
         invariant(
-            event.log_position == self.position,
+            event.log_position == position,
             "a cluster action says where it ends",
             log_position=event.log_position,
-            position=self.position,
+            position=position,
         )
-        self.is_paused = self._module.on_replay_cluster_action(event, self.position)
+        self.is_paused = self._module.on_replay_cluster_action(event, position)
 
-    def _on_new_term(self, event: NewLeadershipTermEvent) -> None:
+    def _on_new_term(self, event: NewLeadershipTermEvent, position: int) -> None:
         invariant(
-            event.log_position == self.position,
+            event.log_position == position,
             "a term's first entry says where it ends",
             log_position=event.log_position,
-            position=self.position,
+            position=position,
         )
         self._module.on_replay_new_leadership_term(event)
         self._agent.on_new_leadership_term_event(event)
@@ -463,5 +486,7 @@ _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the ty
     TimerEvent: BoundedLogAdapter._on_timer,
     NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
-    MembershipChangeEvent: lambda adapter, event: None,  # in logs from before Aeron 1.41: members are in the settings
+    MembershipChangeEvent: lambda adapter, event, position: (
+        None
+    ),  # in logs from before Aeron 1.41: members are in the settings
 }

@@ -6,30 +6,38 @@ outlet; on followers and in replay what a service offers is counted and discarde
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol
 
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, encode_message
-from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_MESSAGE
-from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
+from trimaran.service_api.wire.frame import (
+    FRAME_HEADER,
+    TYPE_DATA,
+    UNFRAGMENTED,
+    FrameLayout,
+    HeaderField,
+    encode_message,
+)
+from trimaran.service_api.wire.request import REQUEST_MESSAGE
+from trimaran.service_api.wire.session import SESSION_MESSAGE
+from trimaran.service_api.wire.session_frame import (
+    PAYLOAD_OFFSET,
+    PREFIX_LENGTH,
+    REQUEST_PAYLOAD_OFFSET,
+    SessionField,
+    session_prefix,
+)
 
 MTU_LENGTH_BYTES: Final = 65504
-_OVERHEAD: Final = HEADER_LENGTH + SESSION_MESSAGE_HEADER.size
-_LARGEST_SINGLE_PAYLOAD: Final = MTU_LENGTH_BYTES - _OVERHEAD
+_LARGEST_SINGLE_PAYLOAD: Final = MTU_LENGTH_BYTES - PAYLOAD_OFFSET
+_LARGEST_SINGLE_REPLY: Final = MTU_LENGTH_BYTES - REQUEST_PAYLOAD_OFFSET
 
-_EGRESS: Final = struct.Struct("<i52sq")
-"""frame_length, the 52 bytes that are the same for every message of a session and term, timestamp."""
-
-_REPLY_OVERHEAD: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
-_LARGEST_SINGLE_REPLY: Final = MTU_LENGTH_BYTES - _REPLY_OVERHEAD
-
-_REPLY: Final = struct.Struct("<i52sqqq")
-"""As `_EGRESS`, then request_sequence and code."""
-
-_REPLY_PARTS: Final = struct.Struct("<qqq")
+_EGRESS_FIELDS: Final = HeaderField.FRAME_LENGTH, SessionField.UP_TO_TIMESTAMP, SessionField.TIMESTAMP
+_REPLY_FIELDS: Final = SessionField.REQUEST_SEQUENCE, SessionField.ACKNOWLEDGED_SEQUENCE
+_EGRESS: Final = FrameLayout(*_EGRESS_FIELDS).head
+_REPLY: Final = FrameLayout(*_EGRESS_FIELDS, *_REPLY_FIELDS).head
+_REPLY_PARTS: Final = FrameLayout(SessionField.TIMESTAMP, *_REPLY_FIELDS, base=SessionField.TIMESTAMP.offset).head
 
 _PADDING: Final = tuple(bytes(-length & 31) for length in range(32))
 """Zeros that align a frame, by frame length modulo 32."""
@@ -95,11 +103,9 @@ class ContainerClientSession:
         self._out = bytearray()
         self._headers_length = -1
         frame = FRAME_HEADER.pack(0, 0, UNFRAGMENTED, TYPE_DATA, 0, 0, EGRESS_STREAM_ID, 0, 0)
-        header = SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, leadership_term_id, self.id, 0)
-        self._constant = frame[4:] + header[:24]
-        self._reply_constant = (
-            frame[4:] + SESSION_MESSAGE_HEADER.pack(*REQUEST_MESSAGE, leadership_term_id, self.id, 0)[:24]
-        )
+        header = frame[SessionField.UP_TO_TIMESTAMP.offset :]
+        self._constant = header + session_prefix(SESSION_MESSAGE, leadership_term_id, self.id)
+        self._reply_constant = header + session_prefix(REQUEST_MESSAGE, leadership_term_id, self.id)
 
     def disconnect(self) -> None:
         """Stop sending: this member does not lead, or the client is gone."""
@@ -126,7 +132,7 @@ class ContainerClientSession:
         time = container.time
         if length != self._headers_length or time != self._headers_time:
             self._headers_length, self._headers_time = length, time
-            self._headers = _EGRESS.pack(length + _OVERHEAD, self._constant, time)
+            self._headers = _EGRESS.pack(length + PAYLOAD_OFFSET, self._constant, time)
         out += self._headers
         out += payload
         if length & 31:
@@ -143,10 +149,10 @@ class ContainerClientSession:
             container.dirty_sessions.append(self)
         length = len(reply)
         if length > _LARGEST_SINGLE_REPLY:
-            message = self._reply_constant[28:] + _REPLY_PARTS.pack(container.time, sequence, code) + reply
+            message = self._reply_constant[-PREFIX_LENGTH:] + _REPLY_PARTS.pack(container.time, sequence, code) + reply
             out += encode_message(message, stream_id=EGRESS_STREAM_ID, mtu_length=MTU_LENGTH_BYTES)
             return
-        length += _REPLY_OVERHEAD
+        length += REQUEST_PAYLOAD_OFFSET
         out += _REPLY.pack(length, self._reply_constant, container.time, sequence, code)
         out += reply
         if length & 31:

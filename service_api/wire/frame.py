@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -91,34 +90,38 @@ _new_header: Final = tuple.__new__
 """Makes a header of nine values in half the time that `FrameHeader._make` takes."""
 
 
-class FrameField(Enum):
-    """Base of the enumerations of numbers in a frame: where each one begins, in bytes, and its `struct` character."""
+class FrameField:
+    """A number in a frame, or several as one: its offset in bytes and its `struct` character."""
+
+    __slots__ = ("code", "long", "offset", "word")
 
     def __init__(self, offset: int, code: str) -> None:
-        self.offset = offset
-        self.code = code
-        self.word = offset >> 2
-        """Its index, where the frame is seen as 4-byte words."""
-        self.long = offset >> 3
-        """The index of the 8-byte word that it is, or begins in."""
+        self.offset: Final = offset
+        self.code: Final = code
+        self.word: Final = offset >> 2
+        """Its index where the frame is seen as 4-byte words."""
+        self.long: Final = offset >> 3
+        """The index of the 8-byte word that it is, or lies in."""
+
+    def __repr__(self) -> str:
+        return f"<FrameField offset={self.offset} code={self.code!r}>"
 
 
-class HeaderField(FrameField):
-    """The numbers of a frame header, one by one or several as one."""
+class HeaderField:
+    """The numbers of a frame header. A namespace, and no `Enum`, which looks up a member in 0.3 us in Python 3.11."""
 
-    FRAME_LENGTH = 0, "i"
-    KIND = 4, "I"
+    FRAME_LENGTH: Final = FrameField(0, "i")
+    KIND: Final = FrameField(4, "I")
     """version, flags and type; of an ordinary message `UNFRAGMENTED_DATA`."""
-    TERM_OFFSET = 8, "i"
-    SESSION_ID = 12, "i"
-    CHECKSUM = 12, "I"
-    """The session id of a recorded data frame, where checksums are on."""
-    STREAM_ID = 16, "i"
-    TERM_ID = 20, "i"
-    RESERVED_VALUE = 24, "q"
-    LENGTH_AND_KIND = 0, "q"
-    TERM_OFFSET_AND_SESSION_ID = 8, "q"
-    STREAM_ID_AND_TERM_ID = 16, "q"
+    TERM_OFFSET: Final = FrameField(8, "i")
+    CHECKSUM: Final = FrameField(12, "I")
+    """The session id; of a recorded data frame its checksum, where checksums are on."""
+    STREAM_ID: Final = FrameField(16, "i")
+    TERM_ID: Final = FrameField(20, "i")
+    RESERVED_VALUE: Final = FrameField(24, "q")
+    LENGTH_AND_KIND: Final = FrameField(0, "q")
+    TERM_OFFSET_AND_CHECKSUM: Final = FrameField(8, "q")
+    STREAM_AND_TERM_ID: Final = FrameField(16, "q")
 
 
 class FrameLayout:

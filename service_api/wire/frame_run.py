@@ -41,7 +41,7 @@ from functools import lru_cache
 from typing import Final, Self
 
 from .checksum import crc32
-from .frame import HEADER_LENGTH, FrameField, HeaderField
+from .frame import HEADER_LENGTH, FrameField, HeaderField, ReadableBuffer
 
 MIN_RUN_FRAMES: Final = 16
 """A shorter run is not worth its passes, which have a fixed cost of 5 us."""
@@ -74,40 +74,45 @@ _ONES: Final = int.from_bytes(b"\1\0\0\0" * MOST_FRAMES, "little")
 
 
 class FrameRun:
-    """Frames of one aligned `length`, each directly after the other, from `offset` of `view` on, as a table.
+    """Frames of one aligned `length`, each directly after the other, from `offset` of `buffer` on, as a table.
 
-    `limit` is how many may belong to it: at most `LONGEST_RUN_BYTES // length`, all of them whole in the view.
+    `limit` is how many may belong to it: at most `LONGEST_RUN_BYTES // length`, all of them whole in the buffer.
     `count` is the number of rows: at first `limit`, then what `keep_uniform` leaves.
     """
 
-    __slots__ = ("_longs", "_row", "_view", "count", "length")
+    __slots__ = ("_longs", "_row", "count", "length", "view")
 
-    def __init__(self, view: memoryview, offset: int, length: int, limit: int) -> None:
-        self._view = view[offset : offset + limit * length]
-        self._row = length >> 3
-        self._longs: array[int] | None = None
+    def __init__(self, buffer: ReadableBuffer, offset: int, length: int, limit: int) -> None:
+        self.view = memoryview(buffer)[offset : offset + limit * length]
+        """The bytes of the run."""
         self.length = length
         self.count = limit
+        self._row = length >> 3
+        self._longs: array[int] | None = None
 
     def __repr__(self) -> str:
         return f"<FrameRun count={self.count} length={self.length}>"
 
     @classmethod
-    def probe(cls, view: memoryview, offset: int, length: int, limit: int) -> Self | None:
+    def probe(cls, buffer: ReadableBuffer, offset: int, length: int, limit: int) -> Self | None:
         """Return the frames from `offset` on as a run, if they are worth it; otherwise None.
 
         `limit` says how many there are. The last frame of a run starts as the first one does, with its length and kind.
         The longest of three lengths is taken for which that is true: the look costs next to nothing, and columns of
         frames that are not uniform would be made for nothing.
         """
+        if limit * length > LONGEST_RUN_BYTES:
+            limit = LONGEST_RUN_BYTES // length
         if limit < MIN_RUN_FRAMES or not _IS_LITTLE_ENDIAN:
             return None
-        limit = min(limit, LONGEST_RUN_BYTES // length)
-        start = view[offset : offset + 8]
-        for count in (limit, min(limit, _SHORT_RUN_FRAMES), MIN_RUN_FRAMES):
+        start = buffer[offset : offset + 8]
+        last = offset + (limit - 1) * length
+        if buffer[last : last + 8] == start:
+            return cls(buffer, offset, length, limit)
+        for count in (_SHORT_RUN_FRAMES, MIN_RUN_FRAMES):
             last = offset + (count - 1) * length
-            if view[last : last + 8] == start:
-                return cls(view, offset, length, count)
+            if count < limit and buffer[last : last + 8] == start:
+                return cls(buffer, offset, length, count)
         return None
 
     def count_valid(self, *, term_offset: int, checksummed: bool) -> int:
@@ -119,8 +124,8 @@ class FrameRun:
         """
         length, row, count = self.length, self.length >> 2, self.count
         words = array("I")
-        words.frombytes(self._view)
-        first = bytes(self._view[:HEADER_LENGTH])
+        words.frombytes(self.view)
+        first = bytes(self.view[:HEADER_LENGTH])
         count = _count_uniform(words, _FRAME_LENGTH, row, count)
         for column in () if checksummed else _AS_IN_FIRST:
             count = _count_uniform(words, column, row, count)
@@ -134,35 +139,40 @@ class FrameRun:
         uniform = min(_count_uniform(words, column, row, count) for column in _AS_IN_FIRST)
         if uniform == count or uniform < MIN_RUN_FRAMES:
             return 0
-        return FrameRun(self._view, 0, length, uniform).count_valid(term_offset=term_offset, checksummed=True)
+        return FrameRun(self.view, 0, length, uniform).count_valid(term_offset=term_offset, checksummed=True)
 
     def keep_uniform(self, *fields: FrameField) -> None:
-        """Lower `count` to the number of leading frames that have the first frame's values in these 8-byte fields."""
+        """Shorten the run to the leading frames that have the first frame's values in these 8-byte fields."""
+        longs, row, count = self._longs or self._read_longs(), self._row, self.count
         for field in fields:
-            values = self.column(field).tobytes()
-            self.count = count_agreeing(values, values[:8] * self.count, 8)
+            values = longs[field.long : count * row : row].tobytes()
+            count = count_agreeing(values, values[:8] * count, 8)
+        if count < self.count:
+            self.count, self.view = count, self.view[: count * self.length]
+            del longs[count * row :]
+
+    def holds(self, *expected: tuple[FrameField, bytes]) -> bool:
+        """Whether these 8-byte fields have these values in all frames."""
+        longs, row, count = self._longs or self._read_longs(), self._row, self.count
+        return all(longs[field.long :: row].tobytes() == value * count for field, value in expected)
 
     def column(self, field: FrameField) -> array[int]:
         """Return an 8-byte field of all frames, as signed numbers."""
-        if self._longs is None:
-            self._longs = array("q")
-            self._longs.frombytes(self._view)
-        return self._longs[field.long : self.count * self._row : self._row]
+        longs = self._longs or self._read_longs()
+        return longs[field.long :: self._row]
 
-    def set_column(self, field: FrameField, values: bytes) -> None:
-        """Set an 8-byte field of all frames, in the copy: `write` puts it into the view."""
-        assert self._longs is not None
-        self._longs[field.long :: self._row] = array("q", values)
+    def stamp(self, *columns: tuple[FrameField, bytes]) -> None:
+        """Set these 8-byte fields of all frames, in the view: a column holds a value for each frame."""
+        longs, row = self._longs or self._read_longs(), self._row
+        for field, values in columns:
+            longs[field.long :: row] = array("q", values)
+        self.view[:] = memoryview(longs).cast("B")
 
-    def write(self) -> None:
-        """Overwrite the frames in the view with the copy and its changed columns."""
-        assert self._longs is not None
-        self._view[:] = memoryview(self._longs).cast("B")
-
-    @property
-    def view(self) -> memoryview:
-        """The bytes of the run."""
-        return self._view[: self.count * self.length]
+    def _read_longs(self) -> array[int]:
+        """Copy the frames as 8-byte words, of which columns are slices."""
+        self._longs = longs = array("q")
+        longs.frombytes(self.view)
+        return longs
 
 
 def term_offsets(first: int, length: int, count: int) -> bytes:

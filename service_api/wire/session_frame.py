@@ -9,7 +9,7 @@
     64     ..   payload, then zeros up to a multiple of 32
 
 The first 24 bytes of the message are the same for all messages of a session in a term: its prefix. A request and a
-reply have two more numbers before their payload, see `request`.
+reply have two more numbers before their payload, see `request`. The offsets here come from the models.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from typing import Final
 from .frame import HEADER_LENGTH, FrameField
 from .request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH, RequestHeader
 from .sbe import MESSAGE_HEADER
-from .session import SESSION_HEADER_LENGTH, SessionMessageHeader
-
-PREFIX_LENGTH: Final = 24
-"""Bytes of a session message that identify it: message header, leadership term id, cluster session id."""
+from .session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 
 PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 """Where the payload begins in the frame of an unfragmented session message."""
@@ -31,32 +28,37 @@ PAYLOAD_OFFSET: Final = HEADER_LENGTH + SESSION_HEADER_LENGTH
 REQUEST_PAYLOAD_OFFSET: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
 """Where the payload begins in the frame of an unfragmented request or reply."""
 
-_FIELDS: Final = {
-    field.name: (HEADER_LENGTH + MESSAGE_HEADER.size + field.offset, field.format)
-    for field in RequestHeader.LAYOUT.block
-}
+_AT: Final = {field.name: HEADER_LENGTH + MESSAGE_HEADER.size + field.offset for field in RequestHeader.LAYOUT.block}
+
+PREFIX_LENGTH: Final = _AT["timestamp"] - HEADER_LENGTH
+"""Bytes of a session message that identify it: message header, leadership term id, cluster session id."""
 
 
-class SessionField(FrameField):
+class SessionField:
     """The numbers and parts of a session message, by their offsets in the frame."""
 
-    MESSAGE_HEADER = HEADER_LENGTH, "q"
+    UP_TO_TIMESTAMP: Final = FrameField(4, f"{_AT['timestamp'] - 4}s")
+    """All bytes between the frame length and the timestamp: the same in every message to a session in a term."""
+    PREFIX: Final = FrameField(HEADER_LENGTH, f"{PREFIX_LENGTH}s")
+    MESSAGE_HEADER: Final = FrameField(HEADER_LENGTH, "q")
     """The SBE message header as one number."""
-    BLOCK_AND_TEMPLATE = HEADER_LENGTH, "I"
+    BLOCK_AND_TEMPLATE: Final = FrameField(HEADER_LENGTH, "I")
     """Block length and template id as one number: `SESSION_BLOCK` or `REQUEST_BLOCK`."""
-    PREFIX = HEADER_LENGTH, f"{PREFIX_LENGTH}s"
-    LEADERSHIP_TERM_ID = _FIELDS["leadership_term_id"]
-    CLUSTER_SESSION_ID = _FIELDS["cluster_session_id"]
-    TIMESTAMP = _FIELDS["timestamp"]
-    REQUEST_SEQUENCE = _FIELDS["request_sequence"]
-    ACKNOWLEDGED_SEQUENCE = _FIELDS["acknowledged_sequence"]
+    LEADERSHIP_TERM_ID: Final = FrameField(_AT["leadership_term_id"], "q")
+    CLUSTER_SESSION_ID: Final = FrameField(_AT["cluster_session_id"], "q")
+    TIMESTAMP: Final = FrameField(_AT["timestamp"], "q")
+    REQUEST_SEQUENCE: Final = FrameField(_AT["request_sequence"], "q")
+    ACKNOWLEDGED_SEQUENCE: Final = FrameField(_AT["acknowledged_sequence"], "q")
     """Of a reply: its code."""
 
 
-SESSION_BLOCK: Final = SessionMessageHeader.TEMPLATE_ID << 16 | SessionMessageHeader.LAYOUT.block_length
-REQUEST_BLOCK: Final = SessionMessageHeader.TEMPLATE_ID << 16 | REQUEST_BLOCK_LENGTH
+_TEMPLATE: Final = SESSION_MESSAGE[1] << 16
+SESSION_BLOCK: Final = _TEMPLATE | SESSION_MESSAGE[0]
+REQUEST_BLOCK: Final = _TEMPLATE | REQUEST_BLOCK_LENGTH
+REQUEST_BLOCK_BYTES: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
+"""What the message of a request begins with, and no other session message."""
 
 
-def message_header_number(message_header: tuple[int, int, int, int]) -> int:
-    """Return an SBE message header as the number that `SessionField.MESSAGE_HEADER` reads."""
-    return int.from_bytes(struct.pack("<HHHH", *message_header), "little", signed=True)
+def session_prefix(message_header: tuple[int, int, int, int], leadership_term_id: int, session_id: int) -> bytes:
+    """Return the first 24 bytes of every message of a session in a term."""
+    return SESSION_MESSAGE_HEADER.pack(*message_header, leadership_term_id, session_id, 0)[:PREFIX_LENGTH]

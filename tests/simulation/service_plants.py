@@ -235,11 +235,11 @@ def _replay_no_closes(planting: Planting) -> None:
     """What is read from the archive passes over the closes of sessions."""
     real = BoundedLogAdapter._on_session_close
 
-    def on_session_close(self: BoundedLogAdapter, event: SessionCloseEvent) -> None:
+    def on_session_close(self: BoundedLogAdapter, event: SessionCloseEvent, position: int) -> None:
         if self._archived:
             planting.ran()
             return
-        real(self, event)
+        real(self, event, position)
 
     planting.replace_item(bounded_log_adapter._HANDLERS, SessionCloseEvent, on_session_close)
 
@@ -248,12 +248,12 @@ def _replay_timers_to_the_service_only(planting: Planting) -> None:
     """A timer that fires in a replay is given to the service and stays set."""
     real = BoundedLogAdapter._on_timer
 
-    def on_timer(self: BoundedLogAdapter, event: TimerEvent) -> None:
+    def on_timer(self: BoundedLogAdapter, event: TimerEvent, position: int) -> None:
         if self._archived:
             planting.ran()
             self._agent.on_timer_event(event)
             return
-        real(self, event)
+        real(self, event, position)
 
     planting.replace_item(bounded_log_adapter._HANDLERS, TimerEvent, on_timer)
 
@@ -262,13 +262,13 @@ def _replay_with_todays_time(planting: Planting) -> None:
     """What is read from the archive is given the time of the replay."""
     real = BoundedLogAdapter._on_timer
 
-    def on_timer(self: BoundedLogAdapter, event: TimerEvent) -> None:
+    def on_timer(self: BoundedLogAdapter, event: TimerEvent, position: int) -> None:
         if self._archived:
             planting.ran()
             module = self._module
             assert isinstance(module, ConsensusModule)
             event = event.model_copy(update={"timestamp": module.ctx.timestamp})
-        real(self, event)
+        real(self, event, position)
 
     planting.replace_item(bounded_log_adapter._HANDLERS, TimerEvent, on_timer)
 
@@ -277,11 +277,11 @@ def _replay_the_first_frame_of_a_segment_twice(planting: Planting) -> None:
     """What is read back goes on one frame too early where a segment begins."""
     real = BoundedLogAdapter._on_message
 
-    def on_message(self: BoundedLogAdapter, encoded: bytes) -> None:
-        real(self, encoded)
-        if self._archived and self.position % (64 << 10) < 512:
+    def on_message(self: BoundedLogAdapter, encoded: bytes, position: int) -> None:
+        real(self, encoded, position)
+        if self._archived and position % (64 << 10) < 512:
             planting.ran()
-            real(self, encoded)
+            real(self, encoded, position)
 
     planting.replace(BoundedLogAdapter, "_on_message", on_message)
 

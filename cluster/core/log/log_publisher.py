@@ -1,4 +1,4 @@
-"""The leader's pen: gives every entry its place, its time and its checksum, in place.
+"""The leader's publisher: gives every entry its place, its time and its checksum, in place.
 
 Clients send ingress messages that are already laid out as log frames. What is left to do is to check them and to write
 the fields that only the leader knows: term offset, term id, stream id, timestamp, checksum. One call handles a whole
@@ -11,9 +11,7 @@ Rejected: building each entry from its parts. It costs three copies and 2.4 us a
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
-from functools import lru_cache
 from typing import Final
 
 from trimaran.service_api import LocalProtocolError
@@ -22,8 +20,11 @@ from trimaran.service_api.wire.checksum import crc32
 from trimaran.service_api.wire.frame import (
     FRAME_HEADER,
     HEADER_LENGTH,
+    MAX_MESSAGE_LENGTH,
     TYPE_DATA,
-    UNFRAGMENTED,
+    UNFRAGMENTED_DATA,
+    FrameLayout,
+    HeaderField,
     align,
     encode_padding,
     fragment,
@@ -31,50 +32,43 @@ from trimaran.service_api.wire.frame import (
     framed_length,
     term_of,
 )
-from trimaran.service_api.wire.frame_run import LONGEST_RUN_BYTES, term_offsets
+from trimaran.service_api.wire.frame_run import FrameRun, term_offsets
 from trimaran.service_api.wire.log.messages import ClusterActionRequest, NewLeadershipTermEvent
-from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
+from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.session_frame import (
+    PAYLOAD_OFFSET,
+    REQUEST_BLOCK_BYTES,
+    REQUEST_PAYLOAD_OFFSET,
+    SessionField,
+)
 
 from .log_buffer import LogBuffer
 
-PREFIX_LENGTH: Final = 24
-"""Bytes of a session message that identify it: message header, leadership term id, cluster session id."""
+_INGRESS: Final = FrameLayout(HeaderField.FRAME_LENGTH, HeaderField.KIND, SessionField.PREFIX, body=PAYLOAD_OFFSET)
+_BODY: Final = FrameLayout(body=PAYLOAD_OFFSET)
+_START: Final = FrameLayout(HeaderField.FRAME_LENGTH, HeaderField.KIND).head
 
-_FRAME_START: Final = struct.Struct("<iI")
-"""frame_length; version, flags and type in one number."""
+_STAMP_OFFSET: Final = HeaderField.TERM_OFFSET.offset
+_STAMP: Final = FrameLayout(
+    HeaderField.TERM_OFFSET,
+    HeaderField.CHECKSUM,
+    HeaderField.STREAM_ID,
+    HeaderField.TERM_ID,
+    HeaderField.RESERVED_VALUE,
+    SessionField.PREFIX,
+    SessionField.TIMESTAMP,
+    base=_STAMP_OFFSET,
+).head
+"""What the leader writes into a frame, from its term offset on; the prefix stays as it is."""
 
-_UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
-_STAMP: Final = struct.Struct("<iIiiq24sq")
-"""From byte 8 of a frame: term_offset, session_id (checksum), stream_id, term_id, reserved; prefix, timestamp."""
-
-_TIMESTAMP: Final = struct.Struct("<q")
 _STREAM_AND_TERM: Final = struct.Struct("<ii")
-_HEAD, _PLACE, _STREAM, _RESERVED, _PREFIX, _TIME = 0, 1, 2, 3, (4, 5, 6), 7
-"""Which 64-bit numbers of a frame these are; its place is the term offset and the session id or checksum."""
-
-_MIN_RUN_FRAMES: Final = 16
-"""Fewer frames are stamped as fast one by one."""
-
-_MESSAGE_START: Final = HEADER_LENGTH + PREFIX_LENGTH + 8
-_REQUEST_START: Final = HEADER_LENGTH + REQUEST_HEADER_LENGTH
-_REQUEST_BLOCK: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
-
-
-@lru_cache(maxsize=256)
-def _ingress_frames(length: int) -> struct.Struct:
-    """Lay out an ingress frame of this aligned length: frame_length, kind, prefix, payload with its padding."""
-    return struct.Struct(f"<iI24x24s8x{length - _MESSAGE_START}s")
-
-
-@lru_cache(maxsize=256)
-def _bodies(length: int) -> struct.Struct:
-    """Lay out a frame of this aligned length: payload with its padding."""
-    return struct.Struct(f"<{_MESSAGE_START}x{length - _MESSAGE_START}s")
+_PREFIX_PARTS: Final = struct.Struct("<8s8s8s")
+_TIMESTAMP: Final = struct.Struct("<q")
 
 
 def max_message_length(term_length_bytes: int) -> int:
     """Compute the longest message that a log takes. Source: Aeron `FrameDescriptor.computeMaxMessageLength`."""
-    return min(16 << 20, term_length_bytes // 8)
+    return min(MAX_MESSAGE_LENGTH, term_length_bytes // 8)
 
 
 class LogPublisher:
@@ -122,17 +116,17 @@ class LogPublisher:
 
         `prefix` is the 24 bytes that every message of this connection's session begins with in this term, save that a
         request has another block length. Stops at the first frame that is incomplete, fragmented, longer than the log's
-        mtu, unclean in its padding, of any other kind, or no frame at all, and returns its offset: the caller looks at
-        it with care. The bytes that were taken are overwritten.
+        mtu, unclean in its padding, of any other kind, or no frame at all, and returns its offset: the caller handles
+        that frame. The bytes that were taken are overwritten.
         """
         offset = run_start = start
         term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
         term_id, term_offset = self._place()
         view = memoryview(buffer)
         while end - offset >= HEADER_LENGTH:
-            frame_length, kind = _FRAME_START.unpack_from(buffer, offset)
+            frame_length, kind = _START.unpack_from(buffer, offset)
             length = (frame_length + 31) & -32
-            if kind != _UNFRAGMENTED_DATA or not _MESSAGE_START <= frame_length <= max_frame_length:
+            if kind != UNFRAGMENTED_DATA or not PAYLOAD_OFFSET <= frame_length <= max_frame_length:
                 break
             if offset + length > end:
                 break
@@ -145,9 +139,9 @@ class LogPublisher:
             frame_limit = min(end - offset, term_length - term_offset) // length
             run_prefix = prefix
             if buffer[offset + HEADER_LENGTH] == REQUEST_BLOCK_LENGTH:
-                if frame_length < _REQUEST_START:
+                if frame_length < REQUEST_PAYLOAD_OFFSET:
                     break
-                run_prefix = _REQUEST_BLOCK + prefix[2:]
+                run_prefix = REQUEST_BLOCK_BYTES + prefix[2:]
             stamped = self._stamp(view, offset, frame_length, frame_limit, term_id, term_offset, run_prefix, timestamp)
             if not stamped:
                 break
@@ -168,25 +162,24 @@ class LogPublisher:
         prefix: bytes,
         timestamp: int,
     ) -> int:
-        """Stamp the frames of one length that begin at `offset`, up to a limit. Gives the bytes stamped.
+        """Stamp the session messages of one frame length that begin at `offset`, at most `frame_limit` of them.
 
-        All at once where they are uniform: 0.25 us a frame with its checksum. Otherwise `iter_unpack` does in C what a
-        loop does in Python: 0.44 us a frame.
+        `prefix` is what each of them must begin with. Returns the bytes stamped, 0 where the first is none of them.
+        All are stamped at once where they are uniform: 0.25 us for each frame with its checksum. Otherwise
+        `iter_unpack` does in C what a loop does in Python: 0.44 us for each frame.
         """
         length = (frame_length + 31) & -32
-        count = min(frame_limit, LONGEST_RUN_BYTES // length)
-        if count >= _MIN_RUN_FRAMES and self._stamp_uniform(
-            view[offset : offset + count * length], frame_length, term_id, term_offset, prefix, timestamp
-        ):
-            return count * length
-        frames = _ingress_frames(length)
+        run = FrameRun.probe(view, offset, length, frame_limit)
+        if run is not None and self._stamp_run(run, frame_length, term_id, term_offset, prefix, timestamp):
+            return run.count * length
+        frames = _INGRESS.rows(length)
         zeros = bytes(length - frame_length)
         pack_into, checksum = _STAMP.pack_into, crc32
         head = checksum(prefix + _TIMESTAMP.pack(timestamp))
         session_id = self.log_session_id & 0xFFFF_FFFF
-        begin = at = offset + 8
+        begin = at = offset + _STAMP_OFFSET
         for other_length, kind, other_prefix, body in frames.iter_unpack(view[offset : offset + frame_limit * length]):
-            if other_length != frame_length or kind != _UNFRAGMENTED_DATA or other_prefix != prefix:
+            if other_length != frame_length or kind != UNFRAGMENTED_DATA or other_prefix != prefix:
                 break
             if zeros and not body.endswith(zeros):
                 break
@@ -197,24 +190,23 @@ class LogPublisher:
             at += length
         return at - begin
 
-    def _stamp_uniform(
-        self, run: memoryview, frame_length: int, term_id: int, term_offset: int, prefix: bytes, timestamp: int
+    def _stamp_run(
+        self, run: FrameRun, frame_length: int, term_id: int, term_offset: int, prefix: bytes, timestamp: int
     ) -> bool:
-        """Stamp a run of frames of one length, field by field; False, and nothing stamped, if one is not as the first.
+        """Stamp a run of frames field by field; False, and nothing stamped, if one differs from the first.
 
-        A field of all frames is a slice of numbers with a step: see `trimaran.service_api.wire.frame_run`.
+        `frame_length` and `prefix` are what each frame must have; the first begins at `term_offset`.
         """
-        length = (frame_length + 31) & -32
-        count, row = len(run) // length, length >> 3
-        if run[-length : 8 - length or None] != run[:8] or sys.byteorder != "little":
+        header, term, session = _PREFIX_PARTS.unpack(prefix)
+        if not run.holds(
+            (HeaderField.LENGTH_AND_KIND, bytes(run.view[:8])),
+            (SessionField.MESSAGE_HEADER, header),
+            (SessionField.LEADERSHIP_TERM_ID, term),
+            (SessionField.CLUSTER_SESSION_ID, session),
+        ):
             return False
-        numbers = array("q")
-        numbers.frombytes(run)
-        expected = bytes(run[:8]), prefix[:8], prefix[8:16], prefix[16:]
-        columns = zip((_HEAD, *_PREFIX), expected, strict=True)
-        if any(numbers[column::row].tobytes() != value * count for column, value in columns):
-            return False
-        bodies = [body for (body,) in _bodies(length).iter_unpack(run)]
+        count, length = run.count, run.length
+        bodies = [body for (body,) in _BODY.rows(length).iter_unpack(run.view)]
         zeros = bytes(length - frame_length)
         if zeros and not all(body.endswith(zeros) for body in bodies):
             return False
@@ -228,14 +220,12 @@ class LogPublisher:
             if self._checksums
             else [self.log_session_id & 0xFFFF_FFFF] * count,
         )
-        for column, values in (
-            (_PLACE, places.tobytes()),
-            (_STREAM, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id) * count),
-            (_RESERVED, bytes(8 * count)),
-            (_TIME, stamp * count),
-        ):
-            numbers[column::row] = array("q", values)
-        run[:] = memoryview(numbers).cast("B")
+        run.stamp(
+            (HeaderField.TERM_OFFSET_AND_CHECKSUM, places.tobytes()),
+            (HeaderField.STREAM_AND_TERM_ID, _STREAM_AND_TERM.pack(LOG_STREAM_ID, term_id) * count),
+            (HeaderField.RESERVED_VALUE, bytes(8 * count)),
+            (SessionField.TIMESTAMP, stamp * count),
+        )
         return True
 
     def append_message(self, message: bytes) -> int:

@@ -13,7 +13,6 @@ not read its egress is not read either, and beyond the egress limit it is droppe
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import Final, Protocol
 
 import structlog
@@ -40,10 +39,11 @@ from trimaran.service_api.wire.session import (
     SessionKeepAlive,
     SessionMessageHeader,
 )
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, session_prefix
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
-from ...core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from ...core.log.log_publisher import LogPublisher
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _EGRESS_LIMIT_BYTES: Final = 64 << 20
@@ -52,7 +52,6 @@ _LOOK_LIMIT: Final = 1000
 """Connections looked at in one go for whether their clients have left."""
 
 _ADMIN_TYPES: Final = frozenset(AdminRequestType)
-_PREFIX: Final = struct.Struct("<HHHHqq")
 
 logger = structlog.get_logger()
 
@@ -258,7 +257,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     def bind(self, session_id: ClusterSessionId, leadership_term_id: int) -> None:
         """Let messages of this session and term through."""
         self.session_id = session_id
-        self._prefix = _PREFIX.pack(*SESSION_MESSAGE, leadership_term_id, session_id)
+        self._prefix = session_prefix(SESSION_MESSAGE, leadership_term_id, session_id)
 
     def unbind(self) -> None:
         """Stop taking session messages."""

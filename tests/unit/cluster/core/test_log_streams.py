@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.cluster.log_rules import log_rules
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.cluster.core.log.log_publisher import PREFIX_LENGTH, LogPublisher
+from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.service_api import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.wire.frame import (
@@ -27,6 +27,7 @@ from trimaran.service_api.wire.frame import (
     read_header,
 )
 from trimaran.service_api.wire.link_frames import encode_commit_frame
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
 from trimaran.service_api.wire.stream import MessageAssembler
 
 TERM_LENGTH = 4096
