@@ -92,6 +92,11 @@ class CatalogContent:
     end_offset: int
     file_length: int
 
+    @property
+    def readable(self) -> list[RecordingDescriptor]:
+        """The recordings, in any state, whose entries check out."""
+        return [e.descriptor for e in self.entries if e.descriptor is not None and e.problem is None]
+
 
 def entry_checksum(body: bytes) -> int:
     """Compute the checksum over the descriptor of an entry, padding included, as a signed 32-bit integer."""

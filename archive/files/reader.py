@@ -32,7 +32,7 @@ from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.frame_rules import frame_rules_of
-from ..format.layout import parse_segment_file_name
+from .log_end import FollowingBytes, LogEnd
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
 ASYNC_BATCH_FRAMES: Final = 1024
@@ -144,46 +144,27 @@ class FrameReader:
             finally:
                 self._file_system.close_file(handle)
 
-    def find_damage(self) -> str | None:
-        """Say what ended the reading before the recording's end; None when it came to the end, or has not ended.
+    def ending(self) -> LogEnd:
+        """Say how the recording ends where the reading ended; `open` while the reading has not ended.
 
-        Without a stop position the end is where nothing was written yet. What a running archive writes meanwhile is no
-        damage: what seems wrong is looked at a second time.
+        `stopped` also where the reading came to the stop position that it was given. What a running archive writes
+        meanwhile is no damage: what seems wrong is read a second time.
         """
-        damage = self._find_early_end()
-        return None if damage is None or self._has_grown() else damage
+        reason = self.stop_reason
+        if reason is StopReason.STOP_POSITION or self._descriptor.state is RecordingState.DELETED:
+            return LogEnd(self.position, "stopped")
+        if reason is None:
+            return LogEnd(self.position, "open")
+        is_blank = (
+            reason in (StopReason.BLANK, StopReason.NO_SEGMENT, StopReason.FILE_CUT) and not self._is_inside_frame
+        )
+        following = FollowingBytes(
+            self._file_system, self._directory, self._descriptor, self.position, checksummed=self._rules.checksummed
+        )
+        end = following.judge(f"{reason.value}: {self.detail}", is_blank=is_blank)
+        return LogEnd(self.position, "open") if end.fault is not None and self.has_grown() else end
 
-    def _find_early_end(self) -> str | None:
-        reason, has_stopped = self.stop_reason, self._stop_position is not None
-        if reason in (None, StopReason.STOP_POSITION) or self._descriptor.state is RecordingState.DELETED:
-            return None
-        assert reason is not None
-        said = f"{reason.value}: {self.detail}"
-        if has_stopped:
-            return f"{said}; expected frames up to stop_position={self._stop_position}"
-        if reason is StopReason.BAD_FRAME or (reason is StopReason.FILE_CUT and self._is_inside_frame):
-            return said
-        behind = self._find_bytes_after()
-        return None if behind is None else f"{said}; but the recording goes on: {behind}"
-
-    def _find_bytes_after(self) -> str | None:
-        """Say where the first byte that is not zero lies after `position`."""
-        recording_id, length = self._descriptor.recording_id, self._descriptor.segment_file_length
-        parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))
-        for base in sorted(segment[1] for segment in parsed if segment is not None and segment[0] == recording_id):
-            if base + length <= self.position:
-                continue
-            name = self._descriptor.segment_file_name(base)
-            handle = self._file_system.open_file(self._directory / name, writable=False)
-            try:
-                offset = first_nonzero(self._file_system, handle, max(0, self.position - base), length)
-            finally:
-                self._file_system.close_file(handle)
-            if offset is not None:
-                return f"file={name} offset={offset}"
-        return None
-
-    def _has_grown(self) -> bool:
+    def has_grown(self) -> bool:
         """Whether a valid frame lies by now where the reading ended a moment ago."""
         again = FrameReader(
             self._directory,
@@ -258,19 +239,6 @@ class FrameReader:
         self.stop_reason = reason
         self.detail = detail
         self._is_inside_frame = is_inside_frame
-
-
-def first_nonzero(file_system: ReadableFileSystem, handle: int, begin: int, end: int) -> int | None:
-    """Find the first byte in [begin, end) of a file that is not zero; None when there is none."""
-    while begin < end:
-        data = read_fully(file_system, handle, min(BLOCK_LENGTH_BYTES, end - begin), begin)
-        if not data:
-            return None
-        rest = data.lstrip(b"\0")
-        if rest:
-            return begin + len(data) - len(rest)
-        begin += len(data)
-    return None
 
 
 class IncompleteMessage(NamedTuple):

@@ -64,8 +64,7 @@ class SegmentFiles:
 
     def base_positions(self) -> list[int]:
         """Return the base positions of the segment files on disk, ascending."""
-        parsed = map(layout.parse_segment_file_name, self.file_system.list_directory(self.directory))
-        return sorted(found[1] for found in parsed if found is not None and found[0] == self.recording_id)
+        return layout.segment_base_positions(self.file_system.list_directory(self.directory), self.recording_id)
 
     def open_segment(self, base_position: int) -> Segment:
         """Open a segment file for writing, and bring it to its full length.

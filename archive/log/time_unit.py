@@ -15,7 +15,7 @@ from trimaran.service_api.wire.log.fields import read_time_unit
 
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from .locations import ArchiveLocation
+from .member_directory import ArchiveLocation
 
 _SEARCHED_FRAMES: Final = 10_000
 """How many frames of a log are looked at whose first message does not name the unit."""

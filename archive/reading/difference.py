@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Final, Self
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, align
 
-from ..disk.file_system import FileSystem, OsFileSystem, read_fully
+from ..disk.file_system import read_fully
+from ..files.log_end import LogEnd
 from ..files.reader import Frame, FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
-from ..format.layout import parse_segment_file_name
+from ..log.log_file import LogFile
 
 BLOCK_BYTES: Final = 1 << 20
 
@@ -46,28 +46,26 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Side:
-    """One of the two recordings, and where its frames end."""
+    """One of the two recordings, and how it ends."""
 
-    directory: Path
-    descriptor: RecordingDescriptor
-    end_position: int
+    file: LogFile
+    end: LogEnd
 
     @classmethod
-    def open(cls, directory: Path, descriptor: RecordingDescriptor, *, file_system: FileSystem | None = None) -> Self:
-        """Find where a recording ends: its stop position, or without one where the frames of its last segment end."""
-        if descriptor.stop_position is not None:
-            return cls(directory, descriptor, descriptor.stop_position)
-        disk = OsFileSystem() if file_system is None else file_system
-        parsed = map(parse_segment_file_name, disk.list_directory(directory))
-        bases = sorted(found[1] for found in parsed if found is not None and found[0] == descriptor.recording_id)
-        for base in reversed(bases):
-            start = max(base, descriptor.start_position)
-            reader = FrameReader(directory, descriptor, start_position=start, checksummed=False, file_system=disk)
-            for _ in reader:
-                pass
-            if reader.position > start:
-                return cls(directory, descriptor, reader.position)
-        return cls(directory, descriptor, descriptor.start_position)
+    def open(cls, file: LogFile, start_position: int) -> Self:
+        """Check a recording from where both begin, and find how it ends now."""
+        end = file.ending(max(start_position, file.descriptor.start_position))
+        return cls(file, end if end.position > start_position else file.ending())
+
+    @property
+    def descriptor(self) -> RecordingDescriptor:
+        """What the catalog says of it."""
+        return self.file.descriptor
+
+    @property
+    def reach(self) -> int | None:
+        """How far it can be compared: what lies after damage has no known end unless the recording was stopped."""
+        return self.descriptor.stop_position if self.end.kind == "damaged" else self.end.position
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -98,9 +96,7 @@ class Difference:
     mismatch: Mismatch | None = None
 
 
-def compare(
-    a: Side, b: Side, *, on_progress: Callable[[int], None] | None = None, file_system: FileSystem | None = None
-) -> Difference:
+def compare(a: Side, b: Side, *, on_progress: Callable[[int], None] | None = None) -> Difference:
     """Compare two recordings from the first position that both have to the last one.
 
     `on_progress` is told how many bytes are done.
@@ -109,35 +105,34 @@ def compare(
         OSError: the disk refused.
     """
     start = max(a.descriptor.start_position, b.descriptor.start_position)
-    stop = min(a.end_position, b.end_position)
+    reaches = [side.reach for side in (a, b) if side.reach is not None]
+    stop = min(reaches, default=max(a.end.position, b.end.position))
     mismatch: Mismatch | None = None
-    verdict = _verdict_of_lengths(a, b, start, stop)
+    verdict = _verdict_of_lengths(a, b, start, min(a.end.position, b.end.position))
     what = _layout_differences(a.descriptor, b.descriptor)
     if what:
         verdict, mismatch = Verdict.DIFFERENT, Mismatch(position=start, what=what)
-    elif start < stop:
-        mismatch = _Comparison(a, b, OsFileSystem() if file_system is None else file_system).run(
-            start, stop, on_progress
-        )
-        if mismatch is not None:
-            is_whole = mismatch.frame_a is not None and mismatch.frame_b is not None
-            verdict = Verdict.DIFFERENT if is_whole else Verdict.DAMAGED
+    elif start < stop and (mismatch := _Comparison(a, b).run(start, stop, on_progress)) is not None:
+        is_whole = mismatch.frame_a is not None and mismatch.frame_b is not None
+        verdict = Verdict.DIFFERENT if is_whole else Verdict.DAMAGED
+    elif damaged := [side.end.position for side in (a, b) if side.end.damage is not None]:
+        fault_a, fault_b = (side.end.fault if side.end.damage is not None else None for side in (a, b))
+        verdict, mismatch = Verdict.DAMAGED, Mismatch(position=min(damaged), fault_a=fault_a, fault_b=fault_b)
     return Difference(verdict=verdict, start_position=start, stop_position=max(start, stop), mismatch=mismatch)
 
 
 class _Comparison:
     """Walks two recordings of the same layout once."""
 
-    def __init__(self, a: Side, b: Side, file_system: FileSystem) -> None:
+    def __init__(self, a: Side, b: Side) -> None:
         self._a = a
         self._b = b
-        self._file_system = file_system
         self._ignores_session_id = a.descriptor.checksummed != b.descriptor.checksummed
 
     def run(self, start: int, stop: int, on_progress: Callable[[int], None] | None) -> Mismatch | None:
         """Compare term by term: the bytes where that can be, and the frames where the bytes differ."""
         term_length, position = self._a.descriptor.term_buffer_length, start
-        with _Bytes(self._a, self._file_system) as bytes_a, _Bytes(self._b, self._file_system) as bytes_b:
+        with _Bytes(self._a.file) as bytes_a, _Bytes(self._b.file) as bytes_b:
             while position < stop:
                 term_end = min(stop, position - position % term_length + term_length)
                 if self._ignores_session_id or not _are_equal(bytes_a, bytes_b, position, term_end):
@@ -174,14 +169,7 @@ class _Comparison:
                 )
 
     def _reader(self, side: Side, start: int, stop: int) -> FrameReader:
-        return FrameReader(
-            side.directory,
-            side.descriptor,
-            start_position=start,
-            stop_position=stop,
-            checksummed=False,
-            file_system=self._file_system,
-        )
+        return side.file.reader(start, stop_position=stop, checksummed=False)
 
     def _frame_differences(self, frame_a: Frame, frame_b: Frame) -> tuple[str, ...]:
         """Name the fields in which two frames at one position differ."""
@@ -194,7 +182,7 @@ class _Comparison:
 
     def _checksum_fault(self, side: Side, frame: Frame) -> str | None:
         """Say that a frame is not what was checksummed; None where it is, or has no checksum."""
-        with _Bytes(side, self._file_system) as data:
+        with _Bytes(side.file) as data:
             block = data.read(frame.position, align(frame.frame_length))
         if len(block) < HEADER_LENGTH:
             return "cannot be read any more"
@@ -204,9 +192,9 @@ class _Comparison:
 class _Bytes:
     """The bytes of one recording by position; one segment file is open at a time."""
 
-    def __init__(self, side: Side, file_system: FileSystem) -> None:
-        self._side = side
-        self._file_system = file_system
+    def __init__(self, file: LogFile) -> None:
+        self._descriptor = file.descriptor
+        self._file_system, self._directory = file.location
         self._base_position = -1
         self._handle = -1
 
@@ -220,12 +208,12 @@ class _Bytes:
 
     def read(self, position: int, length: int) -> bytes:
         """Read a range that lies in one term; fewer bytes where the file ends, none where it is not there."""
-        descriptor = self._side.descriptor
+        descriptor = self._descriptor
         base_position = descriptor.segment_base_position(position)
         if base_position != self._base_position:
             self.__exit__()
             self._base_position = base_position
-            path = self._side.directory / descriptor.segment_file_name(base_position)
+            path = self._directory / descriptor.segment_file_name(base_position)
             try:
                 self._handle = self._file_system.open_file(path, writable=False)
             except FileNotFoundError:
@@ -251,9 +239,9 @@ def _verdict_of_lengths(a: Side, b: Side, start: int, stop: int) -> Verdict:
     begin_together = a.descriptor.start_position == b.descriptor.start_position
     if start > stop or (start == stop and not begin_together):
         return Verdict.NOTHING_IN_COMMON
-    if a.end_position == b.end_position:
+    if a.end.position == b.end.position:
         return Verdict.EQUAL
-    return Verdict.A_LONGER if a.end_position > b.end_position else Verdict.B_LONGER
+    return Verdict.A_LONGER if a.end.position > b.end.position else Verdict.B_LONGER
 
 
 def _layout_differences(a: RecordingDescriptor, b: RecordingDescriptor) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from trimaran.service_api.types import TimeUnit
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..format.descriptor import RecordingDescriptor
-from ..format.layout import parse_segment_file_name
+from ..format.layout import segment_base_positions
 from .export_files import open_part_file
 from .frame_batches import FrameSelection, ReadProblem
 
@@ -144,8 +144,7 @@ def plan_parts(
     file_system: ReadableFileSystem = _DISK,
 ) -> Iterator[ExportPart]:
     """Yield the parts of a recording in order; one whose segment file is missing is a part, too, and damaged."""
-    names = map(parse_segment_file_name, file_system.list_directory(directory))
-    bases = {found[1] for found in names if found is not None and found[0] == descriptor.recording_id}
+    bases = segment_base_positions(file_system.list_directory(directory), descriptor.recording_id)
     length, stop_position = descriptor.segment_file_length, descriptor.stop_position
     end = max(bases, default=-1) + 1 if stop_position is None else stop_position
     for base in range(descriptor.segment_base_position(descriptor.start_position), end, length):
@@ -221,11 +220,11 @@ def _file_name(part: ExportPart, export_format: ExportFormat, state: PartState) 
 
 
 def _selection(part: ExportPart, options: ExportOptions) -> FrameSelection:
-    # A segment may be added after the parts were planned: its frames belong to the next file.
+    # A segment may be added after the parts were planned: its frames belong to the next file. The part ends at a bound
+    # and not at a stop position, so that its end is judged as that of its recording.
     end = part.base_position + part.descriptor.segment_file_length
     return FrameSelection(
         start_position=part.start_position,
-        stop_position=part.stop_position,
         bound_position=end if options.bound_position is None else min(end, options.bound_position),
         checksums=options.checksums,
         reassemble=options.messages,

@@ -13,7 +13,7 @@ from trimaran.service_api.wire.log.fields import read_log_fields
 
 from ..files.reader import Frame, FrameReader, MessageReader
 from ..format.descriptor import RecordingDescriptor
-from .frame_batches import FrameSelection, ReadProblem, make_schema, read_batches
+from .frame_batches import FrameSelection, ReadProblem, find_problem, make_schema, read_batches
 from .frame_columns import COLUMNS, ColumnType, Encoding, choose_columns
 
 OnProblem = Callable[[ReadProblem], None]
@@ -149,9 +149,10 @@ class _JsonLinesFile:
             self.row_count += 1
             if self.row_count % _PROGRESS_INTERVAL_ROWS == 0:
                 on_progress(reader.position)
-        damage = None if bound is not None and reader.position >= bound else reader.find_damage()
-        if damage is not None:
-            on_problem(ReadProblem(descriptor.recording_id, reader.position, damage))
+        is_at_bound = bound is not None and reader.position >= bound
+        problem = None if is_at_bound else find_problem(descriptor, selection, reader.ending())
+        if problem is not None:
+            on_problem(problem)
 
     def close(self) -> None:
         self._file.close()

@@ -5,8 +5,8 @@ been stopped and extended, lost its oldest segments to retention, been cut back,
 may be a frame that is just being written.
 The idea: each look reads from where the last one ended to where the frames end now. Only when that gives nothing, or
 when what was given last is not there any more, the catalog is read again: it says what has become of the recording.
-What cannot be told at once is a frame half written from a damaged one: it is looked at `PATIENCE_LOOKS` times before it
-counts as damage, unless the recording was stopped behind it.
+How the recording ends is judged as everywhere (`files.log_end`), only less often: each `PATIENCE_LOOKS` looks that
+found nothing new, because a whole segment may have to be read for the answer; at once if the recording was stopped.
 
 Nothing here waits or reads a clock: who follows decides when to look again. Bounds: one message, and the last messages
 that were asked for.
@@ -20,18 +20,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from ..disk.file_system import FileSystem, OsFileSystem
+from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import read_catalog
+from ..files.log_end import LogEnd
 from ..files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.layout import parse_segment_file_name
+from ..log.log_file import LogFile
+from ..log.member_directory import ArchiveLocation
 
 RECENT_MESSAGES: Final = 1024
 """So many messages back the place is found at which a recording was cut back while nobody looked."""
 
 PATIENCE_LOOKS: Final = 8
-"""How often in a row a frame at the end may be wrong before it is taken for damage."""
+"""After so many looks in a row that found nothing new, what lies at the end is judged."""
 
 
 class _Seen(NamedTuple):
@@ -57,15 +59,14 @@ class RecordingFollower:
         directory: Path,
         descriptor: RecordingDescriptor,
         *,
-        file_system: FileSystem | None = None,
+        file_system: ReadableFileSystem | None = None,
     ) -> None:
         self.descriptor = descriptor
         self.position = descriptor.start_position
         self.notices: list[str] = []
         self.is_ended = False
-        self._directory = directory
-        self._file_system = OsFileSystem() if file_system is None else file_system
-        self._wrong_looks = 0
+        self._location = ArchiveLocation(OsFileSystem() if file_system is None else file_system, directory)
+        self._idle_looks = 0
         self._recent: deque[_Seen] = deque(maxlen=RECENT_MESSAGES)
         """What was given last: a recording that was cut back and went on has something else in its place."""
 
@@ -78,6 +79,7 @@ class RecordingFollower:
         for start_position in self._term_starts():
             self.position = start_position
             self._recent.clear()
+            self._idle_looks = 0
             found = deque(self._messages(), maxlen=count)
             if len(found) == count:
                 break
@@ -90,7 +92,7 @@ class RecordingFollower:
         """
         start, stop = self.descriptor.start_position, self.descriptor.stop_position
         segment_length, term_length = self.descriptor.segment_file_length, self.descriptor.term_buffer_length
-        for base in reversed(self._base_positions()):
+        for base in reversed(self._log.segment_base_positions()):
             for position in reversed(range(base, base + segment_length, term_length)):
                 if position > start and (stop is None or position < stop):
                     yield position
@@ -121,28 +123,32 @@ class RecordingFollower:
             yield message
         if not messages.incomplete_message_count:
             self.position = reader.position  # padding may follow the last message
-        self._wrong_looks = 0 if self.position > before else self._wrong_looks
+        self._idle_looks = 1 if self.position > before else self._idle_looks + 1
         self._judge_end(reader)
+
+    def ending(self) -> LogEnd:
+        """Say how the recording ends where the reading has come to, or that a segment is missing before.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        gap = self._log.find_gap()
+        return self._log.ending(self.position if gap is None else gap)
 
     def _judge_end(self, reader: FrameReader) -> None:
         """Raise when a reader ended in front of damage, and not at the end of what was written so far."""
-        reason, stop_position = reader.stop_reason, self.descriptor.stop_position
-        if reason is StopReason.STOP_POSITION:
+        if reader.stop_reason is StopReason.STOP_POSITION:
             return
-        if stop_position is None:
-            has_more = any(base > reader.position for base in self._base_positions())
-            is_wrong = has_more or reason in (StopReason.BAD_FRAME, StopReason.FILE_CUT)
-            self._wrong_looks += is_wrong
-            if not is_wrong or self._wrong_looks < PATIENCE_LOOKS:
-                return
-        if self._read_descriptor() != self.descriptor:
-            return  # the catalog is asked first what has become of the recording
-        assert reason is not None
-        raise CorruptionError(
-            f"recording is damaged: {reason.value}: {reader.detail}",
-            recording_id=self.descriptor.recording_id,
-            position=reader.position,
-        )
+        if self.descriptor.stop_position is None and self._idle_looks % PATIENCE_LOOKS:
+            return
+        end = reader.ending()
+        # The catalog is asked first what has become of the recording.
+        if end.damage is not None and self._read_descriptor() == self.descriptor:
+            raise CorruptionError(
+                f"recording is damaged: {end.damage}",
+                recording_id=self.descriptor.recording_id,
+                position=end.position,
+            )
 
     def _catch_up_with_catalog(self) -> None:
         """Take over what the catalog says by now about the recording."""
@@ -194,18 +200,17 @@ class RecordingFollower:
         return common_position
 
     def _reader(self, position: int) -> FrameReader:
-        return FrameReader(self._directory, self.descriptor, start_position=position, file_system=self._file_system)
+        return self._log.reader(position)
+
+    @property
+    def _log(self) -> LogFile:
+        return LogFile(self._location, self.descriptor)
 
     def _read_descriptor(self) -> RecordingDescriptor | None:
         """Read what the catalog says; of an entry that is just being written, what it said before."""
-        for entry in read_catalog(self._file_system, self._directory).entries:
+        for entry in read_catalog(*self._location).entries:
             if entry.descriptor is None:
                 return self.descriptor
             if entry.descriptor.recording_id == self.descriptor.recording_id:
                 return entry.descriptor if entry.problem is None else self.descriptor
         return None
-
-    def _base_positions(self) -> list[int]:
-        parsed = map(parse_segment_file_name, self._file_system.list_directory(self._directory))
-        recording_id = self.descriptor.recording_id
-        return sorted(found[1] for found in parsed if found is not None and found[0] == recording_id)

@@ -17,9 +17,10 @@ from trimaran.service_api.types import RecordingId, TimeUnit
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
+from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..log.locations import ArchiveLocation, locate_archive
+from ..log.member_directory import ArchiveLocation, locate_archive
 from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
@@ -156,9 +157,19 @@ def read_batches(
         if kept is not None:
             yield maker.make(kept)
         on_progress(scanner.position)
-    damage = scanner.find_damage()
-    if damage is not None:
-        on_problem(ReadProblem(descriptor.recording_id, scanner.position, damage))
+    problem = find_problem(descriptor, selection, scanner.ending())
+    if problem is not None:
+        on_problem(problem)
+
+
+def find_problem(descriptor: RecordingDescriptor, selection: FrameSelection, end: LogEnd) -> ReadProblem | None:
+    """Say what ended the reading of a selection before its end: damage, or that the recording ends there."""
+    damage, stop_position = end.damage, selection.stop_position
+    if damage is None and stop_position is not None and end.kind == "open":
+        damage = (
+            f"{end.fault or 'nothing was written from here on'}; expected frames up to stop_position={stop_position}"
+        )
+    return None if damage is None else ReadProblem(descriptor.recording_id, end.position, damage)
 
 
 def find_entries(

@@ -25,7 +25,8 @@ from trimaran.service_api.types import TimeUnit
 
 from ..disk.file_system import OsFileSystem
 from ..format.descriptor import RecordingDescriptor
-from ..log.locations import ArchiveLocation, locate_archive
+from ..log.log_file import LogFile
+from ..log.member_directory import ArchiveLocation, locate_archive
 from ..reading.export import (
     MANIFEST_NAME,
     ExportFormat,
@@ -38,7 +39,6 @@ from ..reading.export import (
     recording_identity,
 )
 from ..reading.frame_columns import choose_columns
-from .source.boundaries import find_end
 from .source.columns import frame_struct
 from .source.data_source import SHORT_NAME, register
 from .source.options import ReadOptions, parse_options
@@ -159,7 +159,7 @@ def _exported_parts(
     options: ReadOptions, location: ArchiveLocation, descriptor: RecordingDescriptor, parquet: Path
 ) -> Iterator[ExportPart]:
     """Yield the full segments whose files are there and whose frames are all asked for."""
-    bound = find_bound(options, location, descriptor, find_end(location, descriptor))
+    bound = find_bound(options, location, descriptor, LogFile(location, descriptor).find_reach())
     names = set(os.listdir(parquet))
     for part in plan_parts(location.directory, descriptor, bound, location.file_system):
         name = closed_file_name(part, ExportFormat.PARQUET)

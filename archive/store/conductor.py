@@ -22,6 +22,7 @@ from ..files.mark_file import ACTIVITY_INTERVAL_S, ArchiveMarkFile
 from ..files.reader import FrameReader
 from ..files.segment_files import Segment, SegmentFiles, storage_error
 from ..format.descriptor import RecordingDescriptor, RecordingState
+from ..format.layout import UNSYNCED_LIMIT_BYTES
 from .editing import (
     EditContext,
     attach,
@@ -35,7 +36,7 @@ from .editing import (
     refuse_if_read,
 )
 from .range_reader import RangeReader
-from .recording import UNSYNCED_LIMIT_BYTES, Recording, RecordingContext
+from .recording import Recording, RecordingContext
 from .repair import RepairResult, repair_tail
 from .replay_pace import ReplayPace
 from .space import SpaceWatch

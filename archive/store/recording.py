@@ -36,10 +36,8 @@ from ..disk.file_system import write_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..files.segment_files import ZERO_STEP_BYTES, Segment, SegmentFiles, storage_error
 from ..format.descriptor import RecordingDescriptor
+from ..format.layout import UNSYNCED_LIMIT_BYTES
 from .worker import Worker
-
-UNSYNCED_LIMIT_BYTES: Final = 4 << 20
-"""How much may be written and not durable at any moment: the longest tear that a power loss can leave."""
 
 SLOW_SYNC_NS: Final = 500_000
 """When syncs take longer than this on average, none is done on the event loop."""

@@ -11,19 +11,24 @@ from typing import Annotated
 
 import typer
 
-from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.errors import ConfigurationError
 
 from ..disk.file_system import OsFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
+from ..files.log_end import LogEnd
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..log.locations import find_archive_directory
+from ..log.log_file import LogFile, is_log
+from ..log.member_directory import MemberDirectory, locate_archive
 from .output import EXIT_UNHEALTHY, fail
 
 
 def find_archive(directory: Path) -> Path:
-    """Find the archive directory: the one given, or `archive` in it where that alone has a catalog."""
-    return find_archive_directory(OsFileSystem(), directory)
+    """Find the archive's directory, given that or a member's; see `log.member_directory`."""
+    try:
+        return locate_archive(directory).directory
+    except (ConfigurationError, OSError) as error:
+        fail(str(error))
 
 
 DirectoryArgument = Annotated[
@@ -59,16 +64,35 @@ def select_entries(content: CatalogContent, recording_id: int | None) -> list[Ca
     return found
 
 
-def find_log(content: CatalogContent) -> RecordingDescriptor | None:
-    """Find the newest valid recording of a cluster's log; None where there is none."""
-    logs = [descriptor for descriptor in valid_descriptors(content) if descriptor.stream_id == LOG_STREAM_ID]
-    return max(logs, key=lambda descriptor: descriptor.recording_id, default=None)
+def choose_recording(directory: Path, recording_id: int | None, *, prefers_active: bool = False) -> LogFile:
+    """Give the recording that is named; else the only active one if that is preferred, the log, or the only valid one.
+
+    Where none of these is there, the command ends.
+    """
+    content = load_catalog(directory)
+    if recording_id is not None:
+        return LogFile.of(directory, expect_descriptor(content, recording_id))
+    valid = [descriptor for descriptor in content.readable if descriptor.state is RecordingState.VALID]
+    active = [descriptor for descriptor in valid if descriptor.stop_position is None]
+    if prefers_active and len(active) == 1:
+        return LogFile.of(directory, active[0])
+    try:
+        return LogFile.find(MemberDirectory.find(directory))
+    except CorruptionError as error:
+        fail(str(error), EXIT_UNHEALTHY)
+    except ConfigurationError as error:
+        if len(valid) == 1 and not any(map(is_log, valid)):
+            return LogFile.of(directory, valid[0])
+        known = [descriptor.recording_id for descriptor in valid]
+        fail(f"which recording? --recording-id, one of {known}: {error}")
 
 
-def valid_descriptors(content: CatalogContent) -> list[RecordingDescriptor]:
-    """Give the descriptors of all valid recordings."""
-    found = [entry.descriptor for entry in content.entries if entry.descriptor is not None and entry.problem is None]
-    return [descriptor for descriptor in found if descriptor.state is RecordingState.VALID]
+def tell_end(recording_id: int, end: LogEnd) -> bool:
+    """Say on standard error what is wrong where a recording ends; tells whether that is damage."""
+    said = end.damage or end.torn_write
+    if said is not None:
+        typer.echo(f"recording_id={recording_id} position={end.position}: {said}", err=True)
+    return end.damage is not None
 
 
 def expect_descriptor(content: CatalogContent, recording_id: int) -> RecordingDescriptor:

@@ -19,7 +19,7 @@ from trimaran.archive import ArchiveError, CorruptionError, RecordingDescriptor
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.format.layout import parse_segment_file_name
-from trimaran.archive.log.commit_claims import marks_of, prove_commit
+from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit

@@ -140,7 +140,7 @@ def test_no_length_makes_a_reader_take_more_memory_than_a_block(
     try:
         reader = FrameReader(directory, entry.descriptor)
         frames = sum(1 for _ in reader)
-        damage = reader.find_damage()
+        damage = reader.ending().damage
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -18,7 +18,8 @@ from tests.system.conftest import data_dir as data_dir
 from tests.system.directory_checker import check_directory, log_end_position
 from tests.system.requester import Requester
 from tests.system.waiting import wait_for, wait_until
-from trimaran.archive.log.commit_claims import find_recording_log, read_marks
+from trimaran.archive.log.commit_proof import MemberMarks
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.benchmarks.rig.member_log import RigMemberLog
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup
 from trimaran.benchmarks.scenarios.stream_query import StreamQueryParameters
@@ -126,7 +127,7 @@ async def test_each_committed_message_is_in_the_sink_once_whoever_is_killed(data
                 await queries.wait_for_rows_after(log_end_position(cluster.directory_of(0)))
                 await cluster.kill_and_serve(requester, leader.leader_member_id)
                 survivors = [i for i in range(3) if i != leader.leader_member_id]
-                new_term = read_marks(find_log(cluster.directory_of(survivors[0]))).terms[-1]
+                new_term = read_marks(cluster.directory_of(survivors[0])).terms[-1]
                 await queries.wait_for_rows_after(new_term.term_base_log_position)
                 queries.kill()
                 writer.cancel()
@@ -152,7 +153,7 @@ async def write(requester: Requester) -> None:
         await asyncio.sleep(BURST_INTERVAL_S)
 
 
-def find_log(directory: Path) -> Path:
-    path = find_recording_log(directory)
-    assert path is not None
-    return path
+def read_marks(directory: Path) -> MemberMarks:
+    marks = MemberDirectory.find(directory).read_marks()
+    assert marks is not None
+    return marks

@@ -17,7 +17,7 @@ from tests.system.waiting import wait_until
 from trimaran.archive.reading.frame_batches import make_schema
 from trimaran.archive.spark.source.partitions import ReadSettings
 from trimaran.archive.spark.streaming.stream import read_from_any, read_range
-from trimaran.archive.spark.streaming.stream_members import MemberDirectory, StreamMemberLog
+from trimaran.archive.spark.streaming.stream_members import StreamMember, StreamMemberLog
 from trimaran.archive.spark.streaming.stream_offset import LogOffset
 from trimaran.archive.spark.streaming.stream_planner import LogPlanner, StreamSettings
 from trimaran.service_api.endpoint import Endpoint
@@ -111,6 +111,6 @@ async def test_stream_has_each_committed_frame_once_while_members_die_come_back_
 
 def recording_id_of(cluster: SystemCluster, member_id: int) -> int:
     """The id that a member's archive has given to the log."""
-    found = MemberDirectory(cluster.directory_of(member_id), recording_id=None, is_marked=True).look()
+    found = StreamMember(cluster.directory_of(member_id), recording_id=None, is_marked=True).look()
     assert isinstance(found, StreamMemberLog), found
     return found.descriptor.recording_id

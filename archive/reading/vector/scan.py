@@ -38,6 +38,7 @@ from trimaran.service_api.wire.frame import (
 )
 
 from ...disk.file_system import OsFileSystem, ReadableFileSystem
+from ...files.log_end import LogEnd
 from ...files.reader import Frame, FrameReader, StopReason
 from ...format.descriptor import RecordingDescriptor
 from ...format.frame_rules import frame_rules_of
@@ -269,9 +270,11 @@ class FrameScanner:
                 return index
         return len(slots)
 
-    def find_damage(self) -> str | None:
-        """Say what ended the reading before the recording's end; see `FrameReader.find_damage`."""
-        return self._last_reader.find_damage()
+    def ending(self) -> LogEnd:
+        """Say how the recording ends where the scan ended; see `FrameReader.ending`."""
+        if self.stop_reason is StopReason.STOP_POSITION:
+            return LogEnd(self.position, "stopped")
+        return self._last_reader.ending()
 
     def _look_closely(self) -> Iterator[FrameBlock]:
         """Let a `FrameReader` say why there is no frame at `position`, or take the one it finds."""

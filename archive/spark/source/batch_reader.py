@@ -1,8 +1,7 @@
 """Reading a partition: its frames, checked, filtered and shaped into Arrow record batches. No Python object per frame.
 
-Reading goes on behind damage, at the next place where a right frame begins, which is where `trimaran archive verify
---fault-tolerant` goes on, too; each place is told to `on_problem`, which may raise. A recording that has no stop
-position may end in a torn write: wrong bytes that no right frame follows are its end and no damage.
+Reading goes on after damage, where the next valid frame begins, as `trimaran archive verify --fault-tolerant` does;
+each place is told to `on_problem`, which may raise. `files.log_end` says what is damage.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
 from ...reading.vector.columns import BatchMaker, frame_schema
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
-from ...reading.verify import find_next_frame
 from .partitions import FramePartition, ReadSettings
 from .timestamps import MICROSECONDS, to_microseconds
 
@@ -132,22 +130,13 @@ def _read_blocks(
 
 def _go_on(partition: FramePartition, scanner: FrameScanner, on_problem: OnProblem) -> int | None:
     """Tell of the damage that ended a scan, if any, and find where to go on; None if nowhere."""
-    descriptor, position, location = partition.descriptor, scanner.position, partition.location
-    damage = scanner.find_damage()
-    if damage is None:
+    descriptor, end = partition.descriptor, scanner.ending()
+    if end.damage is None:
         return None
-    following = find_next_frame(
-        location.file_system,
-        location.directory,
-        descriptor,
-        position,
-        checksummed=partition.settings.checksums,
-    )
-    is_torn_tail = following is None and descriptor.stop_position is None
     # Of a missing segment only the partition tells that holds its beginning, not all that lie in it.
-    is_inside_gap = scanner.stop_reason is StopReason.NO_SEGMENT and position > max(
-        descriptor.start_position, descriptor.segment_base_position(position)
+    is_inside_gap = scanner.stop_reason is StopReason.NO_SEGMENT and end.position > max(
+        descriptor.start_position, descriptor.segment_base_position(end.position)
     )
-    if not is_torn_tail and not is_inside_gap:
-        on_problem(ReadProblem(descriptor.recording_id, position, damage))
-    return following
+    if not is_inside_gap:
+        on_problem(ReadProblem(descriptor.recording_id, end.position, end.damage))
+    return end.resumes_at

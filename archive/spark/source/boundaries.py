@@ -36,8 +36,8 @@ from trimaran.service_api.wire.frame_rules import FrameRules
 from ...disk.file_system import read_fully
 from ...format.descriptor import RecordingDescriptor
 from ...format.frame_rules import frame_rules_of
-from ...format.layout import first_base_position, parse_segment_file_name
-from ...log.locations import ArchiveLocation
+from ...format.layout import first_base_position
+from ...log.member_directory import ArchiveLocation
 from ...reading.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
 
 _TERM_OFFSET_WORD: Final = 2
@@ -87,34 +87,6 @@ def find_cut(location: ArchiveLocation, descriptor: RecordingDescriptor, place: 
         term_end = place - place % term_length + term_length
         place = min(term_end, rules.next_place(descriptor, place))
     return rules.end_position
-
-
-def find_end(location: ArchiveLocation, descriptor: RecordingDescriptor) -> int:
-    """Find where a recording ends now: its stop position, or where its right frames end in its highest segments.
-
-    A segment without frames, made ahead, is passed over. What is wrong further down does not matter here.
-
-    Raises:
-        OSError: the disk or the store refused.
-    """
-    if descriptor.stop_position is not None:
-        return descriptor.stop_position
-    parsed = map(parse_segment_file_name, location.file_system.list_directory(location.directory))
-    bases = {found[1] for found in parsed if found is not None and found[0] == descriptor.recording_id}
-    for base in sorted(bases, reverse=True):
-        start = max(base, descriptor.start_position)
-        scanner = FrameScanner(
-            location.directory,
-            descriptor,
-            start_position=start,
-            checksummed=False,
-            file_system=location.file_system,
-        )
-        for _ in scanner:
-            pass
-        if scanner.position > start:
-            return scanner.position
-    return descriptor.start_position
 
 
 def _find_sure_frame(

@@ -22,14 +22,14 @@ from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
-from ...disk.file_system import read_fully
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingDescriptor, RecordingState
-from ...log.commit_claims import parse_marks, prove_commit
-from ...log.locations import ArchiveLocation, locate_archive
+from ...log.commit_proof import prove_commit
+from ...log.log_file import LogFile, choose_log
+from ...log.member_directory import ArchiveLocation, MemberDirectory, locate_archive
 from ...log.time_unit import find_time_unit
 from ...reading.frame_batches import ReadProblem, find_entries
-from .boundaries import CutRules, find_cut, find_end
+from .boundaries import CutRules, find_cut
 from .filters import ANY_VALUE, NO_CONDITIONS, Condition, Conditions, Interval
 from .options import Committed, ReadMode, ReadOptions
 from .pruning import WantedTimes, choose_segments, read_segment_head
@@ -140,21 +140,13 @@ def choose_recordings(
     problems = tuple(problem for entry in entries if (problem := _catalog_problem(entry)) is not None)
     readable = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
     if options.recording_id is None and not options.all_recordings:
-        readable = [find_log(location, readable)]
+        marks = MemberDirectory.beside(location).read_marks()
+        log = choose_log(readable, None if marks is None else marks.log_recording_id)
+        if log is None:
+            ids = [descriptor.recording_id for descriptor in readable]
+            raise ConfigurationError(f"no log of a cluster in {location}: expected recordingId=all, or one of {ids}")
+        readable = [log]
     return readable, problems
-
-
-def find_log(location: ArchiveLocation, readable: Sequence[RecordingDescriptor]) -> RecordingDescriptor:
-    """Find the log among the recordings that can be read: the newest valid one of stream 100.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    logs = [d for d in readable if d.stream_id == LOG_STREAM_ID and d.state is RecordingState.VALID]
-    if not logs:
-        ids = [descriptor.recording_id for descriptor in readable]
-        raise ConfigurationError(f"no cluster's log in {location}: expected recordingId to be one of {ids}, or all")
-    return max(logs, key=lambda descriptor: descriptor.recording_id)
 
 
 def find_read_time_unit(
@@ -255,7 +247,7 @@ class _Planner:
         if descriptor.state is RecordingState.DELETED:
             return descriptor.start_position
         # Room for one frame, so that there is a partition that looks at what is there.
-        return max(descriptor.start_position + FRAME_ALIGNMENT, find_end(self.location, descriptor))
+        return max(descriptor.start_position + FRAME_ALIGNMENT, LogFile(self.location, descriptor).find_reach())
 
     def _ranges(self, descriptor: RecordingDescriptor, rules: CutRules, bound: int | None) -> Iterator[tuple[int, int]]:
         """Yield the ranges that may hold wanted rows."""
@@ -345,18 +337,13 @@ def _catalog_problem(entry: CatalogEntry) -> ReadProblem | None:
 
 def _committed_position(location: ArchiveLocation, descriptor: RecordingDescriptor, end_position: int) -> int:
     """Ask the recording log of the member that the archive belongs to."""
-    path = location.directory.parent / "cluster" / RECORDING_LOG_FILE_NAME
-    try:
-        handle = location.file_system.open_file(path, writable=False)
-    except (FileNotFoundError, NotADirectoryError) as error:
+    member = MemberDirectory.beside(location)
+    marks, path = member.read_marks(), member.recording_log
+    if marks is None:
+        expected = location.directory.parent / "cluster" / RECORDING_LOG_FILE_NAME
         raise ConfigurationError(
-            f"committed=true: no recording log beside {location}: expected {path}, or committed=POSITION"
-        ) from error
-    try:
-        data = read_fully(location.file_system, handle, location.file_system.file_length(handle), 0)
-    finally:
-        location.file_system.close_file(handle)
-    marks = parse_marks(data)
+            f"committed=true: no recording log beside {location}: expected {expected}, or committed=POSITION"
+        )
     if not marks.terms or marks.log_recording_id != descriptor.recording_id:
         log = f"recordingId={marks.log_recording_id}" if marks.terms else "none"
         raise ConfigurationError(

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from trimaran.service_api.types import TimeUnit
 
 from ...format.descriptor import RecordingDescriptor
-from ...log.locations import ArchiveLocation
+from ...log.member_directory import ArchiveLocation
 from ...reading.vector.columns import BatchMaker, frame_schema
 from ...reading.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameScanner
 from .filters import ANY_VALUE, Interval

@@ -45,8 +45,8 @@ from trimaran.service_api.types import TimeUnit
 
 from ...disk.file_system import OsFileSystem
 from ...errors import ArchiveError, CorruptionError
-from ...log.locations import ArchiveLocation
-from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES
+from ...log.member_directory import ArchiveLocation
+from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
 from ..source.batch_reader import BatchShaper
@@ -177,9 +177,9 @@ def read_range(
         batch = shaper.shape(block)
         if batch is not None:
             yield batch
-    damage = scanner.find_damage()
-    if damage is not None:
-        raise CorruptionError(damage, recording_id=source.descriptor.recording_id, position=scanner.position)
+    problem = find_problem(source.descriptor, FrameSelection(stop_position=stop_position), scanner.ending())
+    if problem is not None:
+        raise CorruptionError(problem.reason, recording_id=problem.recording_id, position=problem.position)
 
 
 def read_from_any(log_range: LogRange, read_range: RangeReader) -> Iterator[Any]:

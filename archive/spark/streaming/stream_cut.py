@@ -19,8 +19,8 @@ from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH,
 
 from ...files.reader import StopReason
 from ...format.descriptor import RecordingDescriptor
+from ...format.layout import UNSYNCED_LIMIT_BYTES
 from ...reading.vector.scan import KIND, LENGTH, SLOT, FrameBlock, FrameScanner
-from ...store.recording import UNSYNCED_LIMIT_BYTES
 from .stream_offset import LogOffset
 
 NO_LIMIT: Final = 1 << 62
@@ -125,7 +125,8 @@ class LogWalk:
         is_near = self._bound_position - scanner.position <= UNSYNCED_LIMIT_BYTES or self._bound_position >= NO_LIMIT
         if scanner.stop_reason is StopReason.BLANK and is_near:
             return None
-        return scanner.find_damage()
+        end = scanner.ending()
+        return end.damage or end.fault
 
     @property
     def end_position(self) -> int:

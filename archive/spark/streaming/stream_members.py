@@ -7,18 +7,18 @@ over with a reason when it is of no use, never with an exception: the others may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from trimaran.service_api.errors import ClusterError
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
+from trimaran.service_api.types import NULL_VALUE
 
-from ...disk.file_system import OsFileSystem
-from ...files.catalog import CATALOG_FILE_NAME, read_catalog
 from ...format.descriptor import RecordingDescriptor, RecordingState
-from ...log.commit_claims import CommitClaim, MemberMarks, find_recording_log, prove_commit, read_marks
+from ...log.commit_proof import CommitClaim, MemberMarks, prove_commit
+from ...log.log_file import choose_log
+from ...log.member_directory import MemberDirectory
 
 NO_MARKS: Final = (
     "no cluster/recording.log beside the archive, so nothing tells what of it is committed: name a member's "
@@ -57,7 +57,7 @@ class PassedOver:
         return f"{self.directory}: {self.reason}"
 
 
-class MemberDirectory:
+class StreamMember:
     """One directory that a stream was given: a member's, or the archive in it."""
 
     def __init__(self, directory: Path, *, recording_id: int | None, is_marked: bool) -> None:
@@ -68,7 +68,7 @@ class MemberDirectory:
         self._proven: tuple[object, CommitClaim | None] | None = None
 
     def __repr__(self) -> str:
-        return f"<MemberDirectory {self.directory}>"
+        return f"<StreamMember {self.directory}>"
 
     def look(self) -> StreamMemberLog | PassedOver:
         """Read what the directory says now."""
@@ -78,36 +78,29 @@ class MemberDirectory:
             return PassedOver(self.directory, str(error))
 
     def _look(self) -> StreamMemberLog | PassedOver:
-        archive = self.directory
-        if not (archive / CATALOG_FILE_NAME).is_file() and (archive / "archive" / CATALOG_FILE_NAME).is_file():
-            archive /= "archive"
-        if not (archive / CATALOG_FILE_NAME).is_file():
-            return PassedOver(self.directory, f"no archive: there is no {CATALOG_FILE_NAME}")
-        marks_path = find_recording_log(self.directory)
-        marks = None if marks_path is None else read_marks(marks_path)
+        member = MemberDirectory.find(self.directory)
+        marks = member.read_marks()
         if marks is None and self._is_marked:
             return PassedOver(self.directory, NO_MARKS)
-        content = read_catalog(OsFileSystem(), archive)
-        descriptors: dict[int, RecordingDescriptor] = {
-            entry.descriptor.recording_id: entry.descriptor
-            for entry in content.entries
-            if entry.descriptor is not None and entry.problem is None and entry.descriptor.state is RecordingState.VALID
-        }
-        return self._resolve(archive, descriptors, marks)
+        valid = [found for found in member.read_catalog().readable if found.state is RecordingState.VALID]
+        return self._resolve(member.archive.directory, {found.recording_id: found for found in valid}, marks)
 
     def _resolve(
-        self, archive: Path, descriptors: dict[int, RecordingDescriptor], marks: MemberMarks | None
+        self, archive: Path, descriptors: Mapping[int, RecordingDescriptor], marks: MemberMarks | None
     ) -> StreamMemberLog | PassedOver:
         recording_id = self._recording_id
         if recording_id is None:
             if marks is not None and marks.log_recording_id == NULL_VALUE:
                 return PassedOver(self.directory, "the member has never been in a leadership term")
-            logs = [number for number, descriptor in descriptors.items() if descriptor.stream_id == LOG_STREAM_ID]
-            recording_id = max(logs, default=NULL_VALUE) if marks is None else marks.log_recording_id
-        descriptor = descriptors.get(recording_id)
+            descriptor = choose_log(descriptors.values(), None if marks is None else marks.log_recording_id)
+        else:
+            descriptor = descriptors.get(recording_id)
         if descriptor is None:
-            asked = "log" if recording_id == NULL_VALUE else f"recording_id={recording_id}"
+            named_id = NULL_VALUE if marks is None else marks.log_recording_id
+            wanted_id = named_id if recording_id is None else recording_id
+            asked = "log" if wanted_id == NULL_VALUE else f"recording_id={wanted_id}"
             return PassedOver(self.directory, f"no valid recording: {asked} known={sorted(descriptors)}")
+        recording_id = descriptor.recording_id
         is_log = marks is not None and marks.log_recording_id == recording_id
         if self._is_marked and not is_log:
             return PassedOver(
@@ -130,7 +123,7 @@ class MemberDirectory:
         return claim
 
 
-def look_at(directories: Sequence[MemberDirectory]) -> tuple[list[StreamMemberLog], list[PassedOver]]:
+def look_at(directories: Sequence[StreamMember]) -> tuple[list[StreamMemberLog], list[PassedOver]]:
     """Look at all directories, in their order: those of use, and the others."""
     logs: list[StreamMemberLog] = []
     passed_over: list[PassedOver] = []

@@ -14,7 +14,7 @@ from typing import Final
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 
-from ...log.locations import locate
+from ...log.member_directory import locate
 from ..source.options import (
     STREAM_OPTIONS,
     Committed,

@@ -29,10 +29,10 @@ from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.descriptor import RecordingDescriptor
-from ...format.layout import parse_segment_file_name
-from ...log.commit_claims import CommitClaim
+from ...log.commit_proof import CommitClaim
+from ...log.log_file import LogFile
 from .stream_cut import NO_LIMIT, BatchCutRules, Cut, DivergenceError, LogWalk
-from .stream_members import MemberDirectory, PassedOver, StreamMemberLog, look_at
+from .stream_members import PassedOver, StreamMember, StreamMemberLog, look_at
 from .stream_offset import LogOffset
 
 EARLIEST: Final = "earliest"
@@ -133,9 +133,7 @@ class LogPlanner:
         self._idle: tuple[int, float] = (NULL_POSITION, 0.0)
         """Behind which position there was nothing to show, and until when that is believed."""
         self._directories = [
-            MemberDirectory(
-                directory, recording_id=settings.recording_id, is_marked=settings.committed_position is None
-            )
+            StreamMember(directory, recording_id=settings.recording_id, is_marked=settings.committed_position is None)
             for directory in settings.directories
         ]
         from .stream_status import CommitAsker  # the driver asks; executors import this module, too, without pydantic
@@ -344,10 +342,8 @@ class LogPlanner:
 
     def _recorded_position(self, log: StreamMemberLog) -> int:
         """Find where a recording ends, from the base of its last segment, where a frame begins."""
-        recording_id, start = log.descriptor.recording_id, log.descriptor.start_position
-        names = (parse_segment_file_name(path.name) for path in log.archive.iterdir())
-        bases = [name[1] for name in names if name is not None and name[0] == recording_id]
-        place = LogOffset(position=max([start, *bases]))
+        start = log.descriptor.start_position
+        place = LogOffset(position=max([start, *LogFile.of(log.archive, log.descriptor).segment_base_positions()]))
         bound = self._settings.committed_position
         assert bound is not None
         return max(self._walk(log, place, bound, NO_LIMIT).end_position, start)

@@ -24,7 +24,7 @@ from trimaran.service_api.wire.frame import TYPE_DATA
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.stream import FrameParser
 
-from ...log.commit_claims import CommitClaim
+from ...log.commit_proof import CommitClaim
 
 ANSWER_TIMEOUT_S: Final = 0.5
 """How long one member has to answer; in an election, with all paused, a look takes this for each of them."""

@@ -17,13 +17,11 @@ from rich.text import Text
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH
 
-from ...files.catalog import CatalogContent
-from ...files.reader import Frame, FrameReader, MessageReader, RecordedMessage
-from ...format.descriptor import RecordingDescriptor
+from ...files.reader import Frame, MessageReader, RecordedMessage
 from ...reading.difference import Difference, Side, Verdict, compare
 from ...reading.message_view import Vocabulary
 from ..output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_object
-from ..selection import expect_descriptor, find_archive, find_log, load_catalog, valid_descriptors
+from ..selection import choose_recording, find_archive
 from .progress import one_bar, progress_bars
 from .rows import MessageRows
 
@@ -58,31 +56,21 @@ def build_diff(vocabulary: Vocabulary) -> Callable[..., None]:
         where a checksum is in its place. Exit status 10 when they differ, one is damaged, or nothing could be compared.
         """
         other_id = recording_id if other_recording_id is None else other_recording_id
-        sides = [_open(directory, wanted) for directory, wanted in ((a, recording_id), (b, other_id))]
-        begin = max(side.descriptor.start_position for side in sides)
-        total = max(0, min(side.end_position for side in sides) - begin)
+        files = [choose_recording(path, wanted) for path, wanted in ((a, recording_id), (b, other_id))]
+        begin = max(file.descriptor.start_position for file in files)
+        sides = [Side.open(file, begin) for file in files]
+        total = max(0, min(side.end.position for side in sides) - begin)
         with progress_bars() as progress, one_bar(progress, "compared", total) as advance:
             found = compare(sides[0], sides[1], on_progress=advance)
         report = _report(sides, found, vocabulary)
         print_object(report, output, lambda: _draw(report))
+        damages = [f"{side.file}: {side.end.damage}" for side in sides if side.end.damage is not None]
+        if damages:
+            fail("; ".join(damages), EXIT_UNHEALTHY)
         if found.verdict not in _SAME or (exact and found.verdict is not Verdict.EQUAL):
             raise typer.Exit(EXIT_UNHEALTHY)
 
     return diff
-
-
-def _open(directory: Path, recording_id: int | None) -> Side:
-    return Side.open(directory, _choose(load_catalog(directory), directory, recording_id))
-
-
-def _choose(content: CatalogContent, directory: Path, recording_id: int | None) -> RecordingDescriptor:
-    if recording_id is not None:
-        return expect_descriptor(content, recording_id)
-    log = find_log(content)
-    if log is None:
-        known = [descriptor.recording_id for descriptor in valid_descriptors(content)]
-        fail(f"no log of a cluster in {directory}: --recording-id, one of {known}")
-    return log
 
 
 def _report(sides: list[Side], found: Difference, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -93,10 +81,11 @@ def _report(sides: list[Side], found: Difference, vocabulary: Vocabulary) -> dic
     payload_offset = None if mismatch is None else mismatch.payload_offset
     sides_in_detail = [
         {
-            "directory": str(side.directory),
+            "directory": str(side.file.location),
             "recording_id": side.descriptor.recording_id,
             "start_position": side.descriptor.start_position,
-            "end_position": side.end_position,
+            "end_position": side.end.position,
+            "damage": side.end.damage,
             "checksummed": side.descriptor.checksummed,
             "frame": None if frame is None else _frame_row(frame),
             "message": None if frame is None else _message_row(side, frame, payload_offset, vocabulary),
@@ -131,7 +120,7 @@ def _message_row(side: Side, frame: Frame, payload_offset: int | None, vocabular
             mtu_length = side.descriptor.mtu_length
             offset = (frame.position - message.position) // mtu_length * (mtu_length - HEADER_LENGTH)
             around = None if payload_offset is None else offset + payload_offset
-            return MessageRows(side.directory, side.descriptor, vocabulary).row(message, around=around)
+            return MessageRows(side.file.location.directory, side.descriptor, vocabulary).row(message, around=around)
         if message.position > frame.position:
             break
     return None
@@ -141,7 +130,7 @@ def _messages_of_term(side: Side, position: int) -> Iterator[RecordedMessage]:
     """Read the messages of the term that holds a position: none begins before it, or ends behind it."""
     term_start = position - position % side.descriptor.term_buffer_length
     start = max(term_start, side.descriptor.start_position)
-    return iter(MessageReader(FrameReader(side.directory, side.descriptor, start_position=start, checksummed=False)))
+    return iter(MessageReader(side.file.reader(start, checksummed=False)))
 
 
 @dataclass(slots=True, frozen=True)
@@ -170,7 +159,7 @@ def _draw(report: dict[str, Any]) -> Group:
 
 
 def _lines(a: dict[str, Any], b: dict[str, Any]) -> Iterator[_Line]:
-    for name in ("directory", "recording_id", "start_position", "end_position", "checksummed", "fault"):
+    for name in ("directory", "recording_id", "start_position", "end_position", "damage", "checksummed", "fault"):
         yield _Line(name.replace("_", " "), a[name], b[name])
     for part in ("frame", "message"):
         of_a, of_b = _flat(a[part]), _flat(b[part])

@@ -22,7 +22,7 @@ from ...files.reader import NO_END, Frame, FrameReader, IncompleteMessage, Messa
 from ...format.descriptor import RecordingDescriptor
 from ...reading.message_view import MessageViewer, Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
-from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
+from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries, tell_end
 
 FromOption = Annotated[
     int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
@@ -99,11 +99,9 @@ class Dump:
         try:
             for row in islice(rows, self.limit):
                 yield {"recording_id": recording_id} | row
-            damage = reader.find_damage()
+            self.damage_count += tell_end(recording_id, reader.ending())
         except OSError as error:
-            damage = f"not readable: {error}"
-        if damage is not None:
-            self._report(f"recording_id={recording_id} position={reader.position}: {damage}")
+            self._report(f"recording_id={recording_id} position={reader.position}: not readable: {error}")
 
     def _message_rows(self, descriptor: RecordingDescriptor, reader: FrameReader) -> Iterator[dict[str, Any]]:
         assert self.vocabulary is not None

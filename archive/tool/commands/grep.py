@@ -9,7 +9,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +24,7 @@ from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...reading.message_view import Vocabulary
 from ...reading.search import UNKNOWN_NAMES, MessageQuery, find_hits
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows, print_stream
-from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog
+from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog, tell_end
 from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
 from .rows import HEADING, MessageRows, as_line
 
@@ -90,7 +90,7 @@ class _Search:
     context: int
     from_position: int | None
     to_position: int | None
-    damages: list[str] = field(default_factory=list)
+    is_damaged: bool = False
 
     def rows(self, descriptor: RecordingDescriptor, advance: Advance) -> Iterator[dict[str, Any]]:
         """Yield what is found in one recording."""
@@ -111,10 +111,7 @@ class _Search:
             if not number % INTERVAL_MESSAGES:
                 advance(message.position - start)
             yield message
-        damage = reader.find_damage()
-        if damage is not None:
-            place = f"recording_id={descriptor.recording_id} position={reader.position}"
-            self.damages.append(f"{place}: {damage}; what follows was not searched")
+        self.is_damaged |= tell_end(descriptor.recording_id, reader.ending())
 
 
 def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
@@ -162,8 +159,8 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
             print_rows(_counts(search, descriptors), output)
         else:
             print_stream(_rows(search, descriptors, limit), output, heading=HEADING, as_line=as_line)
-        if search.damages:
-            fail("; ".join(search.damages), EXIT_UNHEALTHY)
+        if search.is_damaged:
+            fail("damaged: what follows was not searched", EXIT_UNHEALTHY)
 
     return grep
 

@@ -15,19 +15,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from ...errors import ArchiveError
-from ...files.catalog import CatalogContent
-from ...format.descriptor import RecordingDescriptor
 from ...reading.following import RecordingFollower
 from ...reading.message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_stream
-from ..selection import (
-    DirectoryArgument,
-    RecordingOption,
-    expect_descriptor,
-    find_log,
-    load_catalog,
-    valid_descriptors,
-)
+from ..selection import DirectoryArgument, RecordingOption, choose_recording, tell_end
 from .rows import HEADING, MessageRows, as_line
 
 FIRST_PAUSE_S: Final = 0.02
@@ -55,7 +46,7 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         """
         if follow and output is OutputFormat.JSON:
             fail("what goes on is no single document: -f with -o json; use -o jsonl")
-        descriptor = choose_recording(load_catalog(directory), recording_id)
+        descriptor = choose_recording(directory, recording_id, prefers_active=True).descriptor
         rows = MessageRows(directory, descriptor, vocabulary)
         follower = RecordingFollower(directory, descriptor)
         messages = follow_rows(follower, rows, count, wait=threading.Event().wait, is_followed=follow)
@@ -64,24 +55,10 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
                 print_stream(messages, output, heading=HEADING, as_line=as_line)
         except ArchiveError as error:
             fail(str(error), EXIT_UNHEALTHY)
+        if not follow and tell_end(descriptor.recording_id, follower.ending()):
+            raise typer.Exit(EXIT_UNHEALTHY)
 
     return tail
-
-
-def choose_recording(content: CatalogContent, recording_id: int | None) -> RecordingDescriptor:
-    """Give the recording that is named; else the only active one, the log, or the only one; else end the command."""
-    if recording_id is not None:
-        return expect_descriptor(content, recording_id)
-    valid = valid_descriptors(content)
-    active = [descriptor for descriptor in valid if descriptor.stop_position is None]
-    if len(active) == 1:
-        return active[0]
-    log = find_log(content)
-    if log is None and len(valid) == 1:
-        return valid[0]
-    if log is None:
-        fail(f"which recording? --recording-id, one of {[descriptor.recording_id for descriptor in valid]}")
-    return log
 
 
 def follow_rows(

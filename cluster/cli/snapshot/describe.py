@@ -62,7 +62,8 @@ def _messages(archive_directory: Path, entry: RecordingLogEntry) -> list[dict[st
         raise CorruptionError("the archive does not have this snapshot", recording_id=entry.recording_id)
     reader = FrameReader(archive_directory, descriptor)
     messages = list(MessageReader(reader))
-    damage = reader.find_damage()
+    end = reader.ending()
+    damage = end.damage or end.fault
     viewer = MessageViewer.of(VOCABULARY, descriptor.stream_id, messages, is_whole=True)
     rows = [{"recording_id": int(entry.recording_id)} | viewer.view(message) for message in messages]
     wrong = next((row for row in rows if "problem" in row), None)

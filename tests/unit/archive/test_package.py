@@ -41,7 +41,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "trimaran.archive.log.locations",
+        "trimaran.archive.log.member_directory",
         "trimaran.archive.reading.vector.columns",
         "trimaran.archive.spark.source.data_source",
     ],

@@ -21,6 +21,7 @@ from trimaran.archive import RecordingDescriptor
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.files.log_end import LogEnd
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
 from trimaran.archive.reading.vector.checksums import BlockChecksums
 from trimaran.archive.reading.vector.messages import MessageBlockJoiner
@@ -50,12 +51,12 @@ def frames_of(block: FrameBlock) -> list[Frame]:
 
 def scan(scanner: FrameScanner) -> tuple[list[Frame], Any]:
     frames = [frame for block in scanner for frame in frames_of(block)]
-    return frames, (scanner.position, scanner.stop_reason, scanner.detail, scanner.find_damage())
+    return frames, (scanner.position, scanner.stop_reason, scanner.detail, scanner.ending())
 
 
 def read(reader: FrameReader) -> tuple[list[Frame], Any]:
     frames = list(reader)
-    return frames, (reader.position, reader.stop_reason, reader.detail, reader.find_damage())
+    return frames, (reader.position, reader.stop_reason, reader.detail, reader.ending())
 
 
 def descriptor_of(stop_position: int | None, **changes: Any) -> RecordingDescriptor:
@@ -140,10 +141,10 @@ def test_a_bound_leaves_out_what_ends_beyond_it(archives: list[Path]) -> None:
         scanner = FrameScanner(directory, descriptor, bound_position=bound + beyond)
 
         assert scan(scanner)[0] == frames[:700]
-        assert (scanner.position, scanner.detail, scanner.find_damage()) == (
+        assert (scanner.position, scanner.detail, scanner.ending()) == (
             bound,
             f"bound_position={bound + beyond}",
-            None,
+            LogEnd(bound, "stopped"),
         )
 
 

@@ -20,7 +20,7 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.remote_file_system import READ_AHEAD_LIMIT_BYTES, RemoteFileSystem
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.reader import FrameReader, StopReason
-from trimaran.archive.log.locations import locate, locate_archive
+from trimaran.archive.log.member_directory import locate, locate_archive
 from trimaran.archive.reading.frame_batches import find_entries
 from trimaran.service_api.errors import ConfigurationError
 

@@ -10,7 +10,7 @@ from tests.unit.archive.streams import extract_sample
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.log.locations import locate_archive
+from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.log.time_unit import find_time_unit
 from trimaran.service_api.types import MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.fields import read_time_unit

@@ -22,6 +22,8 @@ from trimaran.archive import RecordingDescriptor
 from trimaran.archive.disk.file_system import write_fully
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.reading.difference import Difference, Side, Verdict, compare
 from trimaran.cluster.cli.archive import app
 
@@ -72,7 +74,7 @@ class Member:
         return found
 
     def side(self) -> Side:
-        return Side.open(DIRECTORY, self.descriptor, file_system=self.disk)
+        return Side.open(LogFile(ArchiveLocation(self.disk, DIRECTORY), self.descriptor), 0)
 
     def patch(self, position: int, data: bytes) -> None:
         base_position = self.descriptor.segment_base_position(position)
@@ -98,8 +100,12 @@ class TwoDisks(MemoryFileSystem):
 
 def compared(a: Member, b: Member) -> Difference:
     disks = TwoDisks(a=a.disk, b=b.disk)
-    sides = [Side.open(Path("/") / name, member.descriptor, file_system=disks) for name, member in (("a", a), ("b", b))]
-    return compare(sides[0], sides[1], file_system=disks)
+    begin = max(a.descriptor.start_position, b.descriptor.start_position)
+    side_a, side_b = (
+        Side.open(LogFile(ArchiveLocation(disks, Path("/") / name), member.descriptor), begin)
+        for name, member in (("a", a), ("b", b))
+    )
+    return compare(side_a, side_b)
 
 
 async def test_equal_recordings_cut_into_files_otherwise_are_equal() -> None:

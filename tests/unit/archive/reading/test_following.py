@@ -193,8 +193,18 @@ async def test_a_frame_that_is_half_written_is_waited_for(source: Source) -> Non
     assert source.seen() == [500]
 
 
-async def test_a_frame_that_stays_wrong_is_damage(source: Source) -> None:
+async def test_a_torn_write_is_waited_for_as_long_as_nothing_follows_it(source: Source) -> None:
     await source.record(10, 500)
+    handle = source.disk.open_file(DIRECTORY / "0-0.rec")
+    write_fully(source.disk, handle, b"\xff", 64 + 100)
+
+    assert source.seen() == [10]
+    assert [source.seen() for _ in range(3 * PATIENCE_LOOKS)] == [[]] * (3 * PATIENCE_LOOKS)
+    assert (source.follower.ending().kind, source.follower.ending().damage) == ("open", None)
+
+
+async def test_a_frame_that_stays_wrong_is_damage_if_one_follows_it(source: Source) -> None:
+    await source.record(10, 500, 20)
     handle = source.disk.open_file(DIRECTORY / "0-0.rec")
     write_fully(source.disk, handle, b"\xff", 64 + 100)
 

@@ -21,11 +21,11 @@ from tests.unit.archive.streams import (
 )
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, Recording
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
+from trimaran.archive.format.layout import UNSYNCED_LIMIT_BYTES
 from trimaran.archive.store.recording import (
     BULK_BATCH_BYTES,
     SLOW_SYNC_NS,
     SMALL_BATCH_BYTES,
-    UNSYNCED_LIMIT_BYTES,
     _Pace,
     _pause_ns,
 )

@@ -31,7 +31,7 @@ def test_recordings_are_right_to_the_last_frame(tmp_path: Path) -> None:
 
     assert {frame.term_id for frame in reader} == {0, 1}
     assert reader.position == descriptor.stop_position == 2 * TERM_LENGTH_BYTES
-    assert reader.find_damage() is None
+    assert reader.ending().damage is None
 
 
 @pytest.mark.parametrize("changes", [{"mib": 1}, {"rounds": 0}, {"verify_mib": 3}])

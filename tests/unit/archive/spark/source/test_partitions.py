@@ -22,7 +22,7 @@ from tests.unit.archive.spark.written_logs import (
 )
 from trimaran import archive
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.log.locations import locate_archive
+from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.reading.frame_batches import ReadProblem
 from trimaran.archive.spark.source.batch_reader import find_problems, read_partition
 from trimaran.archive.spark.source.boundaries import CutRules, find_cut
@@ -353,8 +353,6 @@ def test_an_archive_without_a_log_wants_a_recording_named(tmp_path: Path) -> Non
     descriptor: RecordingDescriptor = write_log(tmp_path, [Entry(b"x")])
     write_catalog(tmp_path, [])
 
-    with pytest.raises(
-        ConfigurationError, match=r"no cluster's log in .* expected recordingId to be one of \[\], or all"
-    ):
+    with pytest.raises(ConfigurationError, match=r"no log of a cluster in .* expected recordingId=all, or one of \[\]"):
         plan(tmp_path)
     assert descriptor.stream_id == 100

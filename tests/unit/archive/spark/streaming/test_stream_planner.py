@@ -11,7 +11,7 @@ import pytest
 from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term, make_log, positions_of
 from tests.unit.archive.spark.status_server import StatusServer
 from trimaran.archive.errors import ArchiveError
-from trimaran.archive.log.commit_claims import CommitClaim
+from trimaran.archive.log.commit_proof import CommitClaim
 from trimaran.archive.reading.frame_batches import FrameSelection, make_schema, read_batches
 from trimaran.archive.spark.streaming.stream import read_from_any
 from trimaran.archive.spark.streaming.stream_offset import LogOffset
@@ -417,7 +417,7 @@ def test_directories_that_are_gone_are_an_error_even_while_nothing_new_is_commit
     assert made.latest_offset(end) == end
     member.wipe()
 
-    with pytest.raises(ArchiveError, match=f"position={end.position}: .*/0: no archive"):
+    with pytest.raises(ArchiveError, match=f"position={end.position}: .*/0: not an archive directory"):
         made.latest_offset(end)
 
 
@@ -503,7 +503,7 @@ def test_latest_needs_to_know_what_is_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (lambda member: member.wipe(), "no archive: there is no archive.catalog"),
+        (lambda member: member.wipe(), "not an archive directory: no archive.catalog"),
         (lambda member: (member.directory / "cluster" / "recording.log").unlink(), "no cluster/recording.log"),
         (lambda member: (member.archive / "archive.catalog").write_bytes(b"junk"), "catalog"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.archive.spark.status_server import StatusServer
 from tests.unit.cluster.cli.answers import member_status
-from trimaran.archive.log.commit_claims import CommitClaim
+from trimaran.archive.log.commit_proof import CommitClaim
 from trimaran.archive.spark.streaming.stream_status import CommitAsker, ask_member
 from trimaran.service_api.documents import DocumentVersionError
 from trimaran.service_api.endpoint import Endpoint

@@ -40,7 +40,6 @@ from trimaran.service_api.wire.frame import TYPE_PADDING
 from trimaran.service_api.wire.log.fields import read_log_fields
 from trimaran.service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT
 from trimaran.service_api.wire.log.recording_log import (
-    RECORDING_LOG_FILE_NAME,
     EntryType,
     RecordingLogEntry,
     read_slots,
@@ -81,25 +80,6 @@ class MemberMarks:
     def last_term_id(self) -> int:
         """The newest term that the member's log was fitted to; `NULL_VALUE` for none."""
         return self.terms[-1].leadership_term_id if self.terms else NULL_VALUE
-
-
-def find_recording_log(directory: Path) -> Path | None:
-    """Find `recording.log` of a member, given its directory or the archive in it; None where there is none."""
-    for parent in (directory, directory.parent):
-        path = parent / "cluster" / RECORDING_LOG_FILE_NAME
-        if path.is_file():
-            return path
-    return None
-
-
-def read_marks(path: Path) -> MemberMarks:
-    """Read a `recording.log`, of a member that runs or not; a slot that is cut off at the end is left out.
-
-    Raises:
-        CorruptionError: it holds what cannot be a recording log; the entry is named.
-        OSError: the disk refused.
-    """
-    return parse_marks(path.read_bytes())
 
 
 def parse_marks(data: bytes) -> MemberMarks:

@@ -9,13 +9,8 @@ import pytest
 from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term
 from tests.unit.archive.streams import extract_sample
 from trimaran.archive.errors import CorruptionError
-from trimaran.archive.log.commit_claims import (
-    CommitClaim,
-    MemberMarks,
-    find_recording_log,
-    prove_commit,
-    read_marks,
-)
+from trimaran.archive.log.commit_proof import CommitClaim, MemberMarks, parse_marks, prove_commit
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.frame_batches import find_entries
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile, read_recording_log
@@ -32,9 +27,13 @@ def three_terms() -> Log:
 
 
 def proven(member: MemberFiles) -> CommitClaim | None:
-    path = find_recording_log(member.write())
-    assert path is not None
-    return prove_commit(member.archive, member.descriptor(), read_marks(path))
+    return prove_commit(member.archive, member.descriptor(), read_marks(member.write()))
+
+
+def read_marks(directory: Path) -> MemberMarks:
+    marks = MemberDirectory.find(directory).read_marks()
+    assert marks is not None
+    return marks
 
 
 def test_entry_that_begins_a_term_proves_what_lies_before_it(tmp_path: Path) -> None:
@@ -111,15 +110,17 @@ def test_member_without_a_term_proves_nothing(tmp_path: Path) -> None:
     member = MemberFiles(directory=tmp_path / "0", log=three_terms(), marked_terms=0)
 
     assert proven(member) is None
-    assert read_marks(tmp_path / "0" / "cluster" / "recording.log") == MemberMarks(-1)
+    assert read_marks(tmp_path / "0") == MemberMarks(-1)
 
 
 def test_recording_log_is_found_from_the_archive_too(tmp_path: Path) -> None:
     member = MemberFiles(directory=tmp_path / "0", log=three_terms())
     member.write()
 
-    assert find_recording_log(member.archive) == find_recording_log(member.directory)
-    assert find_recording_log(tmp_path) is None
+    found = MemberDirectory.find(member.archive).recording_log
+    assert found == MemberDirectory.find(member.directory).recording_log == tmp_path / "0" / "cluster" / "recording.log"
+    (tmp_path / "0" / "cluster" / "recording.log").unlink()
+    assert MemberDirectory.find(member.archive).recording_log is None
 
 
 def test_slots_are_read_as_the_cluster_reads_them(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_slots_are_read_as_the_cluster_reads_them(tmp_path: Path) -> None:
     file.persist()
     file.close()
 
-    marks = read_marks(tmp_path / "recording.log")
+    marks = parse_marks((tmp_path / "recording.log").read_bytes())
 
     terms = [entry for entry in read_recording_log(tmp_path / "recording.log").entries if entry.is_valid_term]
     entries = read_recording_log(tmp_path / "recording.log").entries
@@ -179,7 +180,7 @@ def test_damaged_recording_log_is_named(tmp_path: Path, offset: int, said: str) 
         file.write(b"\x42")
 
     with pytest.raises(CorruptionError, match=said):
-        read_marks(path)
+        parse_marks(path.read_bytes())
 
 
 def test_slot_cut_off_at_the_end_is_left_out(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_slot_cut_off_at_the_end_is_left_out(tmp_path: Path) -> None:
     path = member.write() / "cluster" / "recording.log"
     path.write_bytes(path.read_bytes()[: 2 * 64 + 40])
 
-    assert [mark.leadership_term_id for mark in read_marks(path).terms] == [0, 1]
+    assert [mark.leadership_term_id for mark in parse_marks(path.read_bytes()).terms] == [0, 1]
 
 
 @pytest.mark.parametrize(("is_stopped", "position"), [(True, "the end"), (False, "the last term's base")])
@@ -197,9 +198,7 @@ def test_end_of_the_last_term_counts_for_a_member_that_stopped_in_order(
     """One that died in the next election wrote an end, too, and no stop position of its recording."""
     log = three_terms()
     member = MemberFiles(directory=tmp_path / "0", log=log, is_stopped=is_stopped)
-    path = find_recording_log(member.write())
-    assert path is not None
-    marks = read_marks(path)
+    marks = read_marks(member.write())
     closed = marks.terms[-1]._replace(end_position=log.position)
 
     claim = prove_commit(
@@ -215,9 +214,7 @@ def test_end_of_the_last_term_counts_for_a_member_that_stopped_in_order(
 def test_end_beyond_what_is_recorded_proves_nothing(tmp_path: Path) -> None:
     log = three_terms()
     member = MemberFiles(directory=tmp_path / "0", log=log, is_stopped=True)
-    path = find_recording_log(member.write())
-    assert path is not None
-    marks = read_marks(path)
+    marks = read_marks(member.write())
     closed = marks.terms[-1]._replace(end_position=log.position + 32)
 
     claim = prove_commit(
@@ -241,9 +238,7 @@ def test_real_members_prove_as_much_as_they_wrote_down(tmp_path: Path, sample: s
     assert len(directories) == len(positions)
 
     for directory, position in zip(directories, positions, strict=True):
-        path = find_recording_log(directory)
-        assert path is not None
-        marks = read_marks(path)
+        marks = read_marks(directory)
         (entry,) = find_entries(directory / "archive", marks.log_recording_id)
         assert entry.descriptor is not None
         claim = prove_commit(directory / "archive", entry.descriptor, marks)

@@ -1,0 +1,142 @@
+"""The log of a member as it lies on a disk or behind a URL: which recording it is, its segments, frames and end.
+
+The member may run, be stopped or be dead; nothing is changed, locked or asked. Whoever reads a recording outside of the
+archive that writes it does so here; only a start judges by itself (`store.repair`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
+
+from ..disk.file_system import OsFileSystem
+from ..errors import CorruptionError
+from ..files.catalog import CATALOG_FILE_NAME
+from ..files.log_end import LogEnd
+from ..files.reader import FrameReader
+from ..format.descriptor import RecordingDescriptor, RecordingState
+from ..format.layout import segment_base_positions
+from ..reading.fast_forward import skip_valid_frames
+from .member_directory import ArchiveLocation, MemberDirectory
+
+
+def is_log(descriptor: RecordingDescriptor) -> bool:
+    """Whether this is a recording of a cluster's log that was not purged."""
+    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
+
+
+def choose_log(descriptors: Iterable[RecordingDescriptor], named_id: int | None = None) -> RecordingDescriptor | None:
+    """Choose the recording that is the log: the one that the recording log names, else the newest; None without one.
+
+    `named_id` is None or `NULL_VALUE` where there is no recording log, or no leadership term in it.
+    """
+    logs = [descriptor for descriptor in descriptors if is_log(descriptor)]
+    if named_id is not None and named_id != NULL_VALUE:
+        logs = [descriptor for descriptor in logs if descriptor.recording_id == named_id]
+    return max(logs, key=lambda descriptor: descriptor.recording_id, default=None)
+
+
+class LogFile:
+    """One recording of an archive directory: the log, or another one that is read in the same way."""
+
+    def __init__(self, location: ArchiveLocation, descriptor: RecordingDescriptor) -> None:
+        self.location = location
+        self.descriptor = descriptor
+
+    def __repr__(self) -> str:
+        return f"<LogFile location={self.location} recording={self.descriptor.recording_id}>"
+
+    @classmethod
+    def find(cls, directory: MemberDirectory) -> LogFile:
+        """Find the log of a member, or of an archive without a cluster.
+
+        Raises:
+            ConfigurationError: there is none.
+            CorruptionError: the files that say which it is are damaged.
+            OSError: the disk or the store refused.
+        """
+        try:
+            content = directory.read_catalog()
+        except CorruptionError as error:
+            raise CorruptionError(f"bad catalog: path={directory.archive}/{CATALOG_FILE_NAME}: {error}") from error
+        marks = directory.read_marks()
+        named_id = None if marks is None else marks.log_recording_id
+        log = choose_log(content.readable, named_id)
+        if log is None:
+            known = [descriptor.recording_id for descriptor in content.readable]
+            named = "" if named_id in (None, NULL_VALUE) else f" expected={named_id}, by {directory.recording_log}"
+            raise ConfigurationError(f"no log of a cluster in {directory.archive}: known={known}{named}")
+        return cls(directory.archive, log)
+
+    @classmethod
+    def of(cls, directory: Path, descriptor: RecordingDescriptor) -> LogFile:
+        """Take a recording of a local archive directory."""
+        return cls(ArchiveLocation(OsFileSystem(), directory), descriptor)
+
+    def segment_base_positions(self) -> list[int]:
+        """Give where the segments begin that are there now, ascending."""
+        names = self.location.file_system.list_directory(self.location.directory)
+        return segment_base_positions(names, self.descriptor.recording_id)
+
+    def find_gap(self, position: int | None = None) -> int | None:
+        """Find where the first missing segment begins that others follow, or the stop position does; None without one.
+
+        Those before `position` are not asked for.
+        """
+        descriptor, bases = self.descriptor, self.segment_base_positions()
+        start = descriptor.start_position if position is None else max(descriptor.start_position, position)
+        end = max(bases, default=0) if descriptor.stop_position is None else descriptor.stop_position
+        expected = range(descriptor.segment_base_position(start), end, descriptor.segment_file_length)
+        return next((max(base, start) for base in expected if base not in bases), None)
+
+    def reader(
+        self, position: int | None = None, *, stop_position: int | None = None, checksummed: bool | None = None
+    ) -> FrameReader:
+        """Read the frames from a position on, by default from the oldest.
+
+        Raises:
+            ArchiveError: the position is before the oldest, or no place where a frame can begin.
+        """
+        return FrameReader(
+            self.location.directory,
+            self.descriptor,
+            start_position=position,
+            stop_position=stop_position,
+            checksummed=checksummed,
+            file_system=self.location.file_system,
+        )
+
+    def ending(self, position: int | None = None, *, checksummed: bool | None = None) -> LogEnd:
+        """Check the frames from a position on, by default from the oldest, and say how the log ends."""
+        descriptor = self.descriptor
+        _, last = skip_valid_frames(
+            self.location.file_system,
+            self.location.directory,
+            descriptor,
+            start_position=descriptor.start_position if position is None else position,
+            checksummed=descriptor.checksummed if checksummed is None else checksummed,
+        )
+        reader = self.reader(last, checksummed=checksummed)
+        for _ in reader:
+            pass
+        return reader.ending()
+
+    def find_reach(self) -> int:
+        """Find where the last valid frame ends, whatever is damaged before it: the stop position, if there is one.
+
+        Reads the headers of the highest segment that holds frames; one that was made ahead is passed over.
+        """
+        start, stop_position = self.descriptor.start_position, self.descriptor.stop_position
+        if stop_position is not None:
+            return max(start, stop_position)
+        for base in reversed(self.segment_base_positions()):
+            position = max(base, start)
+            end = self.ending(position, checksummed=False)
+            while end.resumes_at is not None:
+                end = self.ending(end.resumes_at, checksummed=False)
+            if end.position > position:
+                return end.position
+        return start

@@ -1,0 +1,189 @@
+"""Where the files of a member are, the archive's and the cluster's: on a disk or behind a URL, ours or Aeron's.
+
+One precedence: what the directory itself holds, else what `archive` and `cluster` in it hold, else what the only other
+directory in it does that has such a file, for Aeron names them as its users like. The recording log is found from the
+archive's directory, too.
+
+A place is a file system and a `Path` in it. A `Path` itself cannot hold a URL: it makes `s3:/bucket` of
+`s3://bucket`. So the URL belongs to the file system, and paths are names below it; whoever is given a directory and
+a file system reads both kinds alike, and for a local one nothing lies between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
+
+from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
+from ..disk.remote_file_system import RemoteFileSystem
+from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, read_catalog
+from .commit_proof import MemberMarks, parse_marks
+
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+(::|://).*", re.ASCII | re.DOTALL)
+_FILE_URL: Final = re.compile(r"file:(//)?(?=/)")
+_FLATTENED_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/].*", re.ASCII | re.DOTALL)
+
+
+class ArchiveLocation(NamedTuple):
+    """The directory of an archive and the file system that it is in. It can be pickled."""
+
+    file_system: ReadableFileSystem
+    directory: Path
+
+    def __str__(self) -> str:
+        if isinstance(self.file_system, RemoteFileSystem):
+            return f"{self.file_system.url}/{self.directory}".removesuffix("/.")
+        return str(self.directory)
+
+
+def locate(path: str | Path) -> ArchiveLocation:
+    """Take a directory by path or URL, as it is; nothing is looked at.
+
+    `file:` URLs are paths, others are opened with fsspec. The file system of a URL is that of its parent, so that
+    `directory.parent` is there, as it is on a disk.
+
+    Raises:
+        ConfigurationError: the URL has an unknown scheme, its library is not installed, or a `Path` has lost a slash.
+    """
+    text = str(path)
+    if isinstance(path, Path) or not _URL.fullmatch(_FILE_URL.sub("", text)):
+        if isinstance(path, Path) and _FLATTENED_URL.fullmatch(text) and not path.exists():
+            raise ConfigurationError(f"a URL is given as text: path={path!r} expected a str")
+        return ArchiveLocation(OsFileSystem(), Path(_FILE_URL.sub("", text)))
+    url = text.rstrip("/")
+    scheme, separator, rest = url.partition("://")
+    parent, _, name = rest.rpartition("/")
+    if "::" in url or not parent.strip("/"):
+        return ArchiveLocation(RemoteFileSystem(url), Path())
+    return ArchiveLocation(RemoteFileSystem(scheme + separator + parent), Path(name))
+
+
+def locate_archive(path: str | Path) -> ArchiveLocation:
+    """Find an archive by path or URL; without one, give the directory itself, and who reads it says so.
+
+    Raises:
+        ConfigurationError: several directories in it have a catalog; or see `locate`.
+        OSError: a store cannot be asked.
+    """
+    file_system, directory = locate(path)
+    return ArchiveLocation(file_system, _find_holder(file_system, directory, "archive", CATALOG_FILE_NAME) or directory)
+
+
+def find_recording_log(location: ArchiveLocation) -> Path | None:
+    """Find `recording.log`, given a member's directory, the cluster's or the archive's in it, or the file itself.
+
+    Raises:
+        ConfigurationError: several directories in it have one.
+        OSError: a store cannot be asked.
+    """
+    file_system, directory = location
+    if directory.name == RECORDING_LOG_FILE_NAME and _has_file(file_system, directory):
+        return directory
+    beside = directory.parent / "cluster"
+    holder = _find_holder(file_system, directory, "cluster", RECORDING_LOG_FILE_NAME)
+    if holder is None and _has_file(file_system, beside / RECORDING_LOG_FILE_NAME):
+        holder = beside
+    return None if holder is None else holder / RECORDING_LOG_FILE_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDirectory:
+    """The files of one member, or of an archive without a cluster."""
+
+    name: str
+    """As the user named it."""
+    archive: ArchiveLocation
+    place: ArchiveLocation
+    """Where the recording log is looked for."""
+
+    @classmethod
+    def find(cls, path: str | Path) -> Self:
+        """Find a member's files by path or URL, or as `CLUSTER_DIR,ARCHIVE_DIR`.
+
+        Raises:
+            ConfigurationError: there is no archive; or see `locate_archive`.
+            OSError: a store cannot be asked.
+        """
+        cluster, comma, archive = str(path).partition(",")
+        given = locate(path)
+        if comma and not _has_file(given.file_system, given.directory / CATALOG_FILE_NAME):
+            location, place = locate_archive(archive), locate(cluster)
+        else:
+            location, place = locate_archive(path), given
+        if not _has_file(location.file_system, location.directory / CATALOG_FILE_NAME):
+            raise ConfigurationError(
+                f"not an archive directory: no {CATALOG_FILE_NAME} in {place}, in archive in it, nor in the only other "
+                "directory that has one; name both directories as CLUSTER_DIR,ARCHIVE_DIR"
+            )
+        return cls(str(path), location, place)
+
+    @classmethod
+    def beside(cls, archive: ArchiveLocation) -> Self:
+        """Take the member whose archive is there; nothing is looked at."""
+        return cls(str(archive), archive, archive)
+
+    @property
+    def recording_log(self) -> Path | None:
+        """Where the recording log is, on the archive's file system; None without a cluster."""
+        return find_recording_log(self.place)
+
+    def read_catalog(self) -> CatalogContent:
+        """Read the archive's catalog.
+
+        Raises:
+            CorruptionError: it is damaged.
+            OSError: the disk or the store refused.
+        """
+        return read_catalog(self.archive.file_system, self.archive.directory)
+
+    def read_marks(self) -> MemberMarks | None:
+        """Read what the recording log says, of a member that runs or not; None without one.
+
+        Raises:
+            CorruptionError: it is damaged.
+            OSError: the disk or the store refused.
+        """
+        path, file_system = self.recording_log, self.archive.file_system
+        if path is None:
+            return None
+        handle = file_system.open_file(path, writable=False)
+        try:
+            return parse_marks(read_fully(file_system, handle, file_system.file_length(handle), 0))
+        finally:
+            file_system.close_file(handle)
+
+
+def _find_holder(file_system: ReadableFileSystem, directory: Path, usual: str, file_name: str) -> Path | None:
+    """Find the directory that holds a file: the one given, the usual one in it, or the only other one in it."""
+    for candidate in (directory, directory / usual):
+        if _has_file(file_system, candidate / file_name):
+            return candidate
+    found = [other for other in _others(file_system, directory) if _has_file(file_system, other / file_name)]
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"files={file_name} found={len(found)} expected=1 in {directory} or a directory in it; name both "
+            "directories as CLUSTER_DIR,ARCHIVE_DIR"
+        )
+    return found[0] if found else None
+
+
+def _others(file_system: ReadableFileSystem, directory: Path) -> Iterator[Path]:
+    if isinstance(file_system, OsFileSystem) and directory.is_dir():
+        yield from (child for child in sorted(directory.iterdir()) if child.is_dir())
+
+
+def _has_file(file_system: ReadableFileSystem, path: Path) -> bool:
+    try:
+        handle = file_system.open_file(path, writable=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except PermissionError:
+        return True  # who reads it says so
+    file_system.close_file(handle)
+    return True
