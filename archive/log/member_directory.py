@@ -5,8 +5,8 @@ directory in it does that has such a file, for Aeron names them as its users lik
 archive's directory, too.
 
 A place is a file system and a `Path` in it. A `Path` itself cannot hold a URL: it makes `s3:/bucket` of
-`s3://bucket`. So the URL belongs to the file system, and paths are names below it; whoever is given a directory and
-a file system reads both kinds alike, and for a local one nothing lies between.
+`s3://bucket`. So the URL belongs to the file system, and paths are names below it; code that is given a directory and
+a file system reads both kinds the same way, and for a local one nothing lies between.
 """
 
 from __future__ import annotations
