@@ -47,6 +47,9 @@ SETTINGS: Final = {
 }
 """Short terms and segments, so that logs roll; short timeouts, so that elections are soon."""
 
+STEADY: Final = {"leader_heartbeat_timeout_ms": "10000", "startup_canvass_timeout_ms": "20000"}
+"""For tests in which no election may begin but by a death: on a busy machine a member may stand still for seconds."""
+
 START_ATTEMPTS: Final = 3
 LOG_TAIL_LINES: Final = 25
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.append_list import ANSWER, CLOSE, FLOOD, FLOOD_COUNT, FLOODED, REQUEST
-from tests.system.cluster_process import TIMEOUT_S, SystemCluster
+from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster
 from tests.system.waiting import wait_until
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api import SessionClosedError
@@ -88,7 +88,7 @@ async def test_a_client_that_reads_nothing_does_not_stall_the_others_and_gets_al
 
 async def test_a_client_that_reads_nothing_is_dropped_at_the_egress_limit(data_dir: Path) -> None:
     """A queue of egress is bounded: at 64 MiB the connection is dropped with one clear line, and the others go on."""
-    async with SystemCluster(data_dir, settings=FLOODABLE) as cluster:
+    async with SystemCluster(data_dir, settings=STEADY | FLOODABLE) as cluster:
         config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=TIMEOUT_S, egress_queue_limit=1)
         async with ClusterClient.connect([], config=config) as slow, cluster.requester() as requester:
             leader = cluster.members[slow.leader_member_id]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.append_list import REQUEST
-from tests.system.cluster_process import SystemCluster
+from tests.system.cluster_process import STEADY, SystemCluster
 from tests.system.directory_checker import check_directory
 from trimaran.client import ClusterClient, ConnectTimeoutError
 from trimaran.service_api import LocalProtocolError
@@ -161,7 +161,7 @@ async def test_the_longest_message_is_taken_and_a_longer_one_refused_by_the_clie
 
 async def test_a_request_longer_than_the_log_allows_is_refused_at_once_and_troubles_no_one(data_dir: Path) -> None:
     """A client with other limits than the cluster's is told of those, and says so; it would send again for ever."""
-    async with SystemCluster(data_dir) as cluster:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster:
         await cluster.wait_for_leader()
         async with cluster.requester() as other, cluster.requester() as requester:
             with pytest.raises(LocalProtocolError, match=r"length=8145 limit=8144"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cluster_process import Leadership, SystemCluster, election_count
+from tests.system.cluster_process import STEADY, Leadership, SystemCluster, election_count
 from tests.system.directory_checker import check_directory, log_end_position
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ async def test_the_session_goes_on_at_the_new_leader_when_the_leader_is_killed(d
 @pytest.mark.parametrize("directory", ["kept", "lost"])
 async def test_a_killed_leader_rejoins_as_a_follower_and_disturbs_nobody(data_dir: Path, directory: str) -> None:
     """Raft §5.3: what only the dead leader had is cut off or overwritten; what it missed it catches up with."""
-    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
         old = await cluster.wait_for_leader()
         requester.start_load()
         await requester.wait_answered(300)
@@ -69,7 +69,7 @@ async def test_a_killed_leader_rejoins_as_a_follower_and_disturbs_nobody(data_di
 @pytest.mark.parametrize("directory", ["kept", "lost"])
 async def test_a_killed_follower_catches_up_under_load(data_dir: Path, directory: str) -> None:
     """Seed 001, catch-up: the leader's archive replays what is missing, here several segments, then the live log."""
-    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
         leadership = await cluster.wait_for_leader()
         follower_id = next(i for i in cluster.members if i != leadership.leader_member_id)
         requester.start_load()
@@ -96,7 +96,7 @@ async def test_a_follower_catches_up_and_joins_while_long_messages_come(data_dir
 
     ClusterTest.shouldCatchupAndJoinAsFollowerWhileSendingBigMessages.
     """
-    settings = {"mtu_length_bytes": "1408"}
+    settings = STEADY | {"mtu_length_bytes": "1408"}
     async with SystemCluster(data_dir, settings=settings) as cluster, cluster.requester() as requester:
         leadership = await cluster.wait_for_leader()
         follower_id = next(i for i in cluster.members if i != leadership.leader_member_id)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.cluster_process import TIMEOUT_S, SystemCluster, election_count
+from tests.system.cluster_process import STEADY, TIMEOUT_S, SystemCluster, election_count
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ async def test_suspended_cluster_lets_clients_wait_also_across_a_failover(data_d
 
 
 async def test_cluster_is_shut_down_and_starts_again_from_its_snapshot(data_dir: Path) -> None:
-    async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
+    async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
         await cluster.wait_for_leader()
         await requester.request(200)
         elections = election_count(cluster.members.values())

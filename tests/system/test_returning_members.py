@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cluster_process import Member, SystemCluster, election_count
+from tests.system.cluster_process import STEADY, Member, SystemCluster, election_count
 from tests.system.directory_checker import log_end_position
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ async def test_a_follower_whose_link_was_dropped_rejoins_without_disturbing_the_
 
 async def test_five_members_serve_when_the_leader_and_another_are_killed_and_take_them_back(data_dir: Path) -> None:
     """Raft §5.2: three of five are a majority."""
-    async with SystemCluster(data_dir, member_count=5) as cluster, cluster.requester() as requester:
+    async with SystemCluster(data_dir, member_count=5, settings=STEADY) as cluster, cluster.requester() as requester:
         old = await cluster.wait_for_leader()
         requester.start_load()
         await requester.wait_answered(300)
