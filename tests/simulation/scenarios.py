@@ -29,9 +29,11 @@ from trimaran.cluster.simulation.referee import Referee
 from trimaran.cluster.simulation.registers import Registers, Request, RequestKind
 from trimaran.cluster.simulation.rules import RuleBroken, expect
 from trimaran.cluster.simulation.trace import Trace
-from trimaran.cluster.simulation.world.network import LinkQuality
+from trimaran.cluster.simulation.world.network import LinkQuality, SimulatedTransport
 from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.service_api.wire.frame import TYPE_DATA, HeaderField, iter_headers
 from trimaran.service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
@@ -480,6 +482,40 @@ def a_flipped_bit(scene: Scene) -> None:
     expect(not victim.is_running, "a member whose log is damaged stops", member=victim)
 
 
+def a_changed_frame(scene: Scene) -> None:
+    """The version of a log frame changes between leader and follower: the follower refuses it, and asks once more."""
+    leader = scene.start()
+    scene.add_client()
+    scene.run(0.5)
+    victim = scene.followers()[0]
+    changed: list[int] = []
+    for end in scene.cluster.network.transports:
+        if (end.address[0], end.peer_address[0]) == (leader.machine.address, victim.machine.address):
+            _change_a_frame(end, changed)
+    scene.run_until(lambda: bool(changed), 5, "the leader sends its log")
+    scene.run(5)
+    scene.cluster.kill(victim.member_id)
+    scene.cluster.start(victim.member_id)
+    scene.run_until(
+        lambda: victim.node is not None and victim.node.module.follower is not None, 20, "a started member follows"
+    )
+
+
+def _change_a_frame(end: SimulatedTransport, changed: list[int]) -> None:
+    """Let the first data frame of the log that `end` sends arrive with version 1; note where it was in its write."""
+    write = end.write
+
+    def change(data: bytes | bytearray | memoryview) -> None:
+        sent = bytearray(data)
+        for offset, header in iter_headers(data):
+            if not changed and header.type == TYPE_DATA and header.stream_id == LOG_STREAM_ID:
+                sent[offset + HeaderField.KIND.offset] = 1
+                changed.append(offset)
+        write(sent)
+
+    end.write = change  # type: ignore[method-assign]
+
+
 class _TermListener(_Deaf):
     """Notes what comes of an older term than it has been told of."""
 
@@ -599,6 +635,7 @@ SCENARIOS: Final = {
     "no-quorum": Scenario(no_quorum, member_count=5),
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
+    "changed-frame": Scenario(a_changed_frame),
     "old-replies": Scenario(replies_of_an_old_leader),
     "deposed-leader": Scenario(a_deposed_leader, timeout_ms=2_000),
     "deposed-leader-asks": Scenario(a_deposed_leader_that_asks, timeout_ms=4_000),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from trimaran.archive.disk import file_system
@@ -19,8 +19,11 @@ from trimaran.archive.store import conductor, range_reader, recording, repair
 from trimaran.archive.store.conductor import Archive
 from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
+from trimaran.cluster.core.log.log_buffer import LogBuffer
+from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.service_api.wire.frame import ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from .plant import Plant, Planting
@@ -210,6 +213,29 @@ def _read_without_looking(planting: Planting) -> None:
     planting.replace(range_reader, "_valid_frames_length", valid_frames_length)
 
 
+def _take_any_version(planting: Planting) -> None:
+    """A follower does not look at the version of a frame that it receives: its own start calls that frame damage."""
+    real_init = LogReceiver.__init__
+
+    class Lenient(FrameRules):
+        def skip_valid_frames(
+            self, buffer: ReadableBuffer, offset: int, position: int, end: int
+        ) -> tuple[int, int | None]:
+            following, last = super().skip_valid_frames(buffer, offset, position, end)
+            header = unpack_header(buffer, offset)
+            known = header._replace(version=0)
+            is_whole = offset + header.aligned_length <= end
+            if last is not None or known == header or not is_whole or self.find_header_fault(known, position):
+                return following, last
+            planting.ran()
+            return offset + header.aligned_length, offset
+
+    def init(self: LogReceiver, log_buffer: LogBuffer, rules: FrameRules) -> None:
+        real_init(self, log_buffer, Lenient(**asdict(rules)))
+
+    planting.replace(LogReceiver, "__init__", init)
+
+
 # --- 8, 12: cuts and ends
 
 
@@ -355,6 +381,13 @@ PLANTS = (
         "what does not check out is not delivered",
         _read_without_looking,
         "flipped-bit",
+    ),
+    Plant(
+        "gate-skips-a-rule",
+        6,
+        "a follower takes no frame that its own start would call damage",
+        _take_any_version,
+        "changed-frame",
     ),
     Plant("cut-leaves-bytes", 8, "nothing but zeros follows the end of a recording", _leave_old_bytes_behind_a_cut),
     Plant("repair-too-far", 12, "a recording ends after its last valid frame", _stop_a_frame_too_far),
