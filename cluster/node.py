@@ -658,7 +658,7 @@ class _ModuleRequests:
         return self._module.timers.cancel(correlation_id)
 
     def close_session(self, session_id: ClusterSessionId) -> None:
-        self._module.on_service_close_session(session_id)
+        self._module.sessions.on_service_close(session_id)
 
     def offer(self, service_id: int, payload: bytes) -> None:
         self._module.service_messages.offer(service_id, payload)

@@ -243,10 +243,11 @@ class ActionControl:
         self.termination.poll()
         self._check_termination()
 
-    def hold(self, event: object) -> None:
-        """Keep what a client wants, until release."""
-        if len(self._held) < _HELD_LIMIT:
+    def holds(self, event: object) -> bool:
+        """Keep what a client wants until release, while this leader holds. False if it does not."""
+        if self.is_holding and len(self._held) < _HELD_LIMIT:
             self._held.append(event)
+        return self.is_holding
 
     def _update_holding(self) -> None:
         is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)

@@ -1,11 +1,11 @@
 """What the parts of the consensus module share: the configuration, the log's positions, the members, the effects.
 
-The election and the term that follows it are separate objects with private state; this is what outlives both.
+Elections and terms are separate objects, which own what exists only in them (`phase`); this is what outlives them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from trimaran.service_api import Role
@@ -22,11 +22,13 @@ from trimaran.service_api.types import (
 )
 from trimaran.service_api.wire.message import Message
 
-from .effects import Effect, PersistCandidateTerm, PersistRecordingLog, SendToMember
+from ..messages.consensus import CanvassPosition
+from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, SendToMember
+from .events import LinkChanged
 from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
-from .members import ClusterMember, is_empty_log
+from .members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""
@@ -110,7 +112,8 @@ class ConsensusContext:
     """The unit of every time in the log: what the log itself says, so that one that Aeron began goes on in its own."""
     cluster_time: int = 0
     """The newest timestamp in the log, in that unit; a leader never stamps below it."""
-    time_of_last_leader_ns: int | None = None
+    time_of_last_leader_ns: int = -(1 << 62)
+    """When a leader was heard last; long ago, until one is."""
     is_spare: bool = False
     """Follower, in a term: whether a majority is had without it, as far as it can see; then its syncs may come late."""
 
@@ -131,6 +134,20 @@ class ConsensusContext:
     def me(self) -> ClusterMember:
         """This member's own record."""
         return self.members[self.config.member_id]
+
+    @property
+    def voters(self) -> Collection[ClusterMember]:
+        """The members whose votes and positions make a majority: all that there are."""
+        return self.members.values()
+
+    def is_majority(self, count: int) -> bool:
+        """Whether so many voters are a majority."""
+        return count >= quorum_threshold(len(self.voters))
+
+    def count_active_voters(self) -> int:
+        """Count the voters that have reported a position within the heartbeat timeout, and this member."""
+        timeout_ns = self.config.leader_heartbeat_timeout_ns
+        return sum(voter is self.me or is_active(voter, self.now_ns, timeout_ns) for voter in self.voters)
 
     @property
     def others(self) -> list[ClusterMember]:
@@ -168,6 +185,59 @@ class ConsensusContext:
         if clock_time > self.cluster_time:
             self.cluster_time = clock_time
         return self.cluster_time
+
+    # --- what is heard of members, and what this one has
+
+    def on_link_changed(self, event: LinkChanged) -> None:
+        """The link to a member came up or went down."""
+        self.members[event.member_id].is_reachable = event.is_up
+
+    def note_canvass(self, message: CanvassPosition) -> ClusterMember:
+        """Note where a member's log ends, and whether it may vote. Returns the member."""
+        member = self.members[MemberId(message.follower_member_id)]
+        member.on_canvass(message.log_leadership_term_id, message.log_position)
+        member.time_of_last_canvass_ns = self.now_ns
+        member.is_voter = message.leadership_term_id > NULL_TERM_ID
+        self.note_log(message.log_leadership_term_id, message.log_position)
+        return member
+
+    def note_log(self, log_leadership_term_id: int, log_position: int) -> None:
+        """Note that there is a log: one that is not empty says that the cluster has formed."""
+        if not is_empty_log(log_leadership_term_id, log_position):
+            self.is_cluster_formed = True
+
+    def note_own_log(self) -> None:
+        """Bring up to date what this member counts itself with in a canvass or a ballot."""
+        me = self.me
+        me.log_leadership_term_id = self.log_leadership_term_id
+        me.log_position = self.append_position
+        me.is_voter = True  # without it, it stands for an empty log only
+
+    def note_own_append(self) -> None:
+        """Leader: bring up to date what it counts itself with in the quorum."""
+        me = self.me
+        me.append_leadership_term_id = self.leadership_term_id
+        me.append_position = self.append_position
+        me.time_of_last_append_ns = self.now_ns
+
+    def compare_log_with(self, log_leadership_term_id: int, log_position: int) -> int:
+        """Compare this member's log with another's: positive when this one is newer."""
+        return compare_log(self.log_leadership_term_id, self.append_position, log_leadership_term_id, log_position)
+
+    def note_leader(self, commit_position: int | None) -> None:
+        """Follower: the leader is alive, and may have said how far the log is committed."""
+        self.time_of_last_leader_ns = self.now_ns
+        if commit_position is not None and commit_position > self.notified_commit_position:
+            self.notified_commit_position = commit_position
+
+    def advance_commit(self) -> None:
+        """Follower: let what is recorded here and known to be committed be delivered."""
+        position = min(self.notified_commit_position, self.append_position)
+        if position > self.commit_position:
+            self.commit_position = position
+            self.emit(CommitAdvanced(position))
+
+    # --- terms
 
     def propose_candidate_term(self, candidate_term_id: TermId) -> None:
         """Raise the durable candidate term, to vote or to stand in it; it never falls."""

@@ -5,12 +5,15 @@ Source: seed 002, "Consensus work"; aeron.md §3.3.
 
 from __future__ import annotations
 
-from ..messages.consensus import CommitPosition, NewLeadershipTerm, TerminationPosition
-from . import dialogue
-from . import effects as fx
+from ..messages.consensus import CommitPosition, NewLeadershipTerm, RequestVote, TerminationPosition
+from ..messages.reads import LeadershipProbe, ReadPosition
+from . import dialogue, higher_term, leadership_probe
+from . import events as ev
+from .actions import ActionControl
 from .context import ConsensusContext
 from .leadership_probe import FollowerReads
 from .members import is_spare
+from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
 
@@ -18,13 +21,28 @@ from .reason import ReasonKind as K
 class FollowerTerm:
     """One leadership term of another member, as this one follows it. Dropped when the next election begins."""
 
-    def __init__(self, ctx: ConsensusContext) -> None:
+    def __init__(self, ctx: ConsensusContext, actions: ActionControl) -> None:
+        assert ctx.leader_member_id is not None
         self._ctx = ctx
-        self.reads = FollowerReads(ctx)
+        self._actions = actions
+        self._leader_member_id = ctx.leader_member_id
+        self._reads = FollowerReads(ctx, ctx.leader_member_id)
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
-        ctx.time_of_last_leader_ns = ctx.now_ns
-        self.on_link_changed()
-        self._advance_commit()
+        self.handlers: Handlers = {
+            RequestVote: self.on_request_vote,
+            NewLeadershipTerm: self.on_new_leadership_term,
+            CommitPosition: self.on_commit_position,
+            TerminationPosition: self.on_termination_position,
+            LeadershipProbe: self.on_leadership_probe,
+            ReadPosition: self._reads.on_answer,
+            ev.ReadsWanted: self._reads.on_wanted,
+            ev.LinkChanged: self.on_link_changed,
+            ev.LogImageClosed: self.on_log_image_closed,
+            ev.LogCommitted: self.on_log_committed,
+            ev.Recorded: self.on_recorded,
+        }
+        self._note_spare()
+        self._on_leader_alive(None)
 
     def __repr__(self) -> str:
         ctx = self._ctx
@@ -34,67 +52,89 @@ class FollowerTerm:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         if ctx.now_ns >= self._leader_deadline_ns():
-            assert ctx.leader_member_id is not None
-            return Reason(K.LEADER_HEARTBEAT_TIMEOUT, leader_member_id=ctx.leader_member_id)
+            return Reason(K.LEADER_HEARTBEAT_TIMEOUT, leader_member_id=self._leader_member_id)
         if ctx.now_ns >= self._next_report_ns:
             self._report()
-        self.reads.poll()
+        self._reads.poll()
         return None
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
-        return min(self._next_report_ns, self._leader_deadline_ns(), self.reads.deadline_ns)
+        return min(self._next_report_ns, self._leader_deadline_ns(), self._reads.deadline_ns)
 
-    def on_link_changed(self) -> None:
-        """Another member can be reached, or no more: look whether those who can be are enough without this one."""
+    # --- messages
+
+    def on_request_vote(self, message: RequestVote) -> Reason | None:
+        """Only a request of a higher term matters: the member that sent it has won a canvass."""
+        return higher_term.of_candidate(self._ctx, message)
+
+    def on_new_leadership_term(self, message: NewLeadershipTerm) -> Reason | None:
+        """The leader repeats what this follower knows already, or there is one of a higher term."""
+        reason = higher_term.of_leader(self._ctx, message)
+        if reason is None and message.leader_member_id == self._leader_member_id:
+            self._on_leader_alive(message.commit_position)
+        return reason
+
+    def on_commit_position(self, message: CommitPosition) -> Reason | None:
+        """The leader is alive and has committed this far, or there is one of a higher term."""
         ctx = self._ctx
-        assert ctx.leader_member_id is not None
-        ctx.is_spare = is_spare(ctx.members.values(), ctx.config.member_id, ctx.leader_member_id)
-
-    def on_recorded(self, position: int) -> None:
-        """More of the log is durable here: tell the leader."""
-        self._ctx.append_position = position
-        self._report()
-        self._advance_commit()
-
-    def on_commit_position(self, message: CommitPosition) -> None:
-        """The leader is alive and has committed this far."""
-        self._on_leader_alive(message.log_position)
-
-    def on_log_committed(self, position: int) -> None:
-        """The leader says the same with its log."""
-        self._on_leader_alive(position)
-
-    def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
-        """The leader repeats what this follower knows already."""
-        self._on_leader_alive(message.commit_position)
+        reason = higher_term.of_commit(ctx, message)
+        if (message.leader_member_id, message.leadership_term_id) == (self._leader_member_id, ctx.leadership_term_id):
+            self._on_leader_alive(message.log_position)
+        return reason
 
     def on_termination_position(self, message: TerminationPosition) -> None:
         """The leader is alive, and says where the cluster stops, which is committed."""
         if message.leadership_term_id == self._ctx.leadership_term_id:
             self._on_leader_alive(message.log_position)
+        self._actions.on_termination_position(message)
+
+    def on_leadership_probe(self, message: LeadershipProbe) -> None:
+        """The leader asks whether this member still follows it."""
+        if leadership_probe.may_acknowledge(self._ctx, message):
+            leadership_probe.acknowledge(self._ctx, message)
+
+    # --- events
+
+    def on_link_changed(self, event: ev.LinkChanged) -> Reason | None:
+        """A member's process came or went: the leader's, or one that may make this member spare."""
+        self._ctx.on_link_changed(event)
+        self._note_spare()
+        if event.is_up or event.member_id != self._leader_member_id:
+            return None
+        return Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id)
+
+    def on_log_image_closed(self, event: ev.LogImageClosed) -> Reason | None:
+        """The leader's log ended."""
+        is_ours = event.log_session_id == self._ctx.log_session_id
+        return Reason(K.LOG_LINK_CLOSED, detail=event.reason) if is_ours else None
+
+    def on_recorded(self, event: ev.Recorded) -> None:
+        """More of the log is durable here: tell the leader."""
+        self._ctx.append_position = event.position
+        self._report()
+        self._ctx.advance_commit()
+
+    def on_log_committed(self, event: ev.LogCommitted) -> None:
+        """The leader says with its log how far that is committed."""
+        if event.leadership_term_id == self._ctx.leadership_term_id:
+            self._on_leader_alive(event.log_position)
+
+    # --- helpers
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
-        ctx = self._ctx
-        ctx.time_of_last_leader_ns = ctx.now_ns
-        if commit_position is not None and commit_position > ctx.notified_commit_position:
-            ctx.notified_commit_position = commit_position
-            self._advance_commit()
+        self._ctx.note_leader(commit_position)
+        self._ctx.advance_commit()
 
-    def _advance_commit(self) -> None:
+    def _note_spare(self) -> None:
+        """Look whether those who can be reached are enough without this one."""
         ctx = self._ctx
-        position = min(ctx.notified_commit_position, ctx.append_position)
-        if position > ctx.commit_position:
-            ctx.commit_position = position
-            ctx.emit(fx.CommitAdvanced(position))
+        ctx.is_spare = is_spare(ctx.voters, ctx.config.member_id, self._leader_member_id)
 
     def _report(self) -> None:
         ctx = self._ctx
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
-        assert ctx.leader_member_id is not None
-        dialogue.send_append_position(ctx, ctx.leader_member_id, leadership_term_id=ctx.leadership_term_id)
+        dialogue.send_append_position(ctx, self._leader_member_id, leadership_term_id=ctx.leadership_term_id)
 
     def _leader_deadline_ns(self) -> int:
-        last_ns = self._ctx.time_of_last_leader_ns
-        assert last_ns is not None
-        return last_ns + self._ctx.config.leader_heartbeat_timeout_ns
+        return self._ctx.time_of_last_leader_ns + self._ctx.config.leader_heartbeat_timeout_ns

@@ -11,9 +11,18 @@ from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, Correlati
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
-from ..messages.consensus import APPEND_POSITION_FLAG_CATCHUP, AppendPosition, CanvassPosition, CatchupPosition
-from ..messages.reads import ReadPositionRequest
-from . import dialogue
+from ..messages.consensus import (
+    APPEND_POSITION_FLAG_CATCHUP,
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    TerminationAck,
+)
+from ..messages.reads import LeadershipProbeAck, ReadPositionRequest
+from . import dialogue, higher_term
 from . import effects as fx
 from .actions import ActionControl
 from .context import ConsensusContext
@@ -28,10 +37,13 @@ from .events import (
     ClientKeepAlive,
     ClientStray,
     LiveJoined,
+    ReadsWanted,
+    Recorded,
 )
 from .leadership_probe import LeaderReads
 from .log.log_publisher import LogPublisher
-from .members import ClusterMember, is_active, quorum_position, quorum_threshold
+from .members import ClusterMember, quorum_position
+from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
 from .service_messages import ServiceMessages
@@ -70,7 +82,7 @@ class LeaderTerm:
         self._last_activity_ns = last_activity_ns
         self._actions = actions
         self.reads = LeaderReads(ctx)
-        self._me, self._others = ctx.me, ctx.others
+        self._others = ctx.others
         ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
@@ -82,6 +94,26 @@ class LeaderTerm:
             mtu_length_bytes=ctx.config.mtu_length_bytes,
             checksums=ctx.config.checksums,
         )
+        self.handlers: Handlers = {
+            CanvassPosition: self.on_canvass_position,
+            RequestVote: self.on_request_vote,
+            NewLeadershipTerm: self.on_new_leadership_term,
+            CommitPosition: self.on_commit_position,
+            AppendPosition: self.on_append_position,
+            CatchupPosition: self.on_catchup_position,
+            LeadershipProbeAck: self.reads.on_ack,
+            ReadPositionRequest: self.on_read_position_request,
+            TerminationAck: actions.on_termination_ack,
+            ReadsWanted: self.reads.on_wanted,
+            Recorded: self.on_recorded,
+            LiveJoined: self.on_live_joined,
+            ClientConnect: self.on_client_connect,
+            ClientChallengeResponse: self.on_client_challenge_response,
+            ClientKeepAlive: sessions.on_keep_alive,
+            ClientClose: self.on_client_close,
+            ClientAdmin: self.on_client_admin,
+            ClientStray: self.on_client_stray,
+        }
         self._steps_down_from_ns = ctx.now_ns + ctx.config.leader_heartbeat_timeout_ns
         """Until then a canvass of a higher term is not heeded: a member that comes and goes may not end every term."""
         for member in ctx.members.values():
@@ -116,12 +148,10 @@ class LeaderTerm:
         if ctx.now_ns < self._next_heartbeat_ns:
             return None
         self._publish_commit_position()
-        active_count = 1 + sum(
-            is_active(member, ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns) for member in ctx.others
-        )
-        if active_count < quorum_threshold(len(ctx.members)):
-            return Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=active_count, member_count=len(ctx.members))
-        return None
+        active_count = ctx.count_active_voters()
+        if ctx.is_majority(active_count):
+            return None
+        return Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=active_count, member_count=len(ctx.voters))
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
@@ -151,9 +181,9 @@ class LeaderTerm:
 
     # --- positions
 
-    def on_recorded(self, position: int) -> None:
-        """The leader's own recording is durable up to `position`: its vote in the quorum."""
-        self._ctx.append_position = position
+    def on_recorded(self, event: Recorded) -> None:
+        """More of the leader's own recording is durable: its vote in the quorum."""
+        self._ctx.append_position = event.position
         self._advance_commit()
 
     def on_append_position(self, message: AppendPosition) -> None:
@@ -172,14 +202,12 @@ class LeaderTerm:
             self._advance_commit()
 
     def _advance_commit(self) -> None:
-        ctx, me = self._ctx, self._me
-        me.append_leadership_term_id = ctx.leadership_term_id
-        me.append_position = ctx.append_position
-        me.time_of_last_append_ns = ctx.now_ns
+        ctx = self._ctx
+        ctx.note_own_append()
         position = min(
             ctx.append_position,
             quorum_position(
-                ctx.members.values(),
+                ctx.voters,
                 leadership_term_id=ctx.leadership_term_id,
                 now_ns=ctx.now_ns,
                 heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
@@ -215,21 +243,37 @@ class LeaderTerm:
             self._publish_commit_position()
         self.reads.on_request(message)
 
-    # --- members that come back
+    # --- members that come back, or are in a higher term
 
     def on_canvass_position(self, message: CanvassPosition) -> Reason | None:
-        """A member asks where it stands. Gives the reason for an election when it is in a higher term."""
+        """A member asks where it stands."""
         ctx = self._ctx
-        member = ctx.members[MemberId(message.follower_member_id)]
-        member.on_canvass(message.log_leadership_term_id, message.log_position)
-        highest = max(message.leadership_term_id, message.log_leadership_term_id)
-        if highest > ctx.leadership_term_id:
-            if ctx.now_ns < self._steps_down_from_ns:
-                return None
-            return Reason(K.HIGHER_TERM_CANVASS, member_id=member.member_id, term_id=highest)
+        member = ctx.note_canvass(message)
+        reason = higher_term.of_canvass(ctx, message)
+        if reason is not None:
+            return None if ctx.now_ns < self._steps_down_from_ns else reason
         ctx.emit(fx.StopCatchupReplay(member.member_id))
         dialogue.send_new_leadership_term(ctx, member, is_startup=False)
         return None
+
+    def on_request_vote(self, message: RequestVote) -> Reason | None:
+        """A candidate of no higher term is told who leads; one of a higher term has won a canvass."""
+        ctx = self._ctx
+        reason = higher_term.of_candidate(ctx, message)
+        if reason is None:
+            member = ctx.members[MemberId(message.candidate_member_id)]
+            member.log_leadership_term_id = message.log_leadership_term_id
+            member.log_position = message.log_position
+            dialogue.send_new_leadership_term(ctx, member, is_startup=False)
+        return reason
+
+    def on_new_leadership_term(self, message: NewLeadershipTerm) -> Reason | None:
+        """Another member leads: nothing to this one, unless its term is higher."""
+        return higher_term.of_leader(self._ctx, message)
+
+    def on_commit_position(self, message: CommitPosition) -> Reason | None:
+        """Another member leads: nothing to this one, unless its term is higher."""
+        return higher_term.of_commit(self._ctx, message)
 
     def on_catchup_position(self, message: CatchupPosition) -> None:
         """A follower asks for the log from a position of the current term on."""
@@ -270,17 +314,18 @@ class LeaderTerm:
 
     def on_client_connect(self, event: ClientConnect) -> None:
         """A client asks for a session."""
-        self._sessions.on_connect(event.connection_id, event.request, self.publisher)
+        if not self._actions.holds(event):
+            self._sessions.on_connect(event.connection_id, event.request, self.publisher)
 
-    def on_client_challenge_response(self, event: ClientChallengeResponse) -> bool:
-        """A client answers a challenge. False if it was not asked."""
-        return self._sessions.pending.on_challenge_response(
+    def on_client_challenge_response(self, event: ClientChallengeResponse) -> None:
+        """A client shows its session's secret, or answers a challenge; if it was not asked, it is sent to ask again."""
+        is_answer = event.session_id < 0
+        if is_answer and self._actions.holds(event):
+            return
+        if not is_answer or not self._sessions.pending.on_challenge_response(
             event.connection_id, event.session_id, event.encoded_credentials, self.publisher
-        )
-
-    def on_client_keep_alive(self, event: ClientKeepAlive) -> None:
-        """A client is alive."""
-        self._sessions.on_keep_alive(event.connection_id, event.cluster_session_id, event.leadership_term_id)
+        ):
+            self._sessions.redirect_challenge_response(event)
 
     def on_client_stray(self, event: ClientStray) -> None:
         """A session message came that cannot be taken."""
@@ -288,9 +333,8 @@ class LeaderTerm:
 
     def on_client_close(self, event: ClientClose) -> None:
         """A client asks for its session to be closed."""
-        self._sessions.on_close_request(
-            event.connection_id, event.cluster_session_id, event.leadership_term_id, self.publisher
-        )
+        if not self._actions.holds(event):
+            self._sessions.on_close_request(event, self.publisher)
 
     def on_client_admin(self, event: ClientAdmin) -> None:
         """A client asks for an action over its session; it is answered when that is done, or was not."""

@@ -40,7 +40,6 @@ on a machine that was suspended.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from trimaran.service_api import invariant
 from trimaran.service_api.types import MemberId
@@ -48,9 +47,8 @@ from trimaran.service_api.types import MemberId
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import effects as fx
 from .context import ConsensusContext
-from .members import quorum_threshold
-
-_NEVER_NS: Final = 1 << 62
+from .events import ReadsWanted
+from .phase import NEVER_NS
 
 
 @dataclass(slots=True)
@@ -79,15 +77,15 @@ class LeaderReads:
         self._covered = 0
         self._asking: dict[MemberId, int] = {}
         """Followers that wait for the next round: one question of each, the newest."""
-        self.deadline_ns = _NEVER_NS
+        self.deadline_ns = NEVER_NS
         """When to `poll` at the latest."""
 
     def __repr__(self) -> str:
         return f"<LeaderReads wanted={self._wanted} round={self._round!r}>"
 
-    def on_wanted(self, through: int) -> None:
-        """Reads up to this number have been asked for, here."""
-        self._wanted = max(self._wanted, through)
+    def on_wanted(self, event: ReadsWanted) -> None:
+        """Somebody wants to read, here."""
+        self._wanted = max(self._wanted, event.through)
         self._begin_what_is_wanted()
 
     def on_request(self, message: ReadPositionRequest) -> None:
@@ -145,7 +143,7 @@ class LeaderReads:
             self._ask(begun)
 
     def _is_confirmed(self, current: _Round) -> bool:
-        return 1 + len(current.acknowledged) >= quorum_threshold(len(self._ctx.members))
+        return self._ctx.is_majority(1 + len(current.acknowledged))
 
     def _ask(self, current: _Round) -> None:
         ctx = self._ctx
@@ -162,7 +160,7 @@ class LeaderReads:
     def _finish(self, current: _Round) -> None:
         ctx = self._ctx
         self._round = None
-        self.deadline_ns = _NEVER_NS
+        self.deadline_ns = NEVER_NS
         for member_id, asked_ns in current.asking.items():
             ctx.send(
                 member_id,
@@ -179,19 +177,20 @@ class LeaderReads:
 class FollowerReads:
     """The questions of one follower to its leader, in one term."""
 
-    def __init__(self, ctx: ConsensusContext) -> None:
+    def __init__(self, ctx: ConsensusContext, leader_member_id: MemberId) -> None:
         self._ctx = ctx
+        self._leader_member_id = leader_member_id
         self._round: _Round | None = None
         self._wanted = 0
-        self.deadline_ns = _NEVER_NS
+        self.deadline_ns = NEVER_NS
         """When to `poll` at the latest."""
 
     def __repr__(self) -> str:
         return f"<FollowerReads wanted={self._wanted} round={self._round!r}>"
 
-    def on_wanted(self, through: int) -> None:
-        """Reads up to this number have been asked for, here."""
-        self._wanted = max(self._wanted, through)
+    def on_wanted(self, event: ReadsWanted) -> None:
+        """Somebody wants to read, here."""
+        self._wanted = max(self._wanted, event.through)
         if self._round is None:
             self._begin()
 
@@ -201,12 +200,12 @@ class FollowerReads:
         if (
             current is None
             or message.leadership_term_id != ctx.leadership_term_id
-            or message.leader_member_id != ctx.leader_member_id
+            or message.leader_member_id != self._leader_member_id
             or message.asked_ns != current.begun_ns
         ):
             return
         self._round = None
-        self.deadline_ns = _NEVER_NS
+        self.deadline_ns = NEVER_NS
         ctx.emit(fx.ReadConfirmed(current.through, message.log_position, current.begun_ns))
         if self._wanted > current.through:
             self._begin()
@@ -223,10 +222,9 @@ class FollowerReads:
 
     def _ask(self, current: _Round) -> None:
         ctx = self._ctx
-        assert ctx.leader_member_id is not None
         self.deadline_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
         ctx.send(
-            ctx.leader_member_id,
+            self._leader_member_id,
             ReadPositionRequest(
                 leadership_term_id=ctx.leadership_term_id,
                 asked_ns=current.begun_ns,

@@ -20,7 +20,7 @@ from trimaran.service_api.types import MemberId
 from ..messages.consensus import TerminationAck, TerminationPosition
 from . import effects as fx
 from .context import ConsensusContext
-from .members import is_active, quorum_threshold
+from .members import is_active
 
 
 class TerminationControl:
@@ -114,7 +114,7 @@ class TerminationControl:
         closes its links in any order, and its acknowledgement may be on its way.
         """
         ctx, members = self._ctx, self._ctx.members
-        return len(members) - len(self.unacknowledged) >= quorum_threshold(len(members)) and not any(
+        return ctx.is_majority(len(ctx.voters) - len(self.unacknowledged)) and not any(
             members[member_id].is_reachable
             or is_active(members[member_id], ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
             for member_id in self.unacknowledged

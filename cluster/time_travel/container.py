@@ -197,7 +197,7 @@ class _RecordedRequests:
 
     def close_session(self, session_id: ClusterSessionId) -> None:
         """Close a client session."""
-        self._module.on_service_close_session(session_id)
+        self._module.sessions.on_service_close(session_id)
         self._recorder.record(OutputKind.SESSION_CLOSE, session_id)
 
     def offer(self, service_id: int, payload: bytes) -> None:

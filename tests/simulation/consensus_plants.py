@@ -7,15 +7,17 @@ from typing import Any
 
 from trimaran.archive import Recording
 from trimaran.archive.net import replication
-from trimaran.cluster.core import dialogue, leader, members
+from trimaran.cluster.core import context, dialogue, leader, members
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.election import ballot as election_ballot
-from trimaran.cluster.core.election import election
-from trimaran.cluster.core.election.election import Election
+from trimaran.cluster.core.election import ballot, canvass, election, voting
+from trimaran.cluster.core.election.announcement import Announcement
+from trimaran.cluster.core.election.canvass import Canvass
+from trimaran.cluster.core.election.election import Election, InitPhase
+from trimaran.cluster.core.election.leader_phase import LeaderPhase
+from trimaran.cluster.core.election.voting import Voting
 from trimaran.cluster.core.election_state import ElectionState
-from trimaran.cluster.core.follower import FollowerTerm
 from trimaran.cluster.core.leader import LeaderTerm
 from trimaran.cluster.core.members import ClusterMember
 from trimaran.cluster.core.reason import Reason, ReasonKind
@@ -46,7 +48,7 @@ def _commit_with_half(planting: Planting) -> None:
         planting.ran()
         return max(1, member_count // 2)
 
-    for module in (members, leader, election, election_ballot):
+    for module in (members, context):
         planting.replace(module, "quorum_threshold", quorum_threshold)
 
 
@@ -79,8 +81,7 @@ def _report_what_waits(planting: Planting) -> None:
 
 
 def _commit_what_the_leader_says(planting: Planting) -> None:
-    def advance_commit(self: FollowerTerm) -> None:
-        ctx = self._ctx
+    def advance_commit(ctx: ConsensusContext) -> None:
         position = min(ctx.notified_commit_position, ctx.log_buffer.append_position)
         if position > ctx.commit_position:
             if position > ctx.append_position:
@@ -88,7 +89,7 @@ def _commit_what_the_leader_says(planting: Planting) -> None:
             ctx.commit_position = position
             ctx.emit(fx.CommitAdvanced(position))
 
-    planting.replace(FollowerTerm, "_advance_commit", advance_commit)
+    planting.replace(ConsensusContext, "advance_commit", advance_commit)
 
 
 # --- 2: votes and terms
@@ -146,18 +147,18 @@ def _mark_terms_in_memory(planting: Planting) -> None:
 
 def _vote_twice(planting: Planting) -> None:
     """A vote is given to every candidate of a term, not to the first."""
-    real = Election.on_request_vote
+    real = Voting.on_request_vote
 
-    def on_request_vote(self: Election, message: Any) -> None:  # a RequestVote
+    def on_request_vote(self: Voting, message: Any) -> None:  # a RequestVote
         ctx = self._ctx
         voted = ctx.candidate_term_id
-        if message.candidate_term_id == voted and self.state is ElectionState.FOLLOWER_BALLOT:
+        if message.candidate_term_id == voted and self._election.state is ElectionState.FOLLOWER_BALLOT:
             planting.ran()
             ctx.candidate_term_id = TermId(voted - 1)
         real(self, message)
         ctx.candidate_term_id = max(voted, ctx.candidate_term_id)
 
-    planting.replace(Election, "on_request_vote", on_request_vote)
+    planting.replace(Voting, "on_request_vote", on_request_vote)
 
 
 # --- 6: who may lead
@@ -171,7 +172,7 @@ def _vote_for_any_log(planting: Planting) -> None:
             planting.ran()
         return 0
 
-    planting.replace(election_ballot, "compare_log", compare_log)
+    planting.replace(context, "compare_log", compare_log)
     planting.replace(members, "compare_log", compare_log)
 
 
@@ -185,7 +186,7 @@ def _compare_only_lengths(planting: Planting) -> None:
             planting.ran()
         return order
 
-    planting.replace(election_ballot, "compare_log", compare_log)
+    planting.replace(context, "compare_log", compare_log)
     planting.replace(members, "compare_log", compare_log)
 
 
@@ -231,39 +232,39 @@ def _report_a_copy_before_it_is_durable(planting: Planting) -> None:
 
 def _truncate_what_matches(planting: Planting) -> None:
     """A member that hears of a leader again throws away what it has of that leader's term, and copies it anew."""
-    real = Election.on_new_leadership_term
+    real = Announcement.on_new_leadership_term
 
-    def on_new_leadership_term(self: Election, message: NewLeadershipTerm) -> None:
-        ctx = self._ctx
+    def on_new_leadership_term(self: Announcement, message: NewLeadershipTerm) -> None:
+        ctx, election = self._ctx, self._election
         is_fitting = message.log_leadership_term_id == ctx.log_leadership_term_id == message.leadership_term_id
-        is_idle = self.state is ElectionState.CANVASS
+        is_idle = election.state is ElectionState.CANVASS
         if is_idle and is_fitting and message.term_base_log_position < ctx.append_position:
             planting.ran()
-            self._truncate_position = message.term_base_log_position
-            self.restart(Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+            reason = Reason(ReasonKind.ACTIVITY_FAILED, detail="planted")
+            election.restart(reason, truncate_position=message.term_base_log_position)
             return
         real(self, message)
 
     planting.replace(election, "invariant", lambda *_, **__: None)
-    planting.replace(Election, "on_new_leadership_term", on_new_leadership_term)
+    planting.replace(Announcement, "on_new_leadership_term", on_new_leadership_term)
 
 
 def _truncate_to_the_commit_position_of_the_leader(planting: Planting) -> None:
     """What the leader has not called committed is taken for surplus, although a quorum may be counting it."""
-    real = Election._adopt_leader
+    real = Announcement._follow
 
-    def adopt_leader(self: Election, message: NewLeadershipTerm) -> None:
+    def follow(self: Announcement, message: NewLeadershipTerm) -> None:
         ctx = self._ctx
         commit_position = message.commit_position
         if commit_position is not None and 0 <= commit_position < ctx.append_position:
             planting.ran()
-            self._truncate_position = commit_position
-            self.restart(Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+            reason = Reason(ReasonKind.ACTIVITY_FAILED, detail="planted")
+            self._election.restart(reason, truncate_position=commit_position)
             return
         real(self, message)
 
     planting.replace(election, "invariant", lambda *_, **__: None)
-    planting.replace(Election, "_adopt_leader", adopt_leader)
+    planting.replace(Announcement, "_follow", follow)
 
 
 # --- 9: positions that go back
@@ -272,8 +273,7 @@ def _truncate_to_the_commit_position_of_the_leader(planting: Planting) -> None:
 def _take_any_commit_position(planting: Planting) -> None:
     """A member that joins a new leader takes that leader's commit position, which may be lower than its own."""
 
-    def on_leader_alive(self: Election, commit_position: int | None) -> None:
-        ctx = self._ctx
+    def note_leader(ctx: ConsensusContext, commit_position: int | None) -> None:
         ctx.time_of_last_leader_ns = ctx.now_ns
         if commit_position is None or commit_position < 0:
             return
@@ -285,7 +285,7 @@ def _take_any_commit_position(planting: Planting) -> None:
             ctx.commit_position = position
             ctx.emit(fx.CommitAdvanced(position))
 
-    planting.replace(Election, "_on_leader_alive", on_leader_alive)
+    planting.replace(ConsensusContext, "note_leader", note_leader)
 
 
 # --- 10: figure 8
@@ -294,22 +294,22 @@ def _take_any_commit_position(planting: Planting) -> None:
 def _lead_without_a_quorum_of_marks(planting: Planting) -> None:
     """The winner takes its whole log for committed, whoever holds it."""
 
-    def poll(self: Election) -> None:
+    def poll(self: LeaderPhase) -> None:
         if self._quorum_position() < self._ctx.append_position:
             planting.ran()
-        self._enter(ElectionState.LEADER_REPLAY, Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+        reason = Reason(ReasonKind.ACTIVITY_FAILED, detail="planted")
+        self._election.enter(ElectionState.LEADER_REPLAY, reason)
 
-    planting.replace_item(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
-    planting.replace(Election, "_poll_leader_log_replication", poll)
+    planting.replace(LeaderPhase, "_poll_leader_log_replication", poll)
 
 
 # --- 11: backwards
 
 
 def _lower_the_term_with_a_truncation(planting: Planting) -> None:
-    real = Election.on_log_truncated
+    real = InitPhase._on_log_truncated
 
-    def on_log_truncated(self: Election, event: ev.LogTruncated) -> None:
+    def on_log_truncated(self: InitPhase, event: ev.LogTruncated) -> None:
         ctx = self._ctx
         last = ctx.recording_log.last_term()
         if last is not None and last.leadership_term_id < ctx.candidate_term_id:
@@ -317,21 +317,20 @@ def _lower_the_term_with_a_truncation(planting: Planting) -> None:
             ctx.candidate_term_id = ctx.leadership_term_id = TermId(last.leadership_term_id)
         real(self, event)
 
-    planting.replace(Election, "on_log_truncated", on_log_truncated)
+    planting.replace(InitPhase, "_on_log_truncated", on_log_truncated)
 
 
 def _lower_the_term_with_an_announcement(planting: Planting) -> None:
     """A member takes the term of the leader that it hears of, whatever it has voted for since."""
-    real = Election.on_new_leadership_term
 
-    def on_new_leadership_term(self: Election, message: NewLeadershipTerm) -> None:
-        ctx = self._ctx
-        if message.leadership_term_id < ctx.candidate_term_id and self.state is not ElectionState.INIT:
+    def refuses(self: Election, message: NewLeadershipTerm) -> bool:
+        ctx = self.ctx
+        if message.leadership_term_id < ctx.candidate_term_id:
             planting.ran()
             ctx.candidate_term_id = message.leadership_term_id
-        real(self, message)
+        return False
 
-    planting.replace(Election, "on_new_leadership_term", on_new_leadership_term)
+    planting.replace(Election, "refuses", refuses)
 
 
 # --- 12: ends
@@ -349,7 +348,7 @@ def _stand_without_asking(planting: Planting) -> None:
             planting.ran()
         return True
 
-    planting.replace(election_ballot, "is_quorum_candidate", is_quorum_candidate)
+    planting.replace(canvass, "is_quorum_candidate", is_quorum_candidate)
 
 
 def _let_everybody_vote(planting: Planting) -> None:
@@ -362,8 +361,8 @@ def _let_everybody_vote(planting: Planting) -> None:
             planting.ran()
         ctx.is_voter = True
 
-    planting.replace(members, "may_vote_for", lambda *_: True)
-    planting.replace(election_ballot, "may_vote_for", lambda *_: True)
+    for module in (members, canvass, ballot, voting):
+        planting.replace(module, "may_vote_for", lambda *_: True)
     planting.replace(ConsensusContext, "__post_init__", post_init)
 
 
@@ -393,12 +392,10 @@ def _wait_for_everybody(planting: Planting) -> None:
         planting.ran()
         return False
 
-    def nobody(self: Election) -> set[Any]:
-        return set()
-
-    planting.replace(election_ballot, "is_quorum_candidate", refuse)
-    planting.replace(election_ballot, "is_quorum_leader", refuse)
-    planting.replace(Election, "_excused", nobody)
+    planting.replace(canvass, "is_quorum_candidate", refuse)
+    planting.replace(ballot, "is_quorum_leader", refuse)
+    for module in (canvass, ballot):
+        planting.replace(module, "excused", lambda _: set())
 
 
 def _lead_without_followers(planting: Planting) -> None:
@@ -418,16 +415,16 @@ def _lead_without_followers(planting: Planting) -> None:
 
 def _answer_every_canvass(planting: Planting) -> None:
     """Every canvass is answered with a canvass, which is answered with a canvass, and so on."""
-    real = Election.on_canvass_position
+    real = Canvass.on_canvass_position
 
-    def on_canvass_position(self: Election, message: Any) -> None:  # a CanvassPosition
+    def on_canvass_position(self: Canvass, message: Any) -> None:  # a CanvassPosition
         member = self._ctx.members[message.follower_member_id]
-        if member.log_position >= 0 and self.state in (ElectionState.CANVASS, ElectionState.NOMINATE):
+        if member.log_position >= 0:
             planting.ran()
             self._ctx.send(member.member_id, dialogue.canvass_position(self._ctx))
         real(self, message)
 
-    planting.replace(Election, "on_canvass_position", on_canvass_position)
+    planting.replace(Canvass, "on_canvass_position", on_canvass_position)
 
 
 def _forget_late_syncs(planting: Planting) -> None:

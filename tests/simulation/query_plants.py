@@ -5,6 +5,7 @@ from __future__ import annotations
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import leadership_probe
 from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.events import ReadsWanted
 from trimaran.cluster.core.leadership_probe import LeaderReads
 from trimaran.cluster.messages.reads import LeadershipProbe
 from trimaran.cluster.runtime.queries import QueryHandler, _Query
@@ -26,24 +27,28 @@ def _use_the_round_under_way(planting: Planting) -> None:
     """What was asked for while a round was under way is answered by it: its acknowledgements may be older."""
     real = LeaderReads.on_wanted
 
-    def on_wanted(self: LeaderReads, through: int) -> None:
+    def on_wanted(self: LeaderReads, event: ReadsWanted) -> None:
         if self._round is not None:
             planting.ran()
-            self._round.through = self._covered = through
-        real(self, through)
+            self._round.through = self._covered = event.through
+        real(self, event)
 
     planting.replace(LeaderReads, "on_wanted", on_wanted)
 
 
 def _acknowledge_anybody(planting: Planting) -> None:
     """A member says yes to every query, while it elects another leader, and when it follows one."""
+    real = ConsensusModule._dispatch
 
-    def on_leadership_probe(self: ConsensusModule, message: LeadershipProbe) -> None:
-        if self.follower is None or not leadership_probe.may_acknowledge(self.ctx, message):
+    def dispatch(self: ConsensusModule, event: object) -> None:
+        if not isinstance(event, LeadershipProbe):
+            real(self, event)
+            return
+        if self.follower is None or not leadership_probe.may_acknowledge(self.ctx, event):
             planting.ran()
-        leadership_probe.acknowledge(self.ctx, message)
+        leadership_probe.acknowledge(self.ctx, event)
 
-    planting.replace(ConsensusModule, "_on_leadership_probe", on_leadership_probe)
+    planting.replace(ConsensusModule, "_dispatch", dispatch)
 
 
 def _answer_before_delivery(planting: Planting) -> None:

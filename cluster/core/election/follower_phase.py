@@ -11,353 +11,270 @@ Source: seed 001, "Replication and Catchup Details"; aeron.md §2.3-§2.5.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from trimaran.service_api.types import MemberId, RecordingId, TermId
 
-from trimaran.service_api import Role, invariant
-from trimaran.service_api.types import NULL_POSITION, MemberId, RecordingId, TermId
-
-from ...messages.consensus import NewLeadershipTerm, StopCatchup
-from .. import dialogue
+from ...messages.consensus import CanvassPosition, CommitPosition, NewLeadershipTerm, RequestVote, StopCatchup
+from .. import dialogue, higher_term
 from .. import effects as fx
-from ..context import ConsensusContext
-from ..election_state import FOLLOWER_STATES, LEADER_STATES, ElectionState
+from ..election_state import ElectionState
 from ..events import (
+    ActivityFailed,
     BelowOldestSegment,
+    CatchupImageAvailable,
+    LinkChanged,
+    LogCommitted,
     LogImageClosed,
     LogJoined,
+    Recorded,
+    ReplayDone,
     ReplicationDone,
-    SnapshotFetched,
-    SnapshotFetchFailed,
 )
 from ..reason import Reason
 from ..reason import ReasonKind as K
+from .election import Election, ElectionPhase
+from .voting import Voting
 
-_FETCH_BACKOFF_BASE_NS = 500_000_000
-_FETCH_BACKOFF_LIMIT_NS = 30_000_000_000
-
-
-@dataclass(slots=True)
-class Replication:
-    """One round of log replication: exists in FOLLOWER_LOG_REPLICATION only."""
-
-    leader_recording_id: RecordingId
-    stop_position: int
-    term_id: TermId
+_S = ElectionState
 
 
-@dataclass(slots=True)
-class Leader:
-    """The leader as a follower learned of it: exists from the NewLeadershipTerm on."""
+class FollowerPhase(ElectionPhase):
+    """The states of a follower, and the leader as it learned of it."""
 
-    member_id: MemberId
-    recording_id: RecordingId
-    log_session_id: int
-    catchup_join_position: int | None
-    """The leader's append position when it was ahead of ours; None when there is nothing to catch up."""
-    near_bytes: int
-    """How near the end of the leader's log the live log is joined; less each time that this was too far."""
-    is_live_joined: bool = False
+    is_without_leader = False
 
-
-@dataclass(slots=True)
-class SnapshotFetch:
-    """A leader that does not have what this log lacks, and is asked for a snapshot: exists until another leads."""
-
-    leader_member_id: int
-    leadership_term_id: int
-    is_running: bool = True
-    failure_count: int = 0
-    retry_ns: int = 0
-    """When to ask again, once it is not running."""
-
-
-class FollowerPhase(ABC):
-    """The follower states of an `Election`, which is the only class that derives from this one."""
-
-    _ctx: ConsensusContext
-    _leader: Leader | None
-    _replication: Replication | None
-    _fetch: SnapshotFetch | None
-    _deadline_ns: int
-    _next_status_ns: int
-    _is_extended_canvass: bool
-    state: ElectionState
-
-    @abstractmethod
-    def _enter(self, new: ElectionState, reason: Reason) -> None:
-        """The one door to another state."""
-
-    @abstractmethod
-    def restart(self, reason: Reason, *, is_failure: bool = False) -> None:
-        """Go back to INIT."""
-
-    def _adopt_leader(self, message: NewLeadershipTerm) -> None:
-        """Follow the leader of this message: its log and this one agree up to this one's end."""
+    def __init__(self, election: Election, message: NewLeadershipTerm) -> None:
+        super().__init__(election, status_interval_ns=election.ctx.config.leader_heartbeat_interval_ns)
         ctx = self._ctx
-        self._end_fetch(message)
-        ctx.observe_candidate_term(message.leadership_term_id)
-        ctx.is_cluster_formed = True
-        ctx.leadership_term_id = message.leadership_term_id
-        ctx.leader_member_id = MemberId(message.leader_member_id)
-        ctx.log_session_id = message.log_session_id
-        ctx.term_base_log_position = message.term_base_log_position
-        self._is_extended_canvass = False
-        is_behind = ctx.append_position < message.log_position
-        self._leader = Leader(
-            member_id=MemberId(message.leader_member_id),
-            recording_id=RecordingId(message.leader_recording_id),
-            log_session_id=message.log_session_id,
-            catchup_join_position=message.log_position if is_behind else None,
-            near_bytes=ctx.config.catchup_near_bytes,
-        )
-        self._on_leader_alive(message.commit_position)
-        if ctx.append_position >= message.term_base_log_position:
-            ctx.role = Role.FOLLOWER
-            if ctx.log_leadership_term_id < message.leadership_term_id:
-                ctx.begin_log_term(message.leadership_term_id, message.term_base_log_position)
-            self._enter(
-                ElectionState.FOLLOWER_REPLAY, Reason(K.LEADER_ANNOUNCED, leader_member_id=message.leader_member_id)
-            )
-            return
-        self._plan_replication(message)
+        self._leader_member_id = MemberId(message.leader_member_id)
+        self._leader_recording_id = RecordingId(message.leader_recording_id)
+        self._log_session_id = message.log_session_id
+        self._catchup_join_position = message.log_position if ctx.append_position < message.log_position else 0
+        """The leader's append position when it was ahead of ours; 0 when there is nothing to catch up."""
+        self._near_bytes = ctx.config.catchup_near_bytes
+        """How near the end of the leader's log the live log is joined; less each time that this was too far."""
+        self._is_live_joined = False
+        poll = self._poll_waiting
+        self.states = {
+            _S.FOLLOWER_LOG_REPLICATION: (self._enter_follower_log_replication, poll),
+            _S.FOLLOWER_REPLAY: (self._enter_follower_replay, poll),
+            _S.FOLLOWER_CATCHUP_INIT: (self._enter_follower_catchup_init, poll),
+            _S.FOLLOWER_CATCHUP_AWAIT: (self._enter_follower_catchup_await, poll),
+            _S.FOLLOWER_CATCHUP: (self._enter_follower_catchup, poll),
+            _S.FOLLOWER_LOG_INIT: (self._enter_follower_log_init, poll),
+            _S.FOLLOWER_LOG_AWAIT: (self._enter_follower_log_await, poll),
+            _S.FOLLOWER_READY: (self._enter_follower_ready, poll),
+        }
+        self.handlers = {
+            CanvassPosition: self.on_canvass_position,
+            RequestVote: Voting(election).on_request_vote,
+            NewLeadershipTerm: self.on_new_leadership_term,
+            CommitPosition: self.on_commit_position,
+            LinkChanged: self.on_link_changed,
+            LogCommitted: self.on_log_committed,
+            Recorded: self.on_recorded,
+            ReplicationDone: self.on_replication_done,
+            ReplayDone: self.on_replay_done,
+            CatchupImageAvailable: self.on_catchup_available,
+            StopCatchup: self.on_stop_catchup,
+            LogJoined: self.on_log_joined,
+            LogImageClosed: self.on_log_image_closed,
+            BelowOldestSegment: self.on_below_oldest_segment,
+            ActivityFailed: self.on_activity_failed,
+        }
 
-    def _plan_replication(self, message: NewLeadershipTerm) -> None:
-        """Decide what one round of log replication copies: the rest of this log's term, or the whole next one."""
+    # --- messages
+
+    def on_canvass_position(self, message: CanvassPosition) -> None:
+        """A member says where its log ends: it looks for a leader, which will answer it."""
+        self._ctx.note_canvass(message)
+
+    def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
+        """The leader repeats itself, or there is one of a higher term."""
+        election = self._election
+        if election.refuses(message):
+            return
+        reason = higher_term.of_leader(self._ctx, message)
+        if reason is not None:
+            election.restart(reason)
+        elif message.leader_member_id == self._leader_member_id:
+            self._on_leader_alive(message.commit_position)
+
+    def on_commit_position(self, message: CommitPosition) -> None:
+        """The leader is alive and has committed this far, or there is one of a higher term."""
         ctx = self._ctx
-        if message.next_term_base_log_position == NULL_POSITION:
-            self.restart(
-                Reason(
-                    K.NEXT_TERM_UNKNOWN,
-                    leader_member_id=message.leader_member_id,
-                    log_term_id=ctx.log_leadership_term_id,
-                ),
-                is_failure=True,
-            )
-            return
-        if ctx.append_position < message.next_term_base_log_position:
-            term_id, stop_position = ctx.log_leadership_term_id, message.next_term_base_log_position
-        else:
-            term_id, stop_position = message.next_leadership_term_id, message.next_log_position
-        invariant(
-            stop_position != NULL_POSITION,
-            "a term before the leader's own is closed",
-            term_id=term_id,
-            leadership_term_id=message.leadership_term_id,
-        )
-        self._replication = Replication(RecordingId(message.leader_recording_id), stop_position, term_id)
-        self._enter(
-            ElectionState.FOLLOWER_LOG_REPLICATION, Reason(K.TERM_MISSING, term_id=term_id, position=stop_position)
-        )
+        reason = higher_term.of_commit(ctx, message)
+        if reason is not None:
+            self._election.restart(reason)
+        elif (message.leader_member_id, message.leadership_term_id) == (self._leader_member_id, ctx.leadership_term_id):
+            self._on_leader_alive(message.log_position)
 
-    def on_below_oldest_segment(self, event: BelowOldestSegment) -> Reason | None:
-        """The leader does not have what is missing here any more: ask it for a snapshot instead, and say so.
-
-        Meanwhile this member canvasses: it may still vote, and another leader may have the log.
-        """
-        ctx = self._ctx
-        if self.state not in FOLLOWER_STATES or self._leader is None:
-            return None
-        failure_count = 0 if self._fetch is None else self._fetch.failure_count
-        self._fetch = SnapshotFetch(self._leader.member_id, ctx.leadership_term_id, failure_count=failure_count)
-        leader_member_id = self._leader.member_id
-        reason = Reason(
-            K.BELOW_OLDEST_SEGMENT,
-            position=event.position,
-            oldest_position=event.oldest_position,
-            leader_member_id=leader_member_id,
-        )
-        self.restart(reason)
-        ctx.emit(fx.FetchSnapshot(leader_member_id))
-        return reason
-
-    def on_snapshot_fetched(self, event: SnapshotFetched) -> None:
-        """A snapshot is here: go on from it, unless what this log holds reaches as far by now."""
-        ctx, fetch = self._ctx, self._fetch
-        is_waiting = self.state not in FOLLOWER_STATES and self.state not in LEADER_STATES
-        if fetch is None or not is_waiting or event.log_position <= ctx.append_position:
-            self._fetch = None
-            ctx.emit(fx.StopSnapshotFetch())
-            return
-        invariant(
-            max(ctx.commit_position, ctx.append_position) < event.log_position,
-            "a snapshot replaces only what it covers",
-            commit_position=ctx.commit_position,
-            append_position=ctx.append_position,
-            log_position=event.log_position,
-        )
-        ctx.emit(fx.InstallSnapshot(event.log_position))
-
-    def on_snapshot_fetch_failed(self, event: SnapshotFetchFailed) -> None:
-        """Ask again after a pause that grows, as soon as a leader speaks."""
-        fetch = self._fetch
-        if fetch is None:
-            return
-        fetch.is_running = False
-        pause_ns = min(_FETCH_BACKOFF_BASE_NS << min(fetch.failure_count, 10), _FETCH_BACKOFF_LIMIT_NS)
-        fetch.failure_count += 1
-        fetch.retry_ns = self._ctx.now_ns + pause_ns
-
-    def _waits_for_snapshot(self, message: NewLeadershipTerm) -> bool:
-        """Whether this leader has been asked for a snapshot, or was of no help a short while ago."""
-        fetch = self._fetch
-        return (
-            fetch is not None
-            and (fetch.is_running or self._ctx.now_ns < fetch.retry_ns)
-            and (fetch.leader_member_id, fetch.leadership_term_id)
-            == (message.leader_member_id, message.leadership_term_id)
-        )
-
-    def _end_fetch(self, message: NewLeadershipTerm) -> None:
-        """This member tries the log of a leader again: another one's, or the same one's after a failure."""
-        fetch = self._fetch
-        if fetch is None:
-            return
-        if fetch.is_running:
-            self._ctx.emit(fx.StopSnapshotFetch())
-        if fetch.leader_member_id != message.leader_member_id:
-            self._fetch = None
+    def on_log_committed(self, event: LogCommitted) -> None:
+        """The leader says the same with the log that this member has joined."""
+        if event.leadership_term_id == self._ctx.leadership_term_id:
+            self._on_leader_alive(event.log_position)
 
     def on_stop_catchup(self, message: StopCatchup) -> None:
-        """Follower: the live log has taken over from the catch-up replay."""
-        is_ours = message.leadership_term_id == self._ctx.leadership_term_id
-        if self.state is ElectionState.FOLLOWER_CATCHUP and is_ours and self._has_caught_up_as_voter():
-            self._ctx.emit(fx.CloseCatchup())
-            self._enter(ElectionState.FOLLOWER_LOG_INIT, Reason(K.CAUGHT_UP))
+        """The live log has taken over from the catch-up replay."""
+        ctx, election = self._ctx, self._election
+        is_ours = (message.follower_member_id, message.leadership_term_id) == (
+            ctx.config.member_id,
+            ctx.leadership_term_id,
+        )
+        if election.state is _S.FOLLOWER_CATCHUP and is_ours and self._has_caught_up_as_voter():
+            ctx.emit(fx.CloseCatchup())
+            election.enter(_S.FOLLOWER_LOG_INIT, Reason(K.CAUGHT_UP))
+
+    # --- events
+
+    def on_link_changed(self, event: LinkChanged) -> None:
+        """A member's process came or went: the leader's ends the election's course."""
+        self._election.on_link_changed(event)
+        if not event.is_up and event.member_id == self._leader_member_id:
+            self._election.restart(Reason(K.LEADER_LINK_CLOSED, leader_member_id=event.member_id))
+
+    def on_recorded(self, event: Recorded) -> None:
+        """More of the log is durable here."""
+        ctx, state = self._ctx, self._election.state
+        ctx.append_position = max(ctx.append_position, event.position)
+        if state is _S.FOLLOWER_CATCHUP:
+            self._await_progress()
+            ctx.advance_commit()
+            self._report_append_position()
+            self._join_live_when_near()
+        elif state is _S.FOLLOWER_LOG_REPLICATION:
+            self._await_progress()
 
     def on_replication_done(self, event: ReplicationDone) -> None:
         """One leadership term was copied from the leader's archive."""
-        if self.state is not ElectionState.FOLLOWER_LOG_REPLICATION:
-            return
-        self._ctx.append_position = event.position
-        self._enter(ElectionState.CANVASS, Reason(K.TERM_REPLICATED, position=event.position))
+        if self._election.state is _S.FOLLOWER_LOG_REPLICATION:
+            self._ctx.append_position = event.position
+            self._election.enter(_S.CANVASS, Reason(K.TERM_REPLICATED, position=event.position))
 
-    def on_catchup_available(self) -> None:
+    def on_replay_done(self, event: ReplayDone) -> None:
+        """The log was processed as far as it is committed."""
+        ctx, join_position = self._ctx, self._catchup_join_position
+        ctx.cluster_time = max(ctx.cluster_time, event.timestamp)
+        if self._election.state is not _S.FOLLOWER_REPLAY:
+            return
+        if join_position > ctx.append_position:
+            self._election.enter(_S.FOLLOWER_CATCHUP_INIT, Reason(K.BEHIND_LEADER, position=join_position))
+        else:
+            self._election.enter(_S.FOLLOWER_LOG_INIT, Reason(K.REPLAYED, position=event.position))
+
+    def on_catchup_available(self, event: CatchupImageAvailable) -> None:
         """The leader's catch-up replay has connected at the append position."""
-        if self.state is ElectionState.FOLLOWER_CATCHUP_AWAIT:
-            self._enter(ElectionState.FOLLOWER_CATCHUP, Reason(K.CATCHUP_CONNECTED))
+        if self._election.state is _S.FOLLOWER_CATCHUP_AWAIT and event.log_session_id == self._log_session_id:
+            self._election.enter(_S.FOLLOWER_CATCHUP, Reason(K.CATCHUP_CONNECTED))
 
     def on_log_joined(self, event: LogJoined) -> None:
         """The live log begins to flow from the append position."""
-        if self._leader is None or event.log_session_id != self._leader.log_session_id:
+        if event.log_session_id != self._log_session_id:
             return
-        self._leader.is_live_joined = True
-        if self.state is ElectionState.FOLLOWER_LOG_AWAIT:
-            self._enter(ElectionState.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED))
-        elif self.state is ElectionState.FOLLOWER_CATCHUP:
+        self._is_live_joined = True
+        state = self._election.state
+        if state is _S.FOLLOWER_LOG_AWAIT:
+            self._election.enter(_S.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED))
+        elif state is _S.FOLLOWER_CATCHUP:
             self._report_append_position()  # so that the leader need not wait to end the replay
 
     def on_log_image_closed(self, event: LogImageClosed) -> None:
         """The live log was lost before the election ended; a catch-up goes on without, and joins it again nearer."""
-        leader = self._leader
-        if leader is None or event.log_session_id != leader.log_session_id:
+        if event.log_session_id != self._log_session_id:
             return
-        if self.state is ElectionState.FOLLOWER_CATCHUP:
-            leader.is_live_joined = False
-            leader.near_bytes //= 2
+        if self._election.state is _S.FOLLOWER_CATCHUP:
+            self._is_live_joined = False
+            self._near_bytes //= 2
         else:
-            self.restart(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
+            self._election.restart(Reason(K.LOG_LINK_CLOSED, detail=event.reason))
+
+    def on_below_oldest_segment(self, event: BelowOldestSegment) -> None:
+        """The leader does not have what is missing here any more: ask it for a snapshot instead, and say so."""
+        election = self._election
+        reason = Reason(
+            K.BELOW_OLDEST_SEGMENT,
+            position=event.position,
+            oldest_position=event.oldest_position,
+            leader_member_id=self._leader_member_id,
+        )
+        election.restart(reason)
+        election.fetch.begin(self._leader_member_id)
+        election.record.reason = reason  # for operators who ask why this takes so long
+
+    # --- states, in the order of the diagram
 
     def _enter_follower_log_replication(self) -> None:
-        ctx, leader, replication = self._ctx, self._leader, self._replication
-        assert leader is not None
-        assert replication is not None
-        self._deadline_ns = ctx.now_ns + ctx.config.leader_heartbeat_timeout_ns
-        if replication.term_id > ctx.log_leadership_term_id:
-            ctx.begin_log_term(replication.term_id, ctx.append_position)
-        if replication.stop_position <= ctx.append_position:
-            self._enter(ElectionState.CANVASS, Reason(K.TERM_EMPTY, term_id=replication.term_id))
-            return
-        ctx.emit(fx.StartLogReplication(leader.member_id, replication.leader_recording_id, replication.stop_position))
+        self._await_progress()
 
-    def _poll_follower_log_replication(self) -> None:
+    def replicate(self, term_id: TermId, stop_position: int) -> None:
+        """FOLLOWER_LOG_REPLICATION: copy up to the stop position, which is all of this term or a part of it."""
         ctx = self._ctx
-        if ctx.now_ns >= self._deadline_ns:
-            self.restart(Reason(K.NO_PROGRESS, state=self.state.name), is_failure=True)
-        elif ctx.now_ns >= self._next_status_ns:
-            self._report_append_position()
+        if term_id > ctx.log_leadership_term_id:
+            ctx.begin_log_term(term_id, ctx.append_position)
+        if stop_position <= ctx.append_position:
+            self._election.enter(_S.CANVASS, Reason(K.TERM_EMPTY, term_id=term_id))
+            return
+        ctx.emit(fx.StartLogReplication(self._leader_member_id, self._leader_recording_id, stop_position))
 
     def _enter_follower_replay(self) -> None:
         ctx = self._ctx
         self._report_append_position()
-        self._advance_commit()
+        ctx.advance_commit()
         ctx.emit(fx.StartReplay(min(ctx.append_position, ctx.commit_position)))
 
-    def _poll_follower_replay(self) -> None:
-        if self._ctx.now_ns >= self._next_status_ns:
-            self._report_append_position()
-
     def _enter_follower_catchup_init(self) -> None:
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        ctx.emit(fx.AcceptCatchup(leader.log_session_id))
-        dialogue.send_catchup_position(ctx, leader.member_id)
-        self._enter(ElectionState.FOLLOWER_CATCHUP_AWAIT, Reason(K.CATCHUP_REQUESTED, position=ctx.append_position))
+        ctx = self._ctx
+        ctx.emit(fx.AcceptCatchup(self._log_session_id))
+        dialogue.send_catchup_position(ctx, self._leader_member_id)
+        reason = Reason(K.CATCHUP_REQUESTED, position=ctx.append_position)
+        self._election.enter(_S.FOLLOWER_CATCHUP_AWAIT, reason)
 
     def _enter_follower_catchup_await(self) -> None:
         self._await_progress()
-
-    def _await_progress(self) -> None:
-        self._deadline_ns = self._ctx.now_ns + self._ctx.config.leader_heartbeat_timeout_ns
-
-    def _poll_waiting(self) -> None:
-        ctx = self._ctx
-        if ctx.now_ns >= self._deadline_ns:
-            self.restart(Reason(K.NO_PROGRESS, state=self.state.name), is_failure=True)
-        elif ctx.now_ns >= self._next_status_ns:
-            self._report_append_position()
 
     def _enter_follower_catchup(self) -> None:
         self._await_progress()
         self._join_live_when_near()
 
     def _enter_follower_log_init(self) -> None:
-        assert self._leader is not None
-        if self._leader.is_live_joined:
-            self._enter(ElectionState.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED_ALREADY))
+        if self._is_live_joined:
+            self._election.enter(_S.FOLLOWER_READY, Reason(K.LIVE_LOG_JOINED_ALREADY))
         else:
-            self._enter(ElectionState.FOLLOWER_LOG_AWAIT, Reason(K.NO_LIVE_LOG_YET))
+            self._election.enter(_S.FOLLOWER_LOG_AWAIT, Reason(K.NO_LIVE_LOG_YET))
 
     def _enter_follower_log_await(self) -> None:
-        assert self._leader is not None
         self._await_progress()
-        self._ctx.emit(fx.JoinLiveLog(self._leader.log_session_id))
+        self._ctx.emit(fx.JoinLiveLog(self._log_session_id))
 
     def _enter_follower_ready(self) -> None:
         self._ctx.become_voter()
         self._report_append_position()
-        self._enter(ElectionState.CLOSED, Reason(K.FOLLOWING))
+        self._election.enter(_S.CLOSED, Reason(K.FOLLOWING))
+
+    def _await_progress(self) -> None:
+        self.deadline_ns = self._ctx.now_ns + self._ctx.config.leader_heartbeat_timeout_ns
+
+    def _poll_waiting(self) -> None:
+        ctx = self._ctx
+        if ctx.now_ns >= self.deadline_ns:
+            self._election.restart(Reason(K.NO_PROGRESS, state=self._election.state.name), is_failure=True)
+        elif ctx.now_ns >= self.next_status_ns:
+            self._report_append_position()
+
+    # --- helpers
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
         ctx = self._ctx
-        ctx.time_of_last_leader_ns = ctx.now_ns
-        if commit_position is not None:
-            ctx.notified_commit_position = max(ctx.notified_commit_position, commit_position)
-        self._advance_commit()
-        if self.state is ElectionState.FOLLOWER_CATCHUP:
+        ctx.note_leader(commit_position)
+        ctx.advance_commit()
+        if self._election.state is _S.FOLLOWER_CATCHUP:
             self._join_live_when_near()
 
-    def _advance_commit(self) -> None:
-        """Let what is recorded here and known to be committed be delivered."""
-        ctx = self._ctx
-        if not self._knows_commit():
-            return
-        position = min(ctx.notified_commit_position, ctx.append_position)
-        if position > ctx.commit_position:
-            ctx.commit_position = position
-            ctx.emit(fx.CommitAdvanced(position))
-
-    def _knows_commit(self) -> bool:
-        """Whether this log agrees with the leader's, so that its commit position speaks about this log too."""
-        return self.state in FOLLOWER_STATES
-
     def _join_live_when_near(self) -> None:
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        target = max(leader.catchup_join_position or 0, ctx.notified_commit_position)
-        is_near = ctx.append_position >= target - leader.near_bytes
-        if not leader.is_live_joined and is_near and self._has_caught_up_as_voter():
-            ctx.emit(fx.JoinLiveLog(leader.log_session_id))
+        ctx = self._ctx
+        target = max(self._catchup_join_position, ctx.notified_commit_position)
+        is_near = ctx.append_position >= target - self._near_bytes
+        if not self._is_live_joined and is_near and self._has_caught_up_as_voter():
+            ctx.emit(fx.JoinLiveLog(self._log_session_id))
 
     def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.
@@ -365,21 +282,19 @@ class FollowerPhase(ABC):
         For a member that is no voter, being near is not enough: this member may have acknowledged every byte of that
         once.
         """
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        return ctx.is_voter or ctx.append_position >= (leader.catchup_join_position or 0)
+        ctx = self._ctx
+        return ctx.is_voter or ctx.append_position >= self._catchup_join_position
 
     def _report_append_position(self) -> None:
         """Tell the leader what is recorded here.
 
         In log replication the term is an older one, so it does not count.
         """
-        ctx, leader = self._ctx, self._leader
-        assert leader is not None
-        self._next_status_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        ctx = self._ctx
+        self.next_status_ns = ctx.now_ns + self.status_interval_ns
         dialogue.send_append_position(
             ctx,
-            leader.member_id,
+            self._leader_member_id,
             leadership_term_id=ctx.log_leadership_term_id,
-            is_catchup=self.state in (ElectionState.FOLLOWER_CATCHUP_AWAIT, ElectionState.FOLLOWER_CATCHUP),
+            is_catchup=self._election.state in (_S.FOLLOWER_CATCHUP_AWAIT, _S.FOLLOWER_CATCHUP),
         )

@@ -34,6 +34,7 @@ from trimaran.service_api.wire.session_token import channel_digest
 
 from .. import effects as fx
 from ..context import ConsensusContext
+from ..events import ClientChallengeResponse, ClientClose, ClientConnect, ClientDisconnected, ClientKeepAlive
 from ..log.log_publisher import LogPublisher, max_message_length
 from .pending_sessions import PendingSession, PendingSessions
 from .session_answers import answer, redirect
@@ -103,7 +104,7 @@ class SessionManager:
             else:
                 self._open_ingress(connection_id, session_id)
         for waiting_id in self.claims.take_awaiting(session_id):
-            self.on_follower_keep_alive(waiting_id, session_id)
+            self._bind_if_held(waiting_id, session_id)
 
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         """A SessionCloseEvent is delivered: the session is gone on this member."""
@@ -156,12 +157,22 @@ class SessionManager:
 
     # --- connections, on every member
 
-    def on_redirect(self, connection_id: int, correlation_id: CorrelationId) -> None:
+    def redirect_connect(self, event: ClientConnect) -> None:
         """Not the leader: tell the client who is, or that nobody is yet (leader_member_id -1)."""
-        redirect(self._ctx, connection_id, correlation_id)
+        redirect(self._ctx, event.connection_id, event.request.correlation_id)
 
-    def on_follower_keep_alive(self, connection_id: int, session_id: ClusterSessionId) -> None:
+    def redirect_challenge_response(self, event: ClientChallengeResponse) -> None:
+        """A session's secret is kept wherever it is shown; an answer to a challenge has to go to the leader."""
+        if event.session_id >= 0:
+            self.claims.add(event.connection_id, event.session_id, event.encoded_credentials)
+        else:
+            redirect(self._ctx, event.connection_id, event.correlation_id)
+
+    def on_follower_keep_alive(self, event: ClientKeepAlive) -> None:
         """A client says, not to a leader, which session is its: to be known should this member lead next."""
+        self._bind_if_held(event.connection_id, event.cluster_session_id)
+
+    def _bind_if_held(self, connection_id: int, session_id: ClusterSessionId) -> None:
         session = self.sessions.get(session_id)
         if session is None:
             self.claims.await_open(connection_id, session_id)
@@ -190,8 +201,9 @@ class SessionManager:
             return None
         return session.encoded_principal
 
-    def on_disconnected(self, connection_id: int) -> None:
+    def on_disconnected(self, event: ClientDisconnected) -> None:
         """A connection is gone; its session waits for the client until it times out."""
+        connection_id = event.connection_id
         self.claims.forget(connection_id)
         self.pending.on_disconnected(connection_id)
         session_id = self._sessions_by_connection.pop(connection_id, None)
@@ -229,11 +241,13 @@ class SessionManager:
         self._awaiting_open[session_id] = pending.connection_id
         ctx.emit(fx.SessionChanged("session.opened", session_id, request.client_info or "client connected"))
 
-    def on_keep_alive(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> None:
+    def on_keep_alive(self, event: ClientKeepAlive) -> None:
         """A client says it is alive: link its connection, and tell it about a newer term.
 
         A client that knows a newer term than this leader is not its business: the session is of another history.
         """
+        connection_id, session_id = event.connection_id, event.cluster_session_id
+        leadership_term_id = event.leadership_term_id
         if leadership_term_id > self._ctx.leadership_term_id:
             return
         session = self.sessions.get(session_id)
@@ -264,16 +278,14 @@ class SessionManager:
         elif leadership_term_id < self._ctx.leadership_term_id or self._connections.get(session_id) != connection_id:
             self._welcome(connection_id, session_id)
 
-    def on_close_request(
-        self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int, publisher: LogPublisher
-    ) -> None:
+    def on_close_request(self, event: ClientClose, publisher: LogPublisher) -> None:
         """A client asks for its session to be closed."""
-        session = self.sessions.get(session_id)
-        if session is None or leadership_term_id != self._ctx.leadership_term_id:
-            self.on_stray(connection_id, session_id, leadership_term_id)
-        elif not self._is_held_by(connection_id, session):
+        session = self.sessions.get(event.cluster_session_id)
+        if session is None or event.leadership_term_id != self._ctx.leadership_term_id:
+            self.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
+        elif not self._is_held_by(event.connection_id, session):
             if session.state is SessionState.OPEN:
-                self._refuse(connection_id, session)
+                self._refuse(event.connection_id, session)
         elif not session.is_close_appended:
             self.close(session, CloseReason.CLIENT_ACTION, publisher, "CLIENT_ACTION")
 

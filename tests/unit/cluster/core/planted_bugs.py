@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from trimaran.cluster.core import dialogue, leader, members
+from trimaran.cluster.core import context, dialogue, leader, members
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.context import ConsensusContext
-from trimaran.cluster.core.election import ballot as election_ballot
-from trimaran.cluster.core.election import election
+from trimaran.cluster.core.election import ballot, canvass, election, leader_phase, voting
 from trimaran.cluster.core.election.election import Election
+from trimaran.cluster.core.election.leader_phase import LeaderPhase
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.members import ClusterMember
@@ -23,7 +23,6 @@ from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
-from trimaran.cluster.messages.consensus import NewLeadershipTerm
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import MemberId, TermId
 from trimaran.service_api.wire.log.messages import SessionOpenEvent
@@ -58,7 +57,7 @@ def _count_positions_of_any_term(patch: pytest.MonkeyPatch) -> None:
     def forget_term(member: ClusterMember) -> None:
         """What was reported in an older term is kept."""
 
-    patch.setattr(election, "quorum_position", quorum_position)
+    patch.setattr(leader_phase, "quorum_position", quorum_position)
     patch.setattr(leader, "quorum_position", quorum_position)
     patch.setattr(ClusterMember, "forget_term", forget_term)
 
@@ -68,7 +67,7 @@ def _truncate_below_the_own_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(election_ballot, "compare_log", lambda *_: 0)
+    patch.setattr(context, "compare_log", lambda *_: 0)
     patch.setattr(members, "compare_log", lambda *_: 0)
 
 
@@ -121,12 +120,12 @@ def _mark_the_term_late(patch: pytest.MonkeyPatch) -> None:
 def _lead_without_a_quorum_of_marks(patch: pytest.MonkeyPatch) -> None:
     """Raft figure 8: the winner takes its log for committed because a majority holds as many bytes."""
 
-    def poll(self: Election) -> None:
+    def poll(self: LeaderPhase) -> None:
         self._quorum_position()
-        self._enter(ElectionState.LEADER_REPLAY, Reason(ReasonKind.ACTIVITY_FAILED, detail="planted"))
+        reason = Reason(ReasonKind.ACTIVITY_FAILED, detail="planted")
+        self._election.enter(ElectionState.LEADER_REPLAY, reason)
 
-    patch.setitem(election._POLL, ElectionState.LEADER_LOG_REPLICATION, poll)
-    patch.setattr(Election, "_poll_leader_log_replication", poll)
+    patch.setattr(LeaderPhase, "_poll_leader_log_replication", poll)
 
 
 def _drop_marks_with_a_truncation(patch: pytest.MonkeyPatch) -> None:
@@ -136,16 +135,7 @@ def _drop_marks_with_a_truncation(patch: pytest.MonkeyPatch) -> None:
 
 def _follow_older_leaders(patch: pytest.MonkeyPatch) -> None:
     """An announcement is taken at its word, whatever this member has voted for since."""
-    real = Election.on_new_leadership_term
-
-    def on_new_leadership_term(self: Election, message: NewLeadershipTerm) -> None:
-        ctx = self._ctx
-        voted = ctx.candidate_term_id
-        ctx.candidate_term_id = min(voted, message.leadership_term_id)
-        real(self, message)
-        ctx.candidate_term_id = max(voted, ctx.candidate_term_id)
-
-    patch.setattr(Election, "on_new_leadership_term", on_new_leadership_term)
+    patch.setattr(Election, "refuses", lambda *_: False)
 
 
 def _deliver_what_is_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -249,8 +239,8 @@ def _close_nothing_for_the_service(patch: pytest.MonkeyPatch) -> None:
 
 def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
     """A member whose directory was removed votes as any other, and is counted as any other."""
-    patch.setattr(members, "may_vote_for", lambda *_: True)
-    patch.setattr(election_ballot, "may_vote_for", lambda *_: True)
+    for module in (members, canvass, ballot, voting):
+        patch.setattr(module, "may_vote_for", lambda *_: True)
     patch.setattr(ConsensusContext, "__post_init__", lambda ctx: setattr(ctx, "is_voter", True))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cluster.core.solo import Solo
-from trimaran.cluster.core.election import election as election_module
+from trimaran.cluster.core.election.election import Election, InitPhase
+from trimaran.cluster.core.election.follower_phase import FollowerPhase
+from trimaran.cluster.core.election.phases import PHASES
 from trimaran.cluster.core.election_state import (
     BALLOT_STATES,
     FOLLOWER_STATES,
@@ -73,10 +75,21 @@ def test_every_state_belongs_to_one_column() -> None:
     assert sorted(state for column in columns for state in column) == [*S]
 
 
-@pytest.mark.parametrize("state", S)
-def test_every_state_has_its_own_way_in(state: ElectionState) -> None:
-    """STYLE 7: one method per state, found by its name."""
-    assert election_module._ENTER[state].__name__ == f"_enter_{state.name.lower()}"
+def test_every_state_has_its_own_way_in() -> None:
+    """STYLE 7: each state belongs to one phase, which has one method per state, found by its name."""
+    election = Election(Solo(is_started=False).ctx, PHASES, is_node_startup=True, why=Reason(ReasonKind.NODE_STARTED))
+    phases = [make(election) for make in {InitPhase, *PHASES.values()}]
+    phases.append(FollowerPhase(election, Solo().new_term(1, 1, 0)))
+
+    ways = [(state, enter.__name__) for phase in phases for state, (enter, _) in phase.states.items()]
+
+    assert sorted(ways) == [(state, f"_enter_{state.name.lower()}") for state in S if state is not S.CLOSED]
+
+
+def test_a_phase_begins_with_one_of_its_states() -> None:
+    election = Election(Solo(is_started=False).ctx, PHASES, is_node_startup=True, why=Reason(ReasonKind.NODE_STARTED))
+
+    assert [state for state, make in PHASES.items() if state not in make(election).states] == []
 
 
 def test_an_illegal_transition_stops_the_node() -> None:
@@ -85,4 +98,4 @@ def test_an_illegal_transition_stops_the_node() -> None:
     assert solo.module.election is not None
 
     with pytest.raises(InvariantViolation, match="old=CANVASS new=LEADER_READY reason=a bug"):
-        solo.module.election._enter(S.LEADER_READY, Reason(ReasonKind.ACTIVITY_FAILED, detail="a bug"))
+        solo.module.election.enter(S.LEADER_READY, Reason(ReasonKind.ACTIVITY_FAILED, detail="a bug"))

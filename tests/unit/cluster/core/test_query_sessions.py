@@ -31,7 +31,7 @@ def test_session_that_has_ended_or_is_about_to_may_not() -> None:
     solo = Solo().lead()
     first, second = opened(solo, connection_id=7), opened(solo, connection_id=8)
 
-    solo.module.on_service_close_session(first.cluster_session_id)
+    solo.module.sessions.on_service_close(first.cluster_session_id)
     deliver(
         solo,
         SessionCloseEvent(

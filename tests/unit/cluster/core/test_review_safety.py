@@ -312,7 +312,7 @@ def test_session_that_its_service_closed_stays_so_when_the_clients_own_close_is_
     )
     member.step(ev.ClientClose(1, member.ctx.leadership_term_id, ClusterSessionId(1)))
 
-    member.module.on_service_close_session(ClusterSessionId(1))
+    member.module.sessions.on_service_close(ClusterSessionId(1))
     sessions.roll_back()
 
     assert sessions.sessions[ClusterSessionId(1)].close_reason is CloseReason.SERVICE_ACTION

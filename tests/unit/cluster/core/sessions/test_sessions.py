@@ -288,7 +288,7 @@ def test_session_is_closed_once() -> None:
     session = opened(solo)
 
     solo.feed(*[ev.ClientClose(7, TermId(0), session.cluster_session_id)] * 2)
-    solo.module.on_service_close_session(session.cluster_session_id)
+    solo.module.sessions.on_service_close(session.cluster_session_id)
     solo.feed(solo.append_position(1, 0))
     solo.wait(150 * MS)
 
@@ -398,7 +398,7 @@ def test_whoever_leads_appends_the_close_that_the_service_asked_for() -> None:
     """Source: aeron.md §3.5: every member marks it at the same position, the leader appends."""
     solo = Solo(terms=[(0, 0, 64)]).follow()
     deliver(solo, open_event(3))
-    solo.module.on_service_close_session(session_id_of(3))
+    solo.module.sessions.on_service_close(session_id_of(3))
     assert solo.module.sessions.sessions[session_id_of(3)].state is SessionState.CLOSING
 
     solo.feed(ev.LogImageClosed(77, "gone"), ev.LogStopped(64))
@@ -426,7 +426,7 @@ def test_close_by_the_service_is_not_taken_back() -> None:
     """It was asked for at a committed position, on every member."""
     solo = Solo().lead()
     session = opened(solo)
-    solo.module.on_service_close_session(session.cluster_session_id)
+    solo.module.sessions.on_service_close(session.cluster_session_id)
     solo.wait(150 * MS)
 
     lose_leadership(solo)
@@ -560,7 +560,7 @@ def test_connections_and_sessions_hold_each_other_one_to_one(steps: list[tuple[s
             case "bind":
                 manager.bind(connection_id, session_id_of(session_id))
             case "disconnect":
-                manager.on_disconnected(connection_id)
+                manager.on_disconnected(ev.ClientDisconnected(connection_id))
             case _:
                 manager.on_replay_session_close(
                     SessionCloseEvent(

@@ -64,7 +64,7 @@ def test_snapshot_holds_what_was_delivered_in_the_order_of_aeron() -> None:
         solo.module.on_replay_session_open(open_event(session_id, principal=b"p"), end)
     solo.module.timers.schedule(31, 900)
     solo.module.timers.schedule(30, 800)
-    solo.module.on_service_close_session(ClusterSessionId(2))
+    solo.module.sessions.on_service_close(ClusterSessionId(2))
 
     effect = take_snapshot(solo, 512)
 
@@ -182,7 +182,7 @@ def test_restored_module_is_the_one_that_was_recorded() -> None:
     solo = Solo().lead()
     for session_id, end in ((1, 128), (2, 256)):
         solo.module.on_replay_session_open(open_event(session_id, principal=b"p"), end)
-    solo.module.on_service_close_session(ClusterSessionId(2))
+    solo.module.sessions.on_service_close(ClusterSessionId(2))
     solo.module.timers.schedule(30, 800)
     first = take_snapshot(solo, 512)
     clients = [message for message in first.service_messages if isinstance(message, wire.ClientSessionSnapshot)]

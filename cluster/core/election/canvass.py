@@ -1,0 +1,142 @@
+"""CANVASS and NOMINATE: who has the newest log, and so may stand.
+
+The canvass is a survey that doubles as Raft's pre-vote: nobody raises a term that a majority would not vote for. Who
+finds its log the newest waits a random while, raises the term and asks for votes.
+
+Source: seed 001; aeron.md §2.3 CANVASS and NOMINATE.
+"""
+
+from __future__ import annotations
+
+from trimaran.service_api import Role
+from trimaran.service_api.types import NULL_POSITION, MemberId, TermId
+
+from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVote
+from .. import dialogue
+from .. import effects as fx
+from ..election_state import ElectionState
+from ..events import ActivityFailed, LinkChanged
+from ..members import is_quorum_candidate, is_unanimous_candidate, may_vote_for
+from ..reason import Reason
+from ..reason import ReasonKind as K
+from .announcement import Announcement
+from .election import Election, ElectionPhase
+from .voting import Voting, excused
+
+
+class Canvass(ElectionPhase):
+    """A member asks where the others' logs end, and perhaps is to stand."""
+
+    def __init__(self, election: Election) -> None:
+        super().__init__(election, status_interval_ns=election.ctx.config.election_status_interval_ns)
+        self.states = {
+            ElectionState.CANVASS: (self._enter_canvass, self._poll_canvass),
+            ElectionState.NOMINATE: (self._enter_nominate, self._poll_nominate),
+        }
+        self.handlers = {
+            CanvassPosition: self.on_canvass_position,
+            RequestVote: Voting(election).on_request_vote,
+            NewLeadershipTerm: Announcement(election).on_new_leadership_term,
+            LinkChanged: self.on_link_changed,
+            ActivityFailed: self.on_activity_failed,
+        }
+
+    def next_deadline_ns(self) -> int:
+        """The earliest monotonic time at which `poll` would act."""
+        if self._election.state is ElectionState.NOMINATE:
+            return min(self.deadline_ns, self.next_status_ns)
+        return super().next_deadline_ns()
+
+    def on_canvass_position(self, message: CanvassPosition) -> None:
+        """A member says where its log ends. Who speaks first is answered: our last canvass may have been too early."""
+        ctx, member_id = self._ctx, MemberId(message.follower_member_id)
+        is_news = ctx.members[member_id].log_position == NULL_POSITION
+        ctx.note_canvass(message)
+        if is_news:
+            ctx.send(member_id, dialogue.canvass_position(ctx))
+        if self._election.state is ElectionState.CANVASS:
+            self._poll_canvass()
+
+    def on_link_changed(self, event: LinkChanged) -> None:
+        """A member's process came or went: there may be one less to wait for."""
+        self._election.on_link_changed(event)
+        if not event.is_up and self._election.state is ElectionState.CANVASS:
+            self._poll_canvass()
+
+    def _enter_canvass(self) -> None:
+        ctx = self._ctx
+        ctx.role = Role.FOLLOWER
+        ctx.leader_member_id = None
+        for member in ctx.others:
+            member.forget_election()
+        ctx.note_own_log()
+        if self._election.is_extended_canvass:
+            self.deadline_ns = ctx.now_ns + ctx.config.startup_canvass_timeout_ns
+        else:
+            self.deadline_ns = ctx.time_of_last_leader_ns + ctx.config.leader_heartbeat_timeout_ns
+        self._canvass()
+
+    def _poll_canvass(self) -> None:
+        ctx, election = self._ctx, self._election
+        self._forget_silent()
+        is_over = ctx.now_ns >= self.deadline_ns
+        if not ctx.is_voter and ctx.is_cluster_formed:
+            self._refuse_nomination(Reason(K.NO_FRANCHISE))
+        elif is_unanimous_candidate(ctx.voters, ctx.me, excused(election)):
+            election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
+        elif is_over and is_quorum_candidate(ctx.voters, ctx.me):
+            election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_QUORUM))
+        elif is_over:
+            self._explain_missing_quorum()
+        if election.state is ElectionState.CANVASS and ctx.now_ns >= self.next_status_ns:
+            self._canvass()
+
+    def _enter_nominate(self) -> None:
+        ctx, election = self._ctx, self._election
+        election.is_extended_canvass = False
+        delay_limit_ns = ctx.config.election_timeout_ns // 2 << min(max(election.failed_ballot_count - 2, 0), 5)
+        self.deadline_ns = ctx.now_ns + int(ctx.random() * delay_limit_ns)
+
+    def _poll_nominate(self) -> None:
+        ctx, election = self._ctx, self._election
+        if not ctx.is_voter and ctx.is_cluster_formed:
+            election.restart(Reason(K.NO_FRANCHISE))
+        elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voters, ctx.me):
+            election.restart(Reason(K.CANVASS_OUTDATED))
+        elif ctx.now_ns >= self.deadline_ns:
+            ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
+            election.enter(ElectionState.CANDIDATE_BALLOT, Reason(K.NOMINATION, term_id=ctx.candidate_term_id))
+        elif ctx.now_ns >= self.next_status_ns:
+            self._canvass()
+
+    def _canvass(self) -> None:
+        self.next_status_ns = self._ctx.now_ns + self.status_interval_ns
+        self._ctx.broadcast(dialogue.canvass_position(self._ctx))
+
+    def _forget_silent(self) -> None:
+        """Drop what a member said that canvasses no more: it may follow a leader by now that this one cannot hear."""
+        ctx = self._ctx
+        for member in ctx.others:
+            if ctx.now_ns - member.time_of_last_canvass_ns > ctx.config.leader_heartbeat_timeout_ns:
+                member.forget_election()
+
+    def _refuse_nomination(self, reason: Reason) -> None:
+        """Say, once while it holds, why this canvass leads to no nomination."""
+        if reason != self._election.nomination_refused:
+            self._election.nomination_refused = reason
+            self._ctx.emit(fx.NominationRefused(reason))
+
+    def _explain_missing_quorum(self) -> None:
+        """Say so when too few members are voters for a quorum."""
+        ctx = self._ctx
+        spoken = [member for member in ctx.voters if member.log_position != NULL_POSITION]
+        barred = [member for member in spoken if not may_vote_for(member, ctx.me)]
+        if barred and ctx.is_majority(len(spoken)):
+            self._refuse_nomination(
+                Reason(
+                    K.NO_FRANCHISED_QUORUM,
+                    member_ids=", ".join(str(member.member_id) for member in barred),
+                    voter_count=len(spoken) - len(barred),
+                    member_count=len(ctx.voters),
+                )
+            )

@@ -1,0 +1,20 @@
+"""Which phase of an election begins with which state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ..election_state import ElectionState
+from .ballot import Ballot
+from .canvass import Canvass
+from .election import Election, ElectionPhase
+from .leader_phase import LeaderPhase
+
+PHASES: Final[dict[ElectionState, Callable[[Election], ElectionPhase]]] = {
+    ElectionState.CANVASS: Canvass,
+    ElectionState.CANDIDATE_BALLOT: Ballot,
+    ElectionState.FOLLOWER_BALLOT: Ballot,
+    ElectionState.LEADER_LOG_REPLICATION: LeaderPhase,
+}
+"""INIT begins with what it has to do (`Election.restart`), a follower's states with a leader (`Announcement`)."""
