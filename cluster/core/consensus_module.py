@@ -204,7 +204,7 @@ class ConsensusModule:
         self.timers.on_fired(event.correlation_id)
 
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
-        """A cluster action. True if nothing behind it may be delivered before `ResumeDelivery`."""
+        """A cluster action. True if nothing after it may be delivered before `ResumeDelivery`."""
         return self.actions.on_replay_action(event, end_position)
 
     # --- from phase to phase

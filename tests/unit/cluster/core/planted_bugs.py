@@ -271,7 +271,7 @@ PLANTS: tuple[Plant, ...] = (
         "figure-8",
         "a quorum is in the term before the leader's log commits",
         _lead_without_a_quorum_of_marks,
-        first_seed=100,
+        first_seed=17,
     ),
     Plant(
         "mark-truncated",
