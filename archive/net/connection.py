@@ -31,9 +31,9 @@ from .control import (
     EVENTS_STREAM_ID,
     PROTOCOL_VERSION,
     RESPONSE_STREAM_ID,
+    control_frames,
     encode_request,
     error_of,
-    take_control_frame,
 )
 
 STREAM_BUFFER_BYTES: Final = 512 << 10
@@ -82,6 +82,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
     def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
         self.endpoint: Final = endpoint
         self.buffer: Final = bytearray()
+        self._control_frames: Final = control_frames(self.buffer)
         self.is_stream = False
         """Whether what arrives is left in `buffer`: a stream has begun, and its reader takes control frames, too."""
         self.on_message: Callable[[Message], None] = lambda message: None
@@ -278,7 +279,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         Raises:
             RemoteProtocolError: it is none.
         """
-        frame = take_control_frame(self.buffer)
+        frame = self._control_frames.take()
         if frame is None:
             return False
         if frame.type != TYPE_DATA:

@@ -22,20 +22,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId
 from trimaran.service_api.wire.frame import (
     CONTROL_TYPES,
-    FRAME_HEADER,
-    HEADER_LENGTH,
     TYPE_SETUP,
     TYPE_STATUS,
     encode_frame,
+    unpack_header,
 )
 from trimaran.service_api.wire.frame_rules import FrameRules
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
-from trimaran.service_api.wire.stream import StreamFrame
+from trimaran.service_api.wire.stream import FrameParser
 
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format import messages
@@ -78,43 +76,24 @@ def check_channel(channel: str) -> None:
 
 
 def encode_request(message: Message) -> bytes:
-    """StreamFrame a message for the archive."""
+    """Frame a message for the archive."""
     return encode_frame(message.encode(), stream_id=CONTROL_STREAM_ID)
 
 
 def encode_response(message: Message) -> bytes:
-    """StreamFrame a message from the archive."""
+    """Frame a message from the archive."""
     return encode_frame(message.encode(), stream_id=RESPONSE_STREAM_ID)
 
 
-def take_control_frame(buffer: bytearray) -> StreamFrame | None:
-    """Take the frame at the front of `buffer`, which is none of a stream; None while it is incomplete.
-
-    Raises:
-        RemoteProtocolError: no control frame begins like this.
-    """
-    if len(buffer) < HEADER_LENGTH:
-        return None
-    header = FRAME_HEADER.unpack_from(buffer)
-    frame_length = header[0]
-    if not HEADER_LENGTH <= frame_length <= MAX_CONTROL_FRAME_LENGTH:
-        raise RemoteProtocolError(f"frame_length={frame_length} expected=32..{MAX_CONTROL_FRAME_LENGTH}")
-    if header[1] != 0 or header[3] not in CONTROL_TYPES:
-        raise RemoteProtocolError(
-            f"frame version={header[1]} type={header[3]} expected version=0 and a type of {sorted(CONTROL_TYPES)}"
-        )
-    end = (frame_length + 31) & -32
-    if len(buffer) < end:
-        return None
-    frame = StreamFrame._make((*header, bytes(memoryview(buffer)[:frame_length])))
-    del buffer[:end]
-    return frame
+def control_frames(buffer: bytearray) -> FrameParser:
+    """Return what takes control frames from the front of `buffer`, which others fill and take stream frames from."""
+    return FrameParser(MAX_CONTROL_FRAME_LENGTH, types=CONTROL_TYPES, buffer=buffer)
 
 
 def is_control_frame_next(buffer: bytearray) -> bool:
     """Whether what is at the front of `buffer`, a header at least, belongs to no stream of a recording."""
-    fields = FRAME_HEADER.unpack_from(buffer)
-    return fields[3] in (TYPE_SETUP, TYPE_STATUS) or fields[6] in CONTROL_STREAM_IDS
+    header = unpack_header(buffer)
+    return header.type in (TYPE_SETUP, TYPE_STATUS) or header.stream_id in CONTROL_STREAM_IDS
 
 
 def announce(descriptor: RecordingDescriptor, position: int, session_id: int) -> SetupFrame:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, unpack_header
+from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, iter_headers
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..files.reader import Frame, RecordedMessage
@@ -210,10 +210,7 @@ class MessageJoiner:
 
 
 def split_frames(chunk: bytes, position: int) -> Iterator[Frame]:
-    """Give the frames of a chunk that begins at `position`, which were checked before."""
-    offset = 0
-    while offset < len(chunk):
-        header = unpack_header(chunk, offset)
+    """Yield the frames of a chunk that begins at `position`, which were checked before."""
+    for offset, header in iter_headers(chunk):
         payload = chunk[offset + HEADER_LENGTH : offset + header.frame_length] if header.type == TYPE_DATA else b""
         yield Frame(position + offset, *header, payload)
-        offset += header.aligned_length

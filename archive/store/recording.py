@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trimaran.service_api.errors import LocalProtocolError, invariant
-from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.frame import iter_headers
 
 from ..disk.file_system import write_fully
 from ..errors import ArchiveError, ArchiveErrorCode
@@ -549,12 +549,8 @@ class Recording:
 
         A single frame that long is padding: zeros but for its header, so it may go whole.
         """
-        end = 0
-        while end < len(chunk):
-            aligned = (int.from_bytes(chunk[end : end + 4], "little", signed=True) + 31) & -32
-            if end and end + aligned > UNSYNCED_LIMIT_BYTES:
-                break
-            end += max(HEADER_LENGTH, aligned)
+        frames = iter_headers(memoryview(chunk)[:UNSYNCED_LIMIT_BYTES])
+        end = max((offset + header.aligned_length for offset, header in frames), default=len(chunk))
         if end < len(chunk):
             self._held.chunks[0] = chunk[end:]
             self._held.chunks.appendleft(chunk[:end])

@@ -5,11 +5,11 @@ Source: aeron.md §3.1, §3.11; DESIGN §5.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from trimaran.service_api.types import MemberId
+from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
 from trimaran.service_api.wire.log.messages import (
     ClusterAction,
     ClusterActionRequest,
@@ -18,7 +18,7 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
-from trimaran.service_api.wire.message import decode_message, registry_of
+from trimaran.service_api.wire.message import decode_message, peek_header, registry_of
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 from ..core.module_state import ModuleState
@@ -26,10 +26,6 @@ from .cluster import Member
 
 Expect = Callable[..., None]
 
-_FRAME_START: Final = struct.Struct("<ixBHiiiq")
-_HEADER_BYTES: Final = 32
-_TYPE_DATA: Final = 1
-_BEGINS: Final = 0x80
 _ACTIONS: Final = registry_of(ClusterActionRequest)
 _INPUT_TEMPLATE_IDS: Final = {
     kind.TEMPLATE_ID: kind.__name__ for kind in (SessionMessageHeader, SessionOpenEvent, SessionCloseEvent, TimerEvent)
@@ -98,7 +94,7 @@ class ActionRules:
                 template_id=template_id,
             )
             if template_id == ClusterActionRequest.TEMPLATE_ID:
-                event = decode_message(bytes(log[begin + _HEADER_BYTES : end]), registry=_ACTIONS)
+                event = decode_message(bytes(log[begin + HEADER_LENGTH : end]), registry=_ACTIONS)
                 assert isinstance(event, ClusterActionRequest)
                 if event.action is ClusterAction.SUSPEND:
                     suspended_at = end
@@ -108,10 +104,6 @@ class ActionRules:
 
 def _messages(log: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
     """Give where each message begins and its first frame ends, and its template id."""
-    begin = 0
-    while begin + _HEADER_BYTES <= len(log):
-        frame_length, flags, frame_type, *_ = _FRAME_START.unpack_from(log, begin)
-        end = begin + ((frame_length + 31) & -32)
-        if frame_type == _TYPE_DATA and flags & _BEGINS:
-            yield begin, end, int.from_bytes(log[begin + _HEADER_BYTES + 2 : begin + _HEADER_BYTES + 4], "little")
-        begin = end
+    for begin, header in iter_headers(log):
+        if header.type == TYPE_DATA and header.flags & FLAG_BEGIN:
+            yield begin, begin + header.aligned_length, peek_header(log, begin + HEADER_LENGTH)[1]

@@ -23,7 +23,7 @@ from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
+from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
 from trimaran.service_api.wire.log.fields import read_log_fields
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
@@ -259,26 +259,10 @@ class MemberLog:
             )
 
 
-def whole_frames_length(data: bytes, limit: int) -> int:
-    """Count the bytes of whole frames at the begin of `data` that end within `limit`."""
-    if len(data) <= limit:
-        return len(data)
-    end = 0
-    while end < limit:
-        following = end + align(int.from_bytes(data[end : end + 4], "little"))
-        if following > limit:
-            break
-        end = following
-    return end
-
-
 def _times(data: bytes) -> Iterator[tuple[int, int]]:
     """Where in `data` each message begins that has a time, and that time."""
-    offset = 0
-    while offset < len(data):
-        frame_length, _, flags, frame_type, *_ = FRAME_HEADER.unpack_from(data, offset)
-        if frame_type == TYPE_DATA and flags & FLAG_BEGIN:
-            timestamp = read_log_fields(data[offset + HEADER_LENGTH : offset + frame_length]).timestamp
+    for offset, header in iter_headers(data):
+        if header.type == TYPE_DATA and header.flags & FLAG_BEGIN:
+            timestamp = read_log_fields(data[offset + HEADER_LENGTH : offset + header.frame_length]).timestamp
             if timestamp is not None:
                 yield offset, timestamp
-        offset += align(frame_length)

@@ -19,14 +19,14 @@ from typing import Any, Literal, TypeVar
 from trimaran.service_api import ClusteredService, ConfigurationError, SnapshotPublication
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, TimeUnit
-from trimaran.service_api.wire.frame import align
+from trimaran.service_api.wire.frame import iter_headers, unpack_header
 
 from ..core import effects as fx
 from ..core.events import SnapshotFailed
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .container import Bystander, Recorder, ReplayedContainer, make_module
-from .member_log import READ_BYTES, Bound, MemberLog, SnapshotSet, whole_frames_length
+from .member_log import READ_BYTES, Bound, MemberLog, SnapshotSet
 from .outputs import OutputKind, ServiceError, Sink
 from .services import ServiceLike, make_services
 from .witness import LogWitness
@@ -191,8 +191,12 @@ class ReplayedService:
             self._chunk_position = begin
         offset = begin - self._chunk_position
         chunk = self._chunk[offset:] if offset else self._chunk
-        limit = align(int.from_bytes(chunk[:4], "little")) if is_single else len(chunk)
-        adapter.advance_limit(begin + whole_frames_length(chunk, min(limit, target - begin)))
+        limit = unpack_header(chunk).aligned_length if is_single else len(chunk)
+        limit = min(limit, target - begin)
+        if limit < len(chunk):
+            frames = iter_headers(memoryview(chunk)[:limit])
+            limit = max((start + header.aligned_length for start, header in frames), default=0)
+        adapter.advance_limit(begin + limit)
         if adapter.limit_position == begin:
             return False
         self._resume()

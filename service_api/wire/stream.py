@@ -14,7 +14,6 @@ from .frame import (
     CONTROL_TYPES,
     FLAG_BEGIN,
     FLAG_END,
-    FRAME_ALIGNMENT,
     FRAME_HEADER,
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
@@ -23,9 +22,8 @@ from .frame import (
     TYPE_PADDING,
     UNFRAGMENTED,
     ReadableBuffer,
+    align,
 )
-
-_KNOWN_TYPES: Final = RECORDED_TYPES | CONTROL_TYPES
 
 
 class StreamFrame(NamedTuple):
@@ -63,11 +61,19 @@ class FrameParser:
     calls raise again.
     """
 
-    __slots__ = ("_buffer", "_error", "_max_frame_length")
+    __slots__ = ("_buffer", "_error", "_max_frame_length", "_types")
 
-    def __init__(self, max_frame_length: int = 65536) -> None:
+    def __init__(
+        self,
+        max_frame_length: int = 65536,
+        *,
+        types: frozenset[int] = RECORDED_TYPES | CONTROL_TYPES,
+        buffer: bytearray | None = None,
+    ) -> None:
         self._max_frame_length = max_frame_length
-        self._buffer = bytearray()
+        self._types = types
+        self._buffer = bytearray() if buffer is None else buffer
+        """What has arrived and is in no frame yet. Whoever gives one fills it, too, and uses `take`."""
         self._error: RemoteProtocolError | None = None
 
     def __repr__(self) -> str:
@@ -79,40 +85,54 @@ class FrameParser:
         return len(self._buffer)
 
     def feed(self, data: ReadableBuffer) -> list[StreamFrame]:
-        """Take in `data` and give every frame that is now whole, in order.
+        """Take in `data` and return every frame that is now whole, in order.
 
         Raises:
             RemoteProtocolError: a length, version or type that no frame can have; the peer's fault.
         """
-        if self._error is not None:
-            raise self._error
         buffer = self._buffer
         source = data  # most often it is whole frames, and needs no copying in and out
         if buffer:
             buffer += data
             source = buffer
-        length = len(source)
-        frames: list[StreamFrame] = []
         position = 0
-        while length - position >= HEADER_LENGTH:
-            header = FRAME_HEADER.unpack_from(source, position)
-            frame_length = header[0]
-            if not HEADER_LENGTH <= frame_length <= self._max_frame_length:
-                self._fail(f"frame_length={frame_length} expected=32..{self._max_frame_length}")
-            if header[1] != 0:
-                self._fail(f"frame version={header[1]} expected=0")
-            if header[3] not in _KNOWN_TYPES:
-                self._fail(f"frame type={header[3]} expected one of {sorted(_KNOWN_TYPES)}")
-            end = position + (frame_length + FRAME_ALIGNMENT - 1 & -FRAME_ALIGNMENT)
-            if end > length:
-                break
-            frames.append(_new_frame(StreamFrame, (*header, bytes(source[position : position + frame_length]))))
-            position = end
+        frames: list[StreamFrame] = []
+        while (frame := self._frame_at(source, position)) is not None:
+            frames.append(frame)
+            position += align(frame.frame_length)
         if source is buffer:
             del buffer[:position]
-        elif position != length:
+        elif position != len(source):
             buffer += data[position:]
         return frames
+
+    def take(self) -> StreamFrame | None:
+        """Take the first frame from the buffer; None while it is incomplete. Otherwise as `feed`.
+
+        Raises:
+            RemoteProtocolError: a length, version or type that no frame can have; the peer's fault.
+        """
+        frame = self._frame_at(self._buffer, 0)
+        if frame is not None:
+            del self._buffer[: align(frame.frame_length)]
+        return frame
+
+    def _frame_at(self, source: ReadableBuffer, position: int) -> StreamFrame | None:
+        if self._error is not None:
+            raise self._error
+        if len(source) - position < HEADER_LENGTH:
+            return None
+        header = FRAME_HEADER.unpack_from(source, position)
+        frame_length, version, _, frame_type, *_ = header
+        if not HEADER_LENGTH <= frame_length <= self._max_frame_length:
+            self._fail(f"frame_length={frame_length} expected=32..{self._max_frame_length}")
+        if version != 0:
+            self._fail(f"frame version={version} expected=0")
+        if frame_type not in self._types:
+            self._fail(f"frame type={frame_type} expected one of {sorted(self._types)}")
+        if position + align(frame_length) > len(source):
+            return None
+        return _new_frame(StreamFrame, (*header, bytes(source[position : position + frame_length])))
 
     def _fail(self, reason: str) -> None:
         self._buffer.clear()

@@ -26,9 +26,9 @@ from ..control import (
     EVENTS_STREAM_ID,
     PROTOCOL_VERSION,
     RESPONSE_STREAM_ID,
+    control_frames,
     is_control_frame_next,
     major_version,
-    take_control_frame,
 )
 from .admission import Admission
 from .control_session import READ_LENGTH_BYTES, SEND_TIMEOUT_S, ControlSession
@@ -67,6 +67,7 @@ class ControlAdapter:
         self._session = session
         self._reader = reader
         self._buffer = bytearray()
+        self._control_frames = control_frames(self._buffer)
         self._admission: Admission | None = None
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ class ControlAdapter:
         buffer = self._buffer
         if self._session.stream is not None and (len(buffer) < HEADER_LENGTH or not is_control_frame_next(buffer)):
             return None
-        return take_control_frame(buffer)
+        return self._control_frames.take()
 
     async def _on_frame(self, frame: StreamFrame) -> None:
         session = self._session

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE, CorrelationId, RecordingId
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH
+from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.link_frames import StatusFrame
 from trimaran.service_api.wire.message import Message
 
@@ -36,10 +36,7 @@ class Stream:
             RemoteProtocolError: a frame is there that the stream cannot have: where it takes none, any but a request.
         """
         if len(buffer) >= HEADER_LENGTH and not is_control_frame_next(buffer):
-            fields = FRAME_HEADER.unpack_from(buffer)
-            raise RemoteProtocolError(
-                f"frame unexpected: frame_length={fields[0]} type={fields[3]} stream_id={fields[6]} expected a request"
-            )
+            raise RemoteProtocolError(f"frame unexpected: {unpack_header(buffer)} expected a request")
         return False
 
     async def wait_for_room(self) -> None:

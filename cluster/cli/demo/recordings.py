@@ -17,16 +17,13 @@ from trimaran.archive.files.catalog import CATALOG_FILE_NAME, read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
 from trimaran.archive.format.layout import clip
 from trimaran.service_api.types import LOG_STREAM_ID
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, align
-from trimaran.service_api.wire.session import (
-    SESSION_HEADER_LENGTH,
-    SESSION_MESSAGE_HEADER,
-    SessionMessageHeader,
-)
+from trimaran.service_api.wire.frame import TYPE_DATA, FrameLayout, iter_headers
+from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_BLOCK, SESSION_BLOCK, SessionField
 
 from .demo_errors import DemoFailedError
 
 COMPARE_CHUNK_BYTES: Final = 1 << 20
+_MESSAGE: Final = FrameLayout(SessionField.BLOCK_AND_TEMPLATE, SessionField.CLUSTER_SESSION_ID).head
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,19 +90,12 @@ def are_identical(recordings: Sequence[MemberRecording]) -> bool:
 def count_session_messages(recording: MemberRecording, cluster_session_id: int) -> int:
     """How many messages of one client session the recording holds."""
     log = b"".join(recording.chunks(recording.stop_position))
-    count = position = 0
-    while position < len(log):
-        frame_length, _, _, frame_type, *_ = FRAME_HEADER.unpack_from(log, position)
-        if frame_length <= 0:
-            raise DemoFailedError(f"log recording has a hole: {recording.archive_directory} position={position}")
-        if frame_type == TYPE_DATA and frame_length >= HEADER_LENGTH + SESSION_HEADER_LENGTH:
-            _, template_id, schema_id, _, _, session_id, _ = SESSION_MESSAGE_HEADER.unpack_from(
-                log, position + HEADER_LENGTH
-            )
-            is_message = (schema_id, template_id) == (
-                SessionMessageHeader.SCHEMA_ID,
-                SessionMessageHeader.TEMPLATE_ID,
-            )
-            count += is_message and session_id == cluster_session_id
-        position += align(frame_length)
+    count = end = 0
+    for offset, header in iter_headers(log):
+        end = offset + header.aligned_length
+        if header.type == TYPE_DATA and header.frame_length >= PAYLOAD_OFFSET:
+            block, session_id = _MESSAGE.unpack_from(log, offset)
+            count += block in (SESSION_BLOCK, REQUEST_BLOCK) and session_id == cluster_session_id
+    if end < len(log):
+        raise DemoFailedError(f"log recording has a hole: {recording.archive_directory} position={end}")
     return count

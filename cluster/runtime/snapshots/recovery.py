@@ -25,7 +25,7 @@ from trimaran.service_api.types import (
     ClusterSessionId,
     TimeUnit,
 )
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.log.messages import LOG_MESSAGES, NewLeadershipTermEvent
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
@@ -172,13 +172,13 @@ def find_time_unit(
             return None
         while position < append_position:
             data = archive.read(log.recording_id, position, _FIRST_ENTRY_BYTES, stop_position=append_position)
-            frame_length, frame_type = int.from_bytes(data[:4], "little"), int.from_bytes(data[6:8], "little")
-            if frame_type != TYPE_PADDING:
-                event = decode_message(data[HEADER_LENGTH:frame_length], registry=LOG_MESSAGES)
+            header = unpack_header(data)
+            if header.type != TYPE_PADDING:
+                event = decode_message(data[HEADER_LENGTH : header.frame_length], registry=LOG_MESSAGES)
                 if isinstance(event, NewLeadershipTermEvent):
                     return TimeUnit.MILLIS if event.time_unit is None else event.time_unit
                 break
-            position += (frame_length + 31) & -32
+            position += header.aligned_length
     return None
 
 
