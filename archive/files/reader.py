@@ -253,54 +253,60 @@ class IncompleteMessage(NamedTuple):
 OnIncomplete = Callable[[IncompleteMessage], None]
 
 
-class MessageReader:
-    """Iterates over the complete messages among frames; once.
+class MessageJoiner:
+    """Joins the fragments of messages, frame by frame.
 
     `incomplete_message_count` counts beginnings without an end and ends without a beginning: a reader that starts
     inside a message, or a recording that ends inside one, has one. `on_incomplete` is told of each run of fragments
     that are no message. A leader that dies inside a message leaves one without an end in the log; nothing leaves one
-    without a beginning.
+    without a beginning. Memory: the longest message, 16 MiB.
     """
 
-    def __init__(self, frames: Iterator[Frame] | FrameReader, *, on_incomplete: OnIncomplete | None = None) -> None:
+    def __init__(self, on_incomplete: OnIncomplete | None = None) -> None:
         self.incomplete_message_count = 0
-        self._frames = iter(frames)
         self._on_incomplete = on_incomplete
+        self._parts: list[Frame] = []
+        self._length = 0
         self._stray: IncompleteMessage | None = None
 
-    def __iter__(self) -> Iterator[RecordedMessage]:
-        parts: list[Frame] = []
-        length = 0
-        for frame in self._frames:
-            if frame.type != TYPE_DATA:
-                continue
-            if frame.flags & FLAG_BEGIN:
-                self._drop(parts, NO_END)
-                self._end_strays()
-                length = 0
-            if frame.flags == UNFRAGMENTED:
-                yield RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
-                continue
-            if not parts and not frame.flags & FLAG_BEGIN:
-                self._add_stray(frame)
-                continue
-            parts.append(frame)
-            length += len(frame.payload)
-            if length > MAX_MESSAGE_LENGTH:
-                self._drop(parts, f"{TOO_LONG}: length={length} limit={MAX_MESSAGE_LENGTH}")
-            elif frame.flags & FLAG_END:
-                payload = b"".join(part.payload for part in parts)
-                first = parts[0]
-                yield RecordedMessage(first.position, frame.end_position, len(parts), first.session_id, payload)
-                parts.clear()
-        self._drop(parts, NO_END)
+    def __repr__(self) -> str:
+        return f"<MessageJoiner fragments={len(self._parts)} incomplete={self.incomplete_message_count}>"
+
+    def take(self, frame: Frame) -> RecordedMessage | None:
+        """Take the next frame; return the message that it completes, if any."""
+        if frame.type != TYPE_DATA:
+            return None
+        if frame.flags & FLAG_BEGIN:
+            self.finish()
+        if frame.flags == UNFRAGMENTED:
+            return RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
+        parts = self._parts
+        if not parts and not frame.flags & FLAG_BEGIN:
+            self._add_stray(frame)
+            return None
+        parts.append(frame)
+        self._length += len(frame.payload)
+        if self._length > MAX_MESSAGE_LENGTH:
+            self._drop(f"{TOO_LONG}: length={self._length} limit={MAX_MESSAGE_LENGTH}")
+        elif frame.flags & FLAG_END:
+            payload, first, count = b"".join(part.payload for part in parts), parts[0], len(parts)
+            parts.clear()
+            self._length = 0
+            return RecordedMessage(first.position, frame.end_position, count, first.session_id, payload)
+        return None
+
+    def finish(self) -> None:
+        """Count what is held as incomplete: nothing follows, or another message."""
+        if self._parts:
+            self._drop(NO_END)
         self._end_strays()
 
-    def _drop(self, parts: list[Frame], missing: str) -> None:
-        if parts:
-            self.incomplete_message_count += 1
-            self._tell(IncompleteMessage(parts[0].position, parts[-1].end_position, len(parts), missing))
-            parts.clear()
+    def _drop(self, missing: str) -> None:
+        parts = self._parts
+        self.incomplete_message_count += 1
+        self._tell(IncompleteMessage(parts[0].position, parts[-1].end_position, len(parts), missing))
+        parts.clear()
+        self._length = 0
 
     def _add_stray(self, frame: Frame) -> None:
         """Take a fragment that no beginning stands before: one run of them is one message."""
@@ -322,6 +328,27 @@ class MessageReader:
     def _tell(self, found: IncompleteMessage) -> None:
         if self._on_incomplete is not None:
             self._on_incomplete(found)
+
+
+class MessageReader:
+    """Iterates over the complete messages among frames; once. Otherwise as `MessageJoiner`."""
+
+    def __init__(self, frames: Iterator[Frame] | FrameReader, *, on_incomplete: OnIncomplete | None = None) -> None:
+        self._frames = iter(frames)
+        self._joiner = MessageJoiner(on_incomplete)
+
+    @property
+    def incomplete_message_count(self) -> int:
+        """How many messages had no beginning or no end so far."""
+        return self._joiner.incomplete_message_count
+
+    def __iter__(self) -> Iterator[RecordedMessage]:
+        take = self._joiner.take
+        for frame in self._frames:
+            message = take(frame)
+            if message is not None:
+                yield message
+        self._joiner.finish()
 
 
 class AsyncFrameReader:

@@ -1,7 +1,7 @@
 """What a user reads of a replay: chunks, frames or messages, from whatever source of checked chunks.
 
 A message whose beginning or end is missing, because the replay begins inside it or its publisher died within it, is
-left out and counted, as `MessageReader` does.
+left out and counted, as `MessageJoiner` does.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
-from trimaran.service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED, iter_headers
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, iter_headers
 from trimaran.service_api.wire.frame_rules import FrameRules
 
-from ..files.reader import Frame, RecordedMessage
+from ..files.reader import Frame, MessageJoiner, RecordedMessage
 from .frame_stream import FrameStream, open_replay
 from .replay_merge import ChunkSource, Dial
 
@@ -177,36 +177,6 @@ class BoundedReplay(ReplayReader):
     def limit(self, position: int) -> None:
         """Let it go on up to `position`, in bytes; it never goes back."""
         self._single.limit(position)
-
-
-class MessageJoiner:
-    """Joins the fragments of messages, frame by frame."""
-
-    def __init__(self) -> None:
-        self.incomplete_message_count = 0
-        self._parts: list[Frame] = []
-
-    def __repr__(self) -> str:
-        return f"<MessageJoiner fragments={len(self._parts)}>"
-
-    def take(self, frame: Frame) -> RecordedMessage | None:
-        """Take the next frame; give the message that it completes, if any."""
-        if frame.type != TYPE_DATA:
-            return None
-        if frame.flags & FLAG_BEGIN and self._parts:
-            self._parts.clear()
-            self.incomplete_message_count += 1
-        if frame.flags & UNFRAGMENTED == UNFRAGMENTED:
-            return RecordedMessage(frame.position, frame.end_position, 1, frame.session_id, frame.payload)
-        if not frame.flags & FLAG_BEGIN and not self._parts:
-            self.incomplete_message_count += frame.flags & FLAG_END != 0
-            return None
-        self._parts.append(frame)
-        if not frame.flags & FLAG_END:
-            return None
-        parts, self._parts = self._parts, []
-        payload = b"".join(part.payload for part in parts)
-        return RecordedMessage(parts[0].position, frame.end_position, len(parts), parts[0].session_id, payload)
 
 
 def split_frames(chunk: bytes, position: int) -> Iterator[Frame]:

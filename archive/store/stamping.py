@@ -9,11 +9,18 @@ Every function here blocks. Source: samples set A README §5; Aeron `ArchiveTool
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, align, frame_crc, unpack_header
+from trimaran.service_api.wire.frame import (
+    HEADER_LENGTH,
+    TYPE_PADDING,
+    HeaderField,
+    frame_crc,
+    iter_headers,
+    unpack_header,
+)
 
 from ..disk.file_system import FileSystem, read_fully, write_fully
 from ..errors import CorruptionError
@@ -24,7 +31,6 @@ from ..format.layout import SegmentSlice, clip
 
 _BLOCK_BYTES: Final = 1 << 20
 _CHECKSUM: Final = struct.Struct("<i")
-_CHECKSUM_OFFSET: Final = 12
 
 
 def stamp_recording(
@@ -52,85 +58,80 @@ def stamp_recording(
         term_length_bytes=descriptor.term_buffer_length,
         segment_length_bytes=descriptor.segment_file_length,
     ):
-        frame_count += _SegmentStamper(files, descriptor, part).run()
+        frame_count += _stamp_segment(files, descriptor, part)
         if on_progress is not None:
             on_progress(part.stop_position - descriptor.start_position)
     return frame_count
 
 
-class _SegmentStamper:
-    """Writes one segment anew, with checksums in its data frames."""
-
-    def __init__(self, files: SegmentFiles, descriptor: RecordingDescriptor, part: SegmentSlice) -> None:
-        self._files = files
-        self._file_system = files.file_system
-        self._descriptor = descriptor
-        self._rules = frame_rules_of(descriptor, checksummed=False)
-        self._part = part
-        self._frame_count = 0
-
-    def run(self) -> int:
-        """Copy the part of the recording in this segment, and put the copy in the place of the file."""
-        name = self._descriptor.segment_file_name(self._part.base_position)
+def _stamp_segment(files: SegmentFiles, descriptor: RecordingDescriptor, part: SegmentSlice) -> int:
+    """Copy a segment with checksums, and put the copy in the place of the file; return how many frames it has."""
+    file_system, name = files.file_system, descriptor.segment_file_name(part.base_position)
+    try:
+        source = file_system.open_file(files.directory / name, writable=False)
+    except FileNotFoundError:
+        raise _damage(f"segment file missing: expected={name}", descriptor, part.start_position) from None
+    try:
+        segment = files.create_sparse(part.base_position)
         try:
-            source = self._file_system.open_file(self._files.directory / name, writable=False)
-        except FileNotFoundError:
-            raise self._damage(f"segment file missing: expected={name}", self._part.start_position) from None
-        try:
-            segment = self._files.create_sparse(self._part.base_position)
-            try:
-                self._copy(source, segment.handle)
-                self._files.sync(segment)
-            except BaseException:
-                self._files.discard(segment)
-                raise
-            self._files.publish(segment)
-            self._file_system.close_file(segment.handle)
-        finally:
-            self._file_system.close_file(source)
-        return self._frame_count
+            copied = copy_frames(file_system, source, segment.handle, descriptor, part)
+            frame_count = sum(count for _, count in copied)
+            files.sync(segment)
+        except BaseException:
+            files.discard(segment)
+            raise
+        files.publish(segment)
+        file_system.close_file(segment.handle)
+    finally:
+        file_system.close_file(source)
+    return frame_count
 
-    def _copy(self, source: int, target: int) -> None:
-        position, stop_position = self._part.start_position, self._part.stop_position
-        while position < stop_position:
-            offset, left = position - self._part.base_position, stop_position - position
-            block = bytearray(read_fully(self._file_system, source, min(_BLOCK_BYTES, left), offset))
-            length, end = self._stamp(block, position)
-            if not length and len(block) < left:  # a frame longer than a block
-                wanted = min(align(self._descriptor.mtu_length), left)
-                block = bytearray(read_fully(self._file_system, source, wanted, offset))
-                length, end = self._stamp(block, position)
-            if not length or end > stop_position:
-                fault = self._rules.find_fault(block, 0, position) if not length else None
-                raise self._damage(fault or f"frame runs past the end: end={stop_position}", position)
-            write_fully(self._file_system, target, memoryview(block)[:length], offset)
-            position = end
 
-    def _stamp(self, block: bytearray, position: int) -> tuple[int, int]:
-        """Stamp the whole valid frames that `block`, which begins at `position`, holds.
+def copy_frames(
+    file_system: FileSystem,
+    source: int,
+    target: int,
+    descriptor: RecordingDescriptor,
+    part: SegmentSlice,
+    *,
+    is_stamped: bool = True,
+) -> Iterator[tuple[int, int]]:
+    """Copy the frames of a segment, a block at a time, with checksums in the data frames if `is_stamped`.
 
-        Returns how many bytes of it that is, and the position after the frames. Of padding only the header is
-        looked at: zeros follow it, however many.
-        """
-        offset = 0
-        while offset + HEADER_LENGTH <= len(block):
-            header = unpack_header(block, offset)
-            if self._rules.find_header_fault(header, position + offset) is not None:
-                break
-            frame_length, frame_type = header.frame_length, header.type
-            if frame_type == TYPE_PADDING:
-                self._frame_count += 1
-                return offset + HEADER_LENGTH, position + offset + frame_length
-            if offset + align(frame_length) > len(block):
-                break
-            _CHECKSUM.pack_into(block, offset + _CHECKSUM_OFFSET, frame_crc(block, offset, frame_length))
-            self._frame_count += 1
-            offset += align(frame_length)
-        return offset, position + offset
+    Yields for each block the position after it and the number of its frames. Of padding, which ends a term, only the
+    header is copied: zeros follow it, however many.
 
-    def _damage(self, what: str, position: int) -> CorruptionError:
-        return CorruptionError(
-            f"no checksums written into this segment: {what}",
-            recording_id=self._descriptor.recording_id,
-            position=position,
-        )
+    Raises:
+        CorruptionError: a frame is not valid.
+        OSError: the disk refused.
+    """
+    rules = frame_rules_of(descriptor, checksummed=False)
+    position, end = part.start_position, part.stop_position
+    while position < end:
+        offset = position - part.base_position
+        wanted = min(_BLOCK_BYTES, end - position, rules.term_length_bytes - position % rules.term_length_bytes)
+        block = bytearray(read_fully(file_system, source, wanted, offset))
+        length, last = rules.skip_valid_frames(block, 0, position, len(block))
+        fault = rules.find_fault(block, 0, position) if last is None else None
+        if fault is not None:
+            raise _damage(fault, descriptor, position)
+        last = last or 0
+        header = unpack_header(block, last)
+        position += last + header.aligned_length
+        if position > end:
+            raise _damage(f"frame runs past the end: end={position}", descriptor, position)
+        if header.type == TYPE_PADDING:
+            length = last + HEADER_LENGTH
+        frame_count = int(header.type == TYPE_PADDING)
+        if is_stamped:
+            for at, data in iter_headers(memoryview(block)[:length]):
+                _CHECKSUM.pack_into(block, at + HeaderField.CHECKSUM.offset, frame_crc(block, at, data.frame_length))
+                frame_count += 1
+        write_fully(file_system, target, memoryview(block)[:length], offset)
+        yield position, frame_count
+
+
+def _damage(what: str, descriptor: RecordingDescriptor, position: int) -> CorruptionError:
+    return CorruptionError(
+        f"frames not copied: {what}; the file is as it was", recording_id=descriptor.recording_id, position=position
+    )

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from trimaran.archive import RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem, read_fully, write_fully
+from trimaran.archive.disk.file_system import OsFileSystem, write_fully
+from trimaran.archive.errors import CorruptionError
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog, read_catalog
+from trimaran.archive.format.layout import SegmentSlice
 from trimaran.archive.reading.verify import verify_recording
+from trimaran.archive.store.stamping import copy_frames
 from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import NULL_POSITION
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_PADDING, align, frame_crc
 
 from ..runtime.files.node_state_file import NodeStateFile
 from ..runtime.files.recording_log_file import RecordingLogFile
@@ -34,9 +35,6 @@ from .survey import Progress, Survey
 
 _BLOCK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_BLOCK_BYTES)
-_LENGTH_AND_TYPE: Final = struct.Struct("<iBBH")
-_SESSION_ID: Final = struct.Struct("<i")
-_SESSION_ID_OFFSET: Final = 12
 _SYNC_LEVEL: Final = 2
 
 
@@ -140,14 +138,18 @@ def _copy_recording(survey: Survey, descriptor: RecordingDescriptor, directory: 
         target = disk.open_file(directory / name, create=True)
         try:
             disk.set_length(target, descriptor.segment_file_length)
-            position, end = (
-                max(base, descriptor.start_position),
-                min(base + descriptor.segment_file_length, stop_position),
-            )
-            if position < end:
+            position = max(base, descriptor.start_position)
+            part = SegmentSlice(base, position, min(base + descriptor.segment_file_length, stop_position))
+            if position < part.stop_position:
                 source = disk.open_file(survey.source.archive / name, writable=False)
                 try:
-                    _copy_frames(source, target, base, position, end, descriptor.checksummed, on_progress)
+                    for end, _ in copy_frames(
+                        disk, source, target, descriptor, part, is_stamped=descriptor.checksummed
+                    ):
+                        on_progress(end - position)
+                        position = end
+                except CorruptionError as error:
+                    raise ClusterError(f"the source has changed since it was read: {error}") from error
                 finally:
                     disk.close_file(source)
             if is_log and base == bases[-1]:
@@ -156,32 +158,6 @@ def _copy_recording(survey: Survey, descriptor: RecordingDescriptor, directory: 
             disk.sync_file(target)
         finally:
             disk.close_file(target)
-
-
-def _copy_frames(
-    source: int, target: int, base: int, position: int, end: int, checksums: bool, on_progress: Progress
-) -> None:
-    """Copy the frames of a segment. Of padding only the header was ever written."""
-    disk = OsFileSystem()
-    while position < end:
-        block = bytearray(read_fully(disk, source, min(_BLOCK_BYTES, end - position), position - base))
-        offset = skipped = 0
-        while offset + HEADER_LENGTH <= len(block) and not skipped:
-            frame_length, _, _, frame_type = _LENGTH_AND_TYPE.unpack_from(block, offset)
-            aligned = align(frame_length)
-            if frame_type == TYPE_PADDING:
-                offset, skipped = offset + HEADER_LENGTH, aligned - HEADER_LENGTH
-                continue
-            if frame_type != TYPE_DATA or aligned < HEADER_LENGTH or offset + aligned > len(block):
-                break
-            if checksums:
-                _SESSION_ID.pack_into(block, offset + _SESSION_ID_OFFSET, frame_crc(block, offset, frame_length))
-            offset += aligned
-        if offset == 0:
-            raise ClusterError(f"the source has changed since it was read: base_position={base} position={position}")
-        write_fully(disk, target, memoryview(block)[:offset], position - base)
-        position += offset + skipped
-        on_progress(offset + skipped)
 
 
 def _write_zeros(handle: int, offset: int, end: int) -> None:
