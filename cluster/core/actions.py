@@ -51,22 +51,14 @@ _HELD_LIMIT: Final = 10_000
 
 _T = ControlToggle
 
-_LOG_ACTIONS: Final = {
-    _T.SUSPEND: (ClusterAction.SUSPEND, CLUSTER_ACTION_FLAGS_DEFAULT),
-    _T.RESUME: (ClusterAction.RESUME, CLUSTER_ACTION_FLAGS_DEFAULT),
-    _T.SNAPSHOT: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_DEFAULT),
-    _T.SHUTDOWN: (ClusterAction.SNAPSHOT, CLUSTER_ACTION_FLAGS_DEFAULT),
+_ACTIONS: Final[dict[ControlToggle, tuple[ClusterAction | None, ModuleState]]] = {
+    _T.SUSPEND: (ClusterAction.SUSPEND, ModuleState.SUSPENDED),
+    _T.RESUME: (ClusterAction.RESUME, ModuleState.ACTIVE),
+    _T.SNAPSHOT: (ClusterAction.SNAPSHOT, ModuleState.SNAPSHOT),
+    _T.SHUTDOWN: (ClusterAction.SNAPSHOT, ModuleState.SNAPSHOT),
+    _T.ABORT: (None, ModuleState.TERMINATING),
 }
-"""What an action is in the log; an ABORT is nothing there."""
-
-_STATES: Final = {
-    _T.SUSPEND: ModuleState.SUSPENDED,
-    _T.RESUME: ModuleState.ACTIVE,
-    _T.SNAPSHOT: ModuleState.SNAPSHOT,
-    _T.SHUTDOWN: ModuleState.SNAPSHOT,
-    _T.ABORT: ModuleState.TERMINATING,
-}
-"""What the leader is in once it has appended an action."""
+"""What an action is in the log, if anything, and the leader's state once it has appended the action."""
 
 _STOPPED: Final = frozenset({ModuleState.QUITTING, ModuleState.CLOSED})
 _LEADER_LOST: Final = frozenset({K.LEADER_LINK_CLOSED, K.LOG_LINK_CLOSED, K.LEADER_HEARTBEAT_TIMEOUT})
@@ -177,18 +169,18 @@ class ActionControl:
 
     def on_request(self, event: ActionRequested) -> None:
         """Begin an action, or say why not."""
-        action, publisher = ControlToggle(event.action), self._publisher
+        action, publisher = event.action, self._publisher
         refusal = self._refusal(action)
         if refusal is not None or publisher is None:
             self._tell(event.asker, ActionStep.REFUSED, None, refusal or "")
             return
-        if action in _LOG_ACTIONS:
-            position = self._append(*_LOG_ACTIONS[action], publisher)
-        else:
+        log_action, state = _ACTIONS[action]
+        if log_action is None:
             position = publisher.log_buffer.append_position
+        else:
+            position = self._append(log_action, publisher)
         self._pending = _Pending(action, event.asker, position)
-        if action in _STATES:
-            self._machine.enter(_STATES[action], f"{action.name} requested")
+        self._machine.enter(state, f"{action.name} requested")
         self._report(self._pending, ActionStep.APPENDED, f"in the leader's log: {action.name}")
         self._update_holding()
         self.on_commit(self._ctx.commit_position)
@@ -209,7 +201,7 @@ class ActionControl:
             return "the cluster is suspended: resume it first"
         return None
 
-    def _append(self, action: ClusterAction, flags: int, publisher: LogPublisher) -> int:
+    def _append(self, action: ClusterAction, publisher: LogPublisher) -> int:
         ctx = self._ctx
         return publisher.append_positioned(
             ClusterActionRequest(
@@ -217,7 +209,7 @@ class ActionControl:
                 log_position=0,
                 timestamp=ctx.stamp(),
                 action=action,
-                flags=flags,
+                flags=CLUSTER_ACTION_FLAGS_DEFAULT,
             )
         )
 

@@ -25,7 +25,7 @@ class ActionRefusedError(ClusterError):
 
 
 class Operation(StrEnum):
-    """What a cluster can be asked to do. The names are those of `ControlToggle`."""
+    """What a cluster can be asked to do."""
 
     SUSPEND = "suspend"
     """Take no input until it is resumed; clients wait."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from trimaran.service_api import LocalProtocolError, Role
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 from ..core.timers import TimerIds, check_deadline
-
-if TYPE_CHECKING:
-    from .agent import ClusteredServiceAgent
+from .client_session import ContainerClientSession, EgressContainer
 
 
 class ModuleRequests(Protocol):
@@ -31,61 +29,78 @@ class ModuleRequests(Protocol):
         """Take in a message of a service for the log."""
 
 
-class ServiceCluster:
-    """Implements `Cluster` for one service."""
+class ServiceContainer(Protocol):
+    """What the services of a container share."""
 
-    __slots__ = ("_agent", "_requests", "_timer_ids", "service_id")
-
-    def __init__(
-        self, agent: ClusteredServiceAgent, requests: ModuleRequests, service_id: int, timer_ids: TimerIds
-    ) -> None:
-        self.service_id = service_id
-        self._agent = agent
-        self._requests = requests
-        self._timer_ids = timer_ids
-
-    def __repr__(self) -> str:
-        return f"<ServiceCluster service={self.service_id} {self._agent!r}>"
-
-    @property
-    def member_id(self) -> MemberId:
-        """The id of this member."""
-        return self._agent.member_id
-
-    @property
-    def role(self) -> Role:
-        """LEADER in a term that this member leads, else FOLLOWER."""
-        return self._agent.role
+    member_id: MemberId
+    role: Role
+    time_unit: TimeUnit
+    log_position: int
+    sessions: dict[ClusterSessionId, ContainerClientSession]
+    client_sessions: Mapping[ClusterSessionId, ContainerClientSession]
+    egress: EgressContainer
+    max_payload_length: int
 
     @property
     def is_replaying(self) -> bool:
         """Whether entries come that were in the log before the current term."""
-        return self._agent.is_replaying
+
+
+class ServiceCluster:
+    """Implements `Cluster` for one service."""
+
+    __slots__ = ("_container", "_requests", "_timer_ids", "service_id")
+
+    def __init__(
+        self, container: ServiceContainer, requests: ModuleRequests, service_id: int, timer_ids: TimerIds
+    ) -> None:
+        self.service_id = service_id
+        self._container = container
+        self._requests = requests
+        self._timer_ids = timer_ids
+
+    def __repr__(self) -> str:
+        return f"<ServiceCluster service={self.service_id} {self._container!r}>"
+
+    @property
+    def member_id(self) -> MemberId:
+        """The id of this member."""
+        return self._container.member_id
+
+    @property
+    def role(self) -> Role:
+        """LEADER in a term that this member leads, else FOLLOWER."""
+        return self._container.role
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether entries come that were in the log before the current term."""
+        return self._container.is_replaying
 
     @property
     def time(self) -> int:
         """Cluster time of the entry being processed."""
-        return self._agent.egress.time
+        return self._container.egress.time
 
     @property
     def time_unit(self) -> TimeUnit:
         """The unit of cluster time."""
-        return self._agent.time_unit
+        return self._container.time_unit
 
     @property
     def log_position(self) -> int:
         """The end of the entry being processed."""
-        return self._agent.log_position
+        return self._container.log_position
 
     @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open client sessions, in ascending order of id."""
-        return self._agent.client_sessions
+        return self._container.client_sessions
 
     def close_client_session(self, session_id: ClusterSessionId) -> bool:
         """Ask for a client session to be closed; False if there is no such session."""
         self._check_legal("close_client_session")
-        session = self._agent.sessions.get(session_id)
+        session = self._container.sessions.get(session_id)
         if session is None:
             return False
         session.close()
@@ -109,12 +124,12 @@ class ServiceCluster:
             LocalProtocolError: the call is not legal in this callback, or the payload is too long.
         """
         self._check_legal("offer")
-        limit = self._agent.max_payload_length
+        limit = self._container.max_payload_length
         if len(payload) > limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={limit}")
         self._requests.offer(self.service_id, bytes(payload))
 
     def _check_legal(self, call: str) -> None:
-        egress = self._agent.egress
+        egress = self._container.egress
         if not egress.is_open:
             egress.refuse(call)

@@ -19,6 +19,7 @@ from trimaran.service_api import ClusterError
 from trimaran.service_api.types import MemberId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
+from ..core.members import quorum_threshold
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
@@ -38,51 +39,14 @@ class Kind:
     name: str
     chance: float
     interval: float
+    strike: Callable[[Nemesis, Random], bool]
+    """Makes it happen; False if there was nothing to strike."""
 
-
-KINDS: Final = (
-    Kind("delay", 0.5, 4.0),
-    Kind("reset", 0.5, 2.0),
-    Kind("stall", 0.5, 2.0),
-    Kind("partition", 0.5, 6.0),
-    Kind("one_way", 0.4, 5.0),
-    Kind("isolate", 0.5, 6.0),
-    Kind("swizzle_clog", 0.3, 10.0),
-    Kind("kill", 0.7, 4.0),
-    Kind("kill_leader", 0.5, 6.0),
-    Kind("power_loss", 0.6, 5.0),
-    Kind("power_loss_all", 0.3, 15.0),
-    Kind("end_midway", 0.5, 5.0),
-    Kind("stop", 0.4, 6.0),
-    Kind("stop_all", 0.2, 15.0),
-    Kind("pause", 0.5, 5.0),
-    Kind("clock_jump", 0.4, 4.0),
-    Kind("disk_slow", 0.4, 6.0),
-    Kind("disk_stall", 0.4, 6.0),
-    Kind("flip_recording", 0.3, 12.0),
-    Kind("flip_catalog", 0.2, 15.0),
-    Kind("flip_recording_log", 0.2, 15.0),
-    Kind("flip_node_state", 0.2, 15.0),
-    Kind("disk_error", 0.3, 8.0),
-    Kind("disk_full", 0.2, 12.0),
-    Kind("short_write", 0.3, 5.0),
-    Kind("wipe", 0.3, 12.0),
-    Kind("client_kill", 0.3, 6.0),
-    Kind("snapshot", 0.5, 2.0),
-    Kind("suspend", 0.3, 5.0),
-    Kind("shutdown", 0.2, 12.0),
-    Kind("abort", 0.2, 12.0),
-    Kind("leave_behind", 0.6, 6.0),
-)
-"""Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
 RELAY: Final = "relay"
 """A second service runs on every member, and talks to the log. Drawn once a seed."""
 
 RELAY_CHANCE: Final = 0.5
-
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
-"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""
 
 
 class Nemesis:
@@ -110,9 +74,7 @@ class Nemesis:
         """Members that are left for dead in the end."""
         self._restart_random = Random(f"{cluster.seed} restart")
         self._keep_random = Random(f"{cluster.seed} keep")
-        self._operator = operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
-        orders = {name: getattr(operator, name, None) for name in (kind.name for kind in KINDS)}
-        self._strikes = {name: orders[name] or getattr(self, f"_{name}") for name in (kind.name for kind in KINDS)}
+        self.operator: Operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
         self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
         cluster.network.quality = self._base_quality
         for member in cluster.members.values():
@@ -149,7 +111,7 @@ class Nemesis:
     def _strike(self, kind: Kind, random: Random) -> None:
         if self._is_over:
             return
-        if self._strikes[kind.name](random):
+        if kind.strike(self, random):
             self.fired[kind.name] += 1
             self._trace.on_fault(kind.name)
         self._plan(kind, random)
@@ -358,7 +320,7 @@ class Nemesis:
 
     def _snapshot_unless_over(self, random: Random) -> None:
         if not self._is_over:
-            self._operator.snapshot(random)
+            self.operator.snapshot(random)
 
     # --- clocks
 
@@ -597,7 +559,7 @@ class Nemesis:
         members = [*self._cluster.members.values()]
         damaged, may_vote = self._referee.damaged, self._referee.may_vote
         sound = [member for member in members if member.member_id not in damaged and may_vote(member)]
-        spare_limit = max(0, len(sound) - (len(members) // 2 + 1))
+        spare_limit = max(0, len(sound) - quorum_threshold(len(members)))
         spare = random.sample(sound, random.randint(0, spare_limit)) if random.random() < 0.5 else []
         return [member for member in members if member not in spare]
 
@@ -639,3 +601,43 @@ def _is_unprotected(frame_offset: int, bit: int) -> bool:
 
 def _no_fault(name: str, path: object, length: int) -> None:
     """The disk does what it is asked."""
+
+
+KINDS: Final = (
+    Kind("delay", 0.5, 4.0, Nemesis._delay),
+    Kind("reset", 0.5, 2.0, Nemesis._reset),
+    Kind("stall", 0.5, 2.0, Nemesis._stall),
+    Kind("partition", 0.5, 6.0, Nemesis._partition),
+    Kind("one_way", 0.4, 5.0, Nemesis._one_way),
+    Kind("isolate", 0.5, 6.0, Nemesis._isolate),
+    Kind("swizzle_clog", 0.3, 10.0, Nemesis._swizzle_clog),
+    Kind("kill", 0.7, 4.0, Nemesis._kill),
+    Kind("kill_leader", 0.5, 6.0, Nemesis._kill_leader),
+    Kind("power_loss", 0.6, 5.0, Nemesis._power_loss),
+    Kind("power_loss_all", 0.3, 15.0, Nemesis._power_loss_all),
+    Kind("end_midway", 0.5, 5.0, Nemesis._end_midway),
+    Kind("stop", 0.4, 6.0, Nemesis._stop),
+    Kind("stop_all", 0.2, 15.0, Nemesis._stop_all),
+    Kind("pause", 0.5, 5.0, Nemesis._pause),
+    Kind("clock_jump", 0.4, 4.0, Nemesis._clock_jump),
+    Kind("disk_slow", 0.4, 6.0, Nemesis._disk_slow),
+    Kind("disk_stall", 0.4, 6.0, Nemesis._disk_stall),
+    Kind("flip_recording", 0.3, 12.0, Nemesis._flip_recording),
+    Kind("flip_catalog", 0.2, 15.0, Nemesis._flip_catalog),
+    Kind("flip_recording_log", 0.2, 15.0, Nemesis._flip_recording_log),
+    Kind("flip_node_state", 0.2, 15.0, Nemesis._flip_node_state),
+    Kind("disk_error", 0.3, 8.0, Nemesis._disk_error),
+    Kind("disk_full", 0.2, 12.0, Nemesis._disk_full),
+    Kind("short_write", 0.3, 5.0, Nemesis._short_write),
+    Kind("wipe", 0.3, 12.0, Nemesis._wipe),
+    Kind("client_kill", 0.3, 6.0, Nemesis._client_kill),
+    Kind("snapshot", 0.5, 2.0, lambda nemesis, random: nemesis.operator.snapshot(random)),
+    Kind("suspend", 0.3, 5.0, lambda nemesis, random: nemesis.operator.suspend(random)),
+    Kind("shutdown", 0.2, 12.0, lambda nemesis, random: nemesis.operator.shutdown(random)),
+    Kind("abort", 0.2, 12.0, lambda nemesis, random: nemesis.operator.abort(random)),
+    Kind("leave_behind", 0.6, 6.0, Nemesis._leave_behind),
+)
+"""Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
+
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY)
+"""All that a run can do without. The last two are no faults: half of the seeds have each of them."""

@@ -310,7 +310,7 @@ class Referee:
         lost = [other for other in members if other not in holders and self._reports.get(other.member_id, ()) >= report]
         lost = [other for other in lost if other.member_id in self.damaged]
         expect(
-            2 * len(holders + lost) > len(members),
+            2 * len(holders + lost) > len(members),  # counted here: the product's own count may have a bug to be found
             "what is committed is durable on a majority",
             by=member.member_id,
             since=since,

@@ -22,6 +22,7 @@ from rich.console import Console
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
+from ...core.members import quorum_threshold
 from ...settings.service_loading import load_service_class
 from ..app import report_error
 from ..shared.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
@@ -249,7 +250,7 @@ def _make_report(run: _Run, expected: Sequence[bytes], cluster_session_id: int) 
             recordings,
             cluster_session_id=cluster_session_id,
             request_count=len(stream.replies),
-            quorum=options.member_count // 2 + 1,
+            quorum=quorum_threshold(options.member_count),
         ),
     ]
     if run.killed:

@@ -17,6 +17,7 @@ from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY
 from trimaran.service_api.documents import printable_line
 from trimaran.service_api.member_status import MemberStatus, find_leader
 
+from ...core.members import quorum_threshold
 from ...documents.query import Outcome, StatusQueryError, query_status
 from ...runtime.system_clock import SystemClock
 
@@ -92,7 +93,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     statuses = [answer.status for answer in answers if answer.status is not None]
     leader = find_leader(statuses)
     in_term_count = 0 if leader is None else sum(_is_in_term_of(status, leader) for status in statuses)
-    quorum_count = len(answers) // 2 + 1
+    quorum_count = quorum_threshold(len(answers))
     has_quorum = leader is not None and in_term_count >= quorum_count
     terms = [status.leadership_term_id for status in statuses if status.leadership_term_id is not None]
     commit_position = max((status.commit_position for status in statuses), default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Final
 
 from trimaran.service_api import ClusterError, NotLeaderError
 from trimaran.service_api.documents import printable_line, read_document
@@ -12,6 +13,16 @@ from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
 from ..agent import ConsensusModuleAgent
+
+_TOGGLES: Final = {
+    Operation.SUSPEND: ControlToggle.SUSPEND,
+    Operation.RESUME: ControlToggle.RESUME,
+    Operation.SNAPSHOT: ControlToggle.SNAPSHOT,
+    Operation.SHUTDOWN: ControlToggle.SHUTDOWN,
+    Operation.ABORT: ControlToggle.ABORT,
+    Operation.STANDBY_SNAPSHOT: ControlToggle.STANDBY_SNAPSHOT,
+}
+"""What the consensus module is asked to do for an operation."""
 
 
 class OperationHandler:
@@ -50,7 +61,7 @@ class OperationHandler:
             RemoteProtocolError: it is no request, or one of another schema version.
         """
         operation = read_document(OperationRequest, request).operation
-        async with aclosing(self._agent.run_action(ControlToggle[operation.name])) as steps:
+        async with aclosing(self._agent.run_action(_TOGGLES[operation])) as steps:
             async for step in steps:
                 yield self._describe(operation, step)
 
