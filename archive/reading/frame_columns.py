@@ -73,15 +73,15 @@ _MESSAGE: Final = (
         "timestamp",
         _TIMESTAMP,
         _DELTA,
-        "of the message; null where it has none; in the unit of the cluster's clock, said by `time_unit` "
-        "(milliseconds unless told)",
+        "of the message; null where it has none; in the unit of the cluster's clock, given by `time_unit` "
+        "(default: milliseconds)",
     ),
 )
 _PAYLOAD: Final = FrameColumn(
     "payload",
     _BINARY,
     _PLAIN,
-    "all that follows the frame's header: the SBE message, then the application's bytes",
+    "everything after the frame's header: the SBE message, then the application's bytes",
 )
 
 COLUMNS: Final[Mapping[str, FrameColumn]] = MappingProxyType({c.name: c for c in (*_HEADER, *_MESSAGE, _PAYLOAD)})
@@ -112,4 +112,4 @@ def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
 def markdown_table() -> str:
     """Write the table of the documentation."""
     rows = [f"| `{column.name}` | {column.type.value} | {column.meaning} |" for column in COLUMNS.values()]
-    return "\n".join(("| column | type | what it is |", "|---|---|---|", *rows)) + "\n"
+    return "\n".join(("| column | type | meaning |", "|---|---|---|", *rows)) + "\n"
