@@ -595,7 +595,7 @@ def _make_context(
 ) -> ConsensusContext:
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()
-    retained_bytes = config.ingress_window_bytes
+    window_bytes = config.ingress_window_bytes
     return ConsensusContext(
         config=ConsensusConfig(
             member_id=MemberId(config.member_id),
@@ -616,7 +616,8 @@ def _make_context(
             term_length_bytes=recording.descriptor.term_buffer_length,
             mtu_length_bytes=recording.descriptor.mtu_length,
             checksums=config.checksums,
-            catchup_near_bytes=retained_bytes // 2,
+            ingress_window_bytes=window_bytes,
+            catchup_near_bytes=config.join_near_bytes,
             retention=RetentionPolicy(
                 keep_all=config.keep_all,
                 keep_snapshots=config.keep_snapshots,
@@ -627,7 +628,7 @@ def _make_context(
         random=host.random,
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
-        log_buffer=LogBuffer(position=recording.append_position, retained_bytes=retained_bytes),
+        log_buffer=LogBuffer(position=recording.append_position, retained_bytes=window_bytes),
         members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
         authenticator=GuardedAuthenticator(
             load_authenticator(

@@ -60,8 +60,10 @@ class ConsensusConfig:
     term_length_bytes: int
     mtu_length_bytes: int
     checksums: bool
+    ingress_window_bytes: int
+    """Services' messages are appended while no more than this is appended and not committed."""
     catchup_near_bytes: int
-    """A follower in catch-up joins the live log when it is this close to its end: half of what the window retains."""
+    """A follower in catch-up joins the live log when it is this close to its end; less than the leader retains."""
     retention: RetentionPolicy = KEEP_ALL
     app_version: int = 1
 

@@ -256,7 +256,7 @@ class ServiceMessages:
 
     def _has_room(self) -> bool:
         ctx = self._ctx
-        return ctx.log_buffer.append_position - ctx.commit_position <= 2 * ctx.config.catchup_near_bytes
+        return ctx.log_buffer.append_position - ctx.commit_position <= ctx.config.ingress_window_bytes
 
     def roll_back(self) -> None:
         """This member leads no more, or not yet."""

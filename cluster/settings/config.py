@@ -112,6 +112,10 @@ class NodeConfig(BaseSettings):
         Field(gt=0, description="most bytes a service may have offered and not delivered; the same on every member"),
     ] = 64 << 20
     ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
+    catchup_near_bytes: Annotated[
+        SizeBytes,
+        Field(description="in catch-up, join the live log this near its end; at most half of ingress_window_bytes"),
+    ] = 8 << 20
 
     shared_machine: Annotated[
         SharedMachine,
@@ -166,6 +170,11 @@ class NodeConfig(BaseSettings):
             return False
         hosts = {Endpoint.parse(endpoint).host for member in self.members for endpoint in member.endpoints}
         return self.shared_machine == "on" or len(hosts) == 1
+
+    @property
+    def join_near_bytes(self) -> int:
+        """How near the end of the live log a catch-up joins it: the leader's memory must still hold what follows."""
+        return min(self.catchup_near_bytes, self.ingress_window_bytes // 2)
 
     def member(self, member_id: int) -> MemberEndpoints:
         """One member's endpoints.

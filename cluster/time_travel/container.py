@@ -231,6 +231,7 @@ def make_module(
         term_length_bytes=descriptor.term_buffer_length,
         mtu_length_bytes=descriptor.mtu_length,
         checksums=descriptor.checksummed,
+        ingress_window_bytes=0,
         catchup_near_bytes=0,
         app_version=app_version,
     )

@@ -52,6 +52,7 @@ def config(member_id: int, member_count: int, **overrides: object) -> ConsensusC
         "term_length_bytes": TERM_LENGTH,
         "mtu_length_bytes": MTU,
         "checksums": True,
+        "ingress_window_bytes": 1024,
         "catchup_near_bytes": 512,
     }
     return ConsensusConfig(**{**values, **overrides})  # type: ignore[arg-type]  # overrides are named by the tests

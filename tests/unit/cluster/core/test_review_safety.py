@@ -57,6 +57,7 @@ class Member:
                 term_length_bytes=64 << 10,
                 mtu_length_bytes=1408,
                 checksums=True,
+                ingress_window_bytes=8192,
                 catchup_near_bytes=4096,
             ),
             random=lambda: 0.5,

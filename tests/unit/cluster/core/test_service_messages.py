@@ -241,7 +241,7 @@ def test_service_messages_of_a_deposed_leader_are_unsent_again() -> None:
 
 
 def test_leader_does_not_fill_the_window_with_messages_of_services() -> None:
-    solo = Solo(catchup_near_bytes=512).lead()
+    solo = Solo(ingress_window_bytes=1024).lead()
     appended(solo)
     for number in range(30):
         solo.module.service_messages.offer(0, bytes([number]) * 100)

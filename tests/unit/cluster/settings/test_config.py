@@ -263,3 +263,12 @@ def test_a_shown_value_reads_back_as_itself() -> None:
 def test_a_secrets_file_and_the_authenticator_that_reads_it_come_together(settings: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="expected both authenticator=password and a file, or neither"):
         make(**settings)
+
+
+@pytest.mark.parametrize(
+    ("near", "window", "expected"), [(1 << 20, 16 << 20, 1 << 20), (8 << 20, 16 << 20, 8 << 20), (8 << 20, 256, 128)]
+)
+def test_a_catchup_never_joins_where_the_leaders_memory_may_not_reach(near: int, window: int, expected: int) -> None:
+    config = make(catchup_near_bytes=near, ingress_window_bytes=window, mtu_length_bytes=64)
+
+    assert config.join_near_bytes == expected
