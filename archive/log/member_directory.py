@@ -118,7 +118,7 @@ class MemberDirectory:
             location, place = locate_archive(path), given
         if not _has_file(location.file_system, location.directory / CATALOG_FILE_NAME):
             raise ConfigurationError(
-                f"not an archive directory: no {CATALOG_FILE_NAME} in {place}, in archive in it, nor in the only other "
+                f"no archive here: there is no {CATALOG_FILE_NAME} in {place}, in archive in it, nor in the only other "
                 "directory that has one; name both directories as CLUSTER_DIR,ARCHIVE_DIR"
             )
         return cls(str(path), location, place)

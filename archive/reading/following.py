@@ -17,17 +17,14 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile
-from ..log.member_directory import ArchiveLocation
 
 RECENT_MESSAGES: Final = 1024
 """So many messages back the place is found at which a recording was cut back while nobody looked."""
@@ -54,18 +51,12 @@ class RecordingFollower:
     `is_ended` says that nothing more can come: the recording was deleted or marked invalid.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        descriptor: RecordingDescriptor,
-        *,
-        file_system: ReadableFileSystem | None = None,
-    ) -> None:
-        self.descriptor = descriptor
-        self.position = descriptor.start_position
+    def __init__(self, log: LogFile) -> None:
+        self.descriptor = log.descriptor
+        self.position = log.descriptor.start_position
         self.notices: list[str] = []
         self.is_ended = False
-        self._location = ArchiveLocation(OsFileSystem() if file_system is None else file_system, directory)
+        self._location = log.location
         self._idle_looks = 0
         self._recent: deque[_Seen] = deque(maxlen=RECENT_MESSAGES)
         """What was given last: a recording that was cut back and went on has something else in its place."""
@@ -80,7 +71,7 @@ class RecordingFollower:
             self.position = start_position
             self._recent.clear()
             self._idle_looks = 0
-            found = deque(self._messages(), maxlen=count)
+            found = deque(self._messages(self._reader(start_position)), maxlen=count)
             if len(found) == count:
                 break
         return list(found)
@@ -108,13 +99,13 @@ class RecordingFollower:
         if not self._is_last_there():
             self._catch_up_with_catalog()
             return
-        before = self.position
-        yield from self._messages()
+        before, reader = self.position, self._reader(self.position)
+        yield from self._messages(reader)
+        self._judge_end(reader)
         if self.position == before:
             self._catch_up_with_catalog()
 
-    def _messages(self) -> Iterator[RecordedMessage]:
-        reader = self._reader(self.position)
+    def _messages(self, reader: FrameReader) -> Iterator[RecordedMessage]:
         messages = MessageReader(reader)
         before = self.position
         for message in messages:
@@ -124,7 +115,6 @@ class RecordingFollower:
         if not messages.incomplete_message_count:
             self.position = reader.position  # padding may follow the last message
         self._idle_looks = 1 if self.position > before else self._idle_looks + 1
-        self._judge_end(reader)
 
     def ending(self) -> LogEnd:
         """Say how the recording ends where the reading has come to, or that a segment is missing before.

@@ -87,11 +87,13 @@ def choose_recording(directory: Path, recording_id: int | None, *, prefers_activ
         fail(f"which recording? --recording-id, one of {known}: {error}")
 
 
-def tell_end(recording_id: int, end: LogEnd) -> bool:
+def tell_end(log: LogFile, end: LogEnd) -> bool:
     """Say on standard error what is wrong where a recording ends; tells whether that is damage."""
-    said = end.damage or end.torn_write
+    said, descriptor = end.damage or end.torn_write, log.descriptor
     if said is not None:
-        typer.echo(f"recording_id={recording_id} position={end.position}: {said}", err=True)
+        file = descriptor.segment_file_name(descriptor.segment_base_position(end.position))
+        place = f"recording_id={descriptor.recording_id} position={end.position}"
+        typer.echo(f"{place}: {said}; file={log.location.directory / file}", err=True)
     return end.damage is not None
 
 

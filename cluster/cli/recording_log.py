@@ -16,7 +16,7 @@ from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogE
 
 from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
-from .shared.member_directory import MemberDirectoryArgument, expect_recording_log
+from .shared.arguments import MemberDirectoryArgument, expect_recording_log
 
 
 def recording_log(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:

@@ -16,8 +16,10 @@ from rich.text import Text
 
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import ArchiveError, CorruptionError
-from trimaran.archive.files.catalog import CatalogEntry, read_catalog
+from trimaran.archive.files.catalog import CatalogEntry
 from trimaran.archive.files.segment_files import SegmentFiles
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.store.repair import find_tail
 from trimaran.archive.tool.output import (
     ABSENT,
@@ -35,8 +37,7 @@ from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogE
 
 from ..core.log.recording_log import RecordingLog
 from ..runtime.files.recording_log_file import read_recording_log
-from .log.directory import LogDirectory
-from .shared.member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
+from .shared.arguments import MemberDirectoryArgument, expect_recording_log
 
 SERVICES_HELP = "How many services the member runs. [default: as many as have snapshots]"
 
@@ -107,12 +108,13 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         ClusterError: its catalog, or the log, cannot be read.
     """
     plan = recording_log.recovery_plan(count_services(recording_log) if service_count is None else service_count)
-    entries = _read_catalog(find_archive_directory(directory))
+    member = MemberDirectory.find(directory)
+    entries = _read_catalog(member)
     lengths = _recording_lengths(entries)
     snapshots = [_snapshot(entry, lengths) for entry in plan.snapshots]
-    log = _find_log(directory, plan.log_recording_id)
+    log = _find_log(member, plan.log_recording_id)
     start = None if log is None else log.descriptor.start_position
-    end = None if log is None else log.end_position()
+    end = None if log is None else log.find_reach()
     term = plan.last_term
     return RecoveryReport(
         last_leadership_term_id=None if plan.last_leadership_term_id == NULL_VALUE else plan.last_leadership_term_id,
@@ -149,19 +151,19 @@ def _snapshot(entry: RecordingLogEntry, lengths: dict[int, int | None]) -> Snaps
     )
 
 
-def _find_log(directory: Path, recording_id: int) -> LogDirectory | None:
+def _find_log(member: MemberDirectory, recording_id: int) -> LogFile | None:
     try:
-        log = LogDirectory.find(directory)
+        log = LogFile.find(member)
     except ConfigurationError:  # nothing was recorded yet, or no log
         return None
     return log if log.descriptor.recording_id == recording_id else None
 
 
-def _read_catalog(archive_directory: Path) -> tuple[CatalogEntry, ...]:
+def _read_catalog(member: MemberDirectory) -> tuple[CatalogEntry, ...]:
     try:
-        return read_catalog(OsFileSystem(), archive_directory).entries
+        return member.read_catalog().entries
     except ArchiveError as error:
-        raise ClusterError(f"archive cannot be read: directory={archive_directory}: {error}") from error
+        raise ClusterError(f"archive cannot be read: directory={member.archive}: {error}") from error
 
 
 def _recording_lengths(entries: tuple[CatalogEntry, ...]) -> dict[int, int | None]:
@@ -197,20 +199,18 @@ def _problems(
     return problems
 
 
-def _find_log_damage(log: LogDirectory, replay_position: int, end_position: int) -> list[str]:
+def _find_log_damage(log: LogFile, replay_position: int, end_position: int) -> list[str]:
     """Say what a start finds wrong with the files of the log: segments that are not there, an end that is no torn one.
 
     After a power loss a start may judge the end more mildly, for then frames after a torn one may have been written.
     """
-    descriptor, there = log.descriptor, set(log.segment_base_positions())
-    first = descriptor.segment_base_position(max(replay_position, descriptor.start_position))
-    bases = range(first, end_position, descriptor.segment_file_length)
-    missing = next((base for base in bases if base not in there), None)
-    if missing is not None:
-        return [f"segment file of the log missing: expected={descriptor.segment_file_name(missing)}"]
+    descriptor, missing = log.descriptor, log.find_gap(replay_position)
+    if missing is not None and missing < end_position:
+        name = descriptor.segment_file_name(descriptor.segment_base_position(missing))
+        return [f"segment file of the log missing: expected={name}"]
     if descriptor.stop_position is not None:
         return []
-    files = SegmentFiles(OsFileSystem(), log.archive_directory, descriptor, sync_level=0)
+    files = SegmentFiles(OsFileSystem(), log.location.directory, descriptor, sync_level=0)
     seen: int | None = None
     for _ in range(2):  # what a running member writes meanwhile seems wrong once, at that place
         try:

@@ -50,7 +50,7 @@ from ..time_travel import (
 from ..time_travel.member_log import Bound
 from ..time_travel.replay import Progress, SnapshotChoice
 from ..time_travel.what_if import WhatIf
-from .shared.member_directory import MemberDirectoryArgument
+from .shared.arguments import MemberDirectoryArgument
 
 _ERROR_LIMIT = 5
 _TIMER_LIMIT = 20

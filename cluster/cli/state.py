@@ -21,7 +21,7 @@ from trimaran.service_api.wire.message import Message, decode_message, registry_
 from ..messages import MarkFileHeader
 from ..runtime.files.mark_file import MARK_FILE_HEADER_LENGTH, MARK_FILE_NAME
 from ..runtime.files.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
-from .shared.member_directory import MemberDirectoryArgument
+from .shared.arguments import MemberDirectoryArgument
 
 ARCHIVE_MARK_FILE_NAME: Final = "archive-mark.dat"
 _SERVICE_MARK_FILES: Final = "cluster-mark-service-*.dat"

@@ -20,8 +20,8 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH
 from ...files.reader import Frame, MessageReader, RecordedMessage
 from ...reading.difference import Difference, Side, Verdict, compare
 from ...reading.message_view import Vocabulary
-from ..output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_table, print_object
-from ..selection import choose_recording, find_archive
+from ..output import ABSENT, EXIT_UNHEALTHY, OutputFormat, OutputOption, new_table, print_object
+from ..selection import choose_recording, find_archive, tell_end
 from .progress import one_bar, progress_bars
 from .rows import MessageRows
 
@@ -35,7 +35,7 @@ OtherOption = Annotated[
 ]
 ExactOption = Annotated[bool, typer.Option("--exact", help="Exit status 10 also where one is only longer.")]
 
-_NOT_IN_TABLE: Final = frozenset({"recording_id", "session_id", "match_offset"})
+_NOT_IN_TABLE: Final = frozenset({"recording_id", "session_id", "match", "match_offset", "payload", "payload_encoding"})
 _SAME: Final = (Verdict.EQUAL, Verdict.A_LONGER, Verdict.B_LONGER)
 
 
@@ -64,10 +64,8 @@ def build_diff(vocabulary: Vocabulary) -> Callable[..., None]:
             found = compare(sides[0], sides[1], on_progress=advance)
         report = _report(sides, found, vocabulary)
         print_object(report, output, lambda: _draw(report))
-        damages = [f"{side.file}: {side.end.damage}" for side in sides if side.end.damage is not None]
-        if damages:
-            fail("; ".join(damages), EXIT_UNHEALTHY)
-        if found.verdict not in _SAME or (exact and found.verdict is not Verdict.EQUAL):
+        damaged = [tell_end(side.file, side.end) for side in sides]
+        if any(damaged) or found.verdict not in _SAME or (exact and found.verdict is not Verdict.EQUAL):
             raise typer.Exit(EXIT_UNHEALTHY)
 
     return diff
@@ -120,7 +118,7 @@ def _message_row(side: Side, frame: Frame, payload_offset: int | None, vocabular
             mtu_length = side.descriptor.mtu_length
             offset = (frame.position - message.position) // mtu_length * (mtu_length - HEADER_LENGTH)
             around = None if payload_offset is None else offset + payload_offset
-            return MessageRows(side.file.location.directory, side.descriptor, vocabulary).row(message, around=around)
+            return MessageRows.of(side.file, vocabulary).row(message, around=around)
         if message.position > frame.position:
             break
     return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -20,18 +20,17 @@ from ...errors import ArchiveError
 from ...files.catalog import CatalogEntry, find_impossible
 from ...files.reader import NO_END, Frame, FrameReader, IncompleteMessage, MessageReader
 from ...format.descriptor import RecordingDescriptor
-from ...reading.message_view import MessageViewer, Vocabulary
+from ...log.log_file import LogFile
+from ...reading.message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries, tell_end
+from .rows import view_recording
 
 FromOption = Annotated[
     int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many a recording.")]
 MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
-
-_BEGINNING_LENGTH: Final = 16
-"""So many messages are looked at to tell whose recording it is, lest one that is damaged decides it."""
 
 
 def build_dump(vocabulary: Vocabulary) -> Callable[..., None]:
@@ -92,19 +91,21 @@ class Dump:
     def _rows_of(self, descriptor: RecordingDescriptor) -> Iterator[dict[str, Any]]:
         recording_id = descriptor.recording_id
         try:
-            reader = FrameReader(self.directory, descriptor, start_position=self.from_position)
+            log = LogFile.of(self.directory, descriptor)
+            reader = log.reader(self.from_position)
         except ArchiveError as error:
             fail(str(error))
-        rows = map(_frame_row, reader) if self.vocabulary is None else self._message_rows(descriptor, reader)
+        rows = map(_frame_row, reader) if self.vocabulary is None else self._message_rows(log, reader)
         try:
             for row in islice(rows, self.limit):
                 yield {"recording_id": recording_id} | row
-            self.damage_count += tell_end(recording_id, reader.ending())
+            self.damage_count += tell_end(log, reader.ending())
         except OSError as error:
             self._report(f"recording_id={recording_id} position={reader.position}: not readable: {error}")
 
-    def _message_rows(self, descriptor: RecordingDescriptor, reader: FrameReader) -> Iterator[dict[str, Any]]:
+    def _message_rows(self, log: LogFile, reader: FrameReader) -> Iterator[dict[str, Any]]:
         assert self.vocabulary is not None
+        descriptor = log.descriptor
 
         def on_incomplete(found: IncompleteMessage) -> None:
             line = f"recording_id={descriptor.recording_id} position={found.position}: {found.missing}"
@@ -113,9 +114,8 @@ class Dump:
             is_expected = found.missing == NO_END or found.position == self.from_position
             self._note(facts) if is_expected else self._report(facts)
 
-        beginning = islice(MessageReader(FrameReader(self.directory, descriptor)), _BEGINNING_LENGTH)
         is_whole = self.from_position in (None, descriptor.start_position)
-        viewer = MessageViewer.of(self.vocabulary, descriptor.stream_id, beginning, is_whole=is_whole)
+        viewer = view_recording(log, self.vocabulary, is_whole=is_whole)
         for message in MessageReader(reader, on_incomplete=on_incomplete):
             view = viewer.view(message)
             if "problem" in view:

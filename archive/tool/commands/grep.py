@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,8 +19,9 @@ import typer
 
 from trimaran.service_api.wire.message import Registry
 
-from ...files.reader import FrameReader, MessageReader, RecordedMessage
-from ...format.descriptor import RecordingDescriptor, RecordingState
+from ...files.reader import MessageReader, RecordedMessage
+from ...format.descriptor import RecordingState
+from ...log.log_file import LogFile
 from ...reading.message_view import Vocabulary
 from ...reading.search import UNKNOWN_NAMES, MessageQuery, find_hits
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows, print_stream
@@ -80,38 +81,51 @@ ContextOption = Annotated[
 ]
 
 
-@dataclass(slots=True)
-class _Search:
-    """One search through an archive, and what came of it."""
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """One search through recordings, and whether damage ended it early."""
 
-    directory: Path
     vocabulary: Vocabulary
     query: MessageQuery
-    context: int
-    from_position: int | None
-    to_position: int | None
+    context: int = 0
+    from_position: int | None = None
+    to_position: int | None = None
     is_damaged: bool = False
 
-    def rows(self, descriptor: RecordingDescriptor, advance: Advance) -> Iterator[dict[str, Any]]:
+    def rows(self, log: LogFile, advance: Advance) -> Iterator[dict[str, Any]]:
         """Yield what is found in one recording."""
-        rows = MessageRows(self.directory, descriptor, self.vocabulary)
-        for hit in find_hits(self._messages(descriptor, advance), self.query, context=self.context):
-            yield rows.hit_row(hit) | {"match": hit.is_match}
+        rows = MessageRows.of(log, self.vocabulary)
+        yield from map(rows.hit_row, find_hits(self._messages(log, advance), self.query, context=self.context))
 
-    def count(self, descriptor: RecordingDescriptor, advance: Advance) -> int:
+    def count(self, log: LogFile, advance: Advance) -> int:
         """Count what is found in one recording."""
-        return sum(self.query.match(message) is not None for message in self._messages(descriptor, advance))
+        return sum(self.query.match(message) is not None for message in self._messages(log, advance))
 
-    def _messages(self, descriptor: RecordingDescriptor, advance: Advance) -> Iterator[RecordedMessage]:
-        start = descriptor.start_position if self.from_position is None else self.from_position
-        reader = FrameReader(self.directory, descriptor, start_position=start)
+    def _messages(self, log: LogFile, advance: Advance) -> Iterator[RecordedMessage]:
+        start = log.descriptor.start_position if self.from_position is None else self.from_position
+        reader = log.reader(start)
         for number, message in enumerate(MessageReader(reader)):
             if self.to_position is not None and message.position >= self.to_position:
                 return
             if not number % INTERVAL_MESSAGES:
                 advance(message.position - start)
             yield message
-        self.is_damaged |= tell_end(descriptor.recording_id, reader.ending())
+        self.is_damaged |= tell_end(log, reader.ending())
+
+
+def show_hits(search: Search, logs: Sequence[LogFile], limit: int | None, output: OutputFormat) -> None:
+    """Print what is found, up to the limit; end with 10 where damage ended the search of a recording early."""
+    start = search.from_position
+    if start is not None and (start % 32 or start < logs[0].descriptor.start_position):
+        expected = f"a multiple of 32, at least {logs[0].descriptor.start_position}"
+        fail(f"no position to begin at: --from-position={start} expected {expected}")
+    print_stream(_rows(search, logs, limit), output, heading=HEADING, as_line=as_line)
+    _end(search)
+
+
+def _end(search: Search) -> None:
+    if search.is_damaged:
+        fail("damaged: what follows was not searched", EXIT_UNHEALTHY)
 
 
 def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
@@ -144,44 +158,42 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
             fail("--from-position and --to-position need --recording-id: positions are those of one recording")
         query = MessageQuery(
             registry=vocabulary.registry,
-            type_names=_type_names(type_name or [], vocabulary.registry),
+            type_names=choose_types(type_name or [], vocabulary.registry),
             session_id=session,
             since=_parse_time("--since", since, time_unit),
             until=_parse_time("--until", until, time_unit),
             pattern=_compile(pattern, hex_bytes, is_fixed=fixed, ignores_case=ignore_case),
         )
-        search = _Search(directory, vocabulary, query, context, from_position, to_position)
-        descriptors = _searchable(directory, recording_id)
-        if from_position is not None and (from_position % 32 or from_position < descriptors[0].start_position):
-            expected = f"a multiple of 32, at least {descriptors[0].start_position}"
-            fail(f"no position to begin at: --from-position={from_position} expected {expected}")
-        if count:
-            print_rows(_counts(search, descriptors), output)
-        else:
-            print_stream(_rows(search, descriptors, limit), output, heading=HEADING, as_line=as_line)
-        if search.is_damaged:
-            fail("damaged: what follows was not searched", EXIT_UNHEALTHY)
+        search = Search(
+            vocabulary=vocabulary, query=query, context=context, from_position=from_position, to_position=to_position
+        )
+        logs = _searchable(directory, recording_id)
+        if not count:
+            show_hits(search, logs, limit, output)
+            return
+        print_rows(_counts(search, logs), output)
+        _end(search)
 
     return grep
 
 
-def _searchable(directory: Path, recording_id: int | None) -> list[RecordingDescriptor]:
+def _searchable(directory: Path, recording_id: int | None) -> list[LogFile]:
     content = load_catalog(directory)
     if recording_id is not None:
-        return [expect_descriptor(content, recording_id)]
-    found = [entry.descriptor for entry in content.entries if entry.descriptor is not None and entry.problem is None]
-    return [descriptor for descriptor in found if descriptor.state is not RecordingState.DELETED]
+        return [LogFile.of(directory, expect_descriptor(content, recording_id))]
+    kept = [found for found in content.readable if found.state is not RecordingState.DELETED]
+    return [LogFile.of(directory, descriptor) for descriptor in kept]
 
 
-def _rows(search: _Search, descriptors: list[RecordingDescriptor], limit: int | None) -> Iterator[dict[str, Any]]:
+def _rows(search: Search, logs: Sequence[LogFile], limit: int | None) -> Iterator[dict[str, Any]]:
     """Yield what is found, and end with the match that reaches the limit."""
     left = limit
     with progress_bars(is_printing=True) as progress:
-        for descriptor in descriptors:
+        for log in logs:
             if left == 0:
                 return
-            with one_bar(progress, f"recording {descriptor.recording_id}", _length(descriptor)) as advance:
-                for row in search.rows(descriptor, advance):
+            with one_bar(progress, f"recording {log.descriptor.recording_id}", _length(log)) as advance:
+                for row in search.rows(log, advance):
                     yield row
                     if left is not None and row["match"]:
                         left -= 1
@@ -189,20 +201,22 @@ def _rows(search: _Search, descriptors: list[RecordingDescriptor], limit: int | 
                             return
 
 
-def _counts(search: _Search, descriptors: list[RecordingDescriptor]) -> list[dict[str, Any]]:
+def _counts(search: Search, logs: Sequence[LogFile]) -> list[dict[str, Any]]:
     counts: Counter[int] = Counter()
     with progress_bars() as progress:
-        for descriptor in descriptors:
-            with one_bar(progress, f"recording {descriptor.recording_id}", _length(descriptor)) as advance:
-                counts[descriptor.recording_id] = search.count(descriptor, advance)
+        for log in logs:
+            recording_id = log.descriptor.recording_id
+            with one_bar(progress, f"recording {recording_id}", _length(log)) as advance:
+                counts[recording_id] = search.count(log, advance)
     return [{"recording_id": number, "count": count} for number, count in counts.items()]
 
 
-def _length(descriptor: RecordingDescriptor) -> int | None:
+def _length(log: LogFile) -> int | None:
+    descriptor = log.descriptor
     return None if descriptor.stop_position is None else descriptor.stop_position - descriptor.start_position
 
 
-def _type_names(names: list[str], registry: Registry) -> frozenset[str]:
+def choose_types(names: list[str], registry: Registry) -> frozenset[str]:
     """Check the names of types; what no registry knows has one name, however it is shown."""
     known = {model.WIRE_NAME for model in registry.values()} | UNKNOWN_NAMES
     for name in names:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 import typer
 
 from ...errors import ArchiveError
+from ...log.log_file import LogFile
 from ...reading.following import RecordingFollower
 from ...reading.message_view import Vocabulary
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_stream
@@ -44,21 +45,39 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         Without --recording-id of the one that is active, or else of the log. What becomes of the recording meanwhile,
         extended, purged, cut back, is told on standard error; once it is deleted, this ends.
         """
-        if follow and output is OutputFormat.JSON:
-            fail("what goes on is no single document: -f with -o json; use -o jsonl")
-        descriptor = choose_recording(directory, recording_id, prefers_active=True).descriptor
-        rows = MessageRows(directory, descriptor, vocabulary)
-        follower = RecordingFollower(directory, descriptor)
-        messages = follow_rows(follower, rows, count, wait=threading.Event().wait, is_followed=follow)
-        try:
-            with contextlib.suppress(KeyboardInterrupt):
-                print_stream(messages, output, heading=HEADING, as_line=as_line)
-        except ArchiveError as error:
-            fail(str(error), EXIT_UNHEALTHY)
-        if not follow and tell_end(descriptor.recording_id, follower.ending()):
-            raise typer.Exit(EXIT_UNHEALTHY)
+        show_tail(
+            choose_recording(directory, recording_id, prefers_active=True), vocabulary, count, output, follow=follow
+        )
 
     return tail
+
+
+def show_tail(
+    log: LogFile,
+    vocabulary: Vocabulary,
+    count: int,
+    output: OutputFormat,
+    *,
+    follow: bool,
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
+    """Print the last messages of a recording, and with `follow` the new ones as they come; end with 10 for damage."""
+    refuse_to_follow_as_json(output, follow=follow)
+    follower = RecordingFollower(log)
+    messages = follow_rows(follower, MessageRows.of(log, vocabulary), count, wait=wait, is_followed=follow)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            print_stream(messages, output, heading=HEADING, as_line=as_line)
+    except ArchiveError as error:
+        fail(str(error), EXIT_UNHEALTHY)
+    if not follow and tell_end(log, follower.ending()):
+        raise typer.Exit(EXIT_UNHEALTHY)
+
+
+def refuse_to_follow_as_json(output: OutputFormat, *, follow: bool) -> None:
+    """End the command that would print one document that never ends."""
+    if follow and output is OutputFormat.JSON:
+        fail("what goes on is no single document: -f with -o json; use -o jsonl")
 
 
 def follow_rows(

@@ -6,13 +6,12 @@ the catalog or the snapshot is damaged.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
-from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import CorruptionError
-from trimaran.archive.files.catalog import read_catalog
-from trimaran.archive.files.reader import FrameReader, MessageReader
+from trimaran.archive.files.reader import MessageReader
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.message_view import MessageViewer
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 from trimaran.service_api.errors import ClusterError, ConfigurationError
@@ -21,7 +20,7 @@ from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE
 
 from ...runtime.files.recording_log_file import read_recording_log
 from ..archive import VOCABULARY
-from ..shared.member_directory import MemberDirectoryArgument, expect_recording_log, find_archive_directory
+from ..shared.arguments import MemberDirectoryArgument, expect_recording_log
 
 _COLUMNS: Final = {"position": "position", "name": "message", "what": "what it says"}
 
@@ -38,7 +37,7 @@ def describe(directory: MemberDirectoryArgument, output: OutputOption = OutputFo
         entry = log.latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
         if entry is None:
             fail(f"no valid snapshot: directory={directory}")
-        rows = _messages(find_archive_directory(directory), entry)
+        rows = _messages(MemberDirectory.find(directory), entry)
     except ConfigurationError:
         raise
     except ClusterError as error:
@@ -49,18 +48,17 @@ def describe(directory: MemberDirectoryArgument, output: OutputOption = OutputFo
     print_rows(rows, output, columns=_COLUMNS, title=f"{title} recording_id={entry.recording_id}")
 
 
-def _messages(archive_directory: Path, entry: RecordingLogEntry) -> list[dict[str, Any]]:
+def _messages(member: MemberDirectory, entry: RecordingLogEntry) -> list[dict[str, Any]]:
     """Read all messages of the module's snapshot, which is as long as there are sessions, timers and messages in it.
 
     Raises:
         CorruptionError: it is not there, cannot be read to its end, or holds what is no such message.
     """
-    entries = read_catalog(OsFileSystem(), archive_directory).entries
-    descriptors = [found.descriptor for found in entries if found.descriptor is not None and found.problem is None]
-    descriptor = next((found for found in descriptors if found.recording_id == entry.recording_id), None)
+    readable = member.read_catalog().readable
+    descriptor = next((found for found in readable if found.recording_id == entry.recording_id), None)
     if descriptor is None or descriptor.stream_id != CONSENSUS_MODULE_SNAPSHOT_STREAM_ID:
         raise CorruptionError("the archive does not have this snapshot", recording_id=entry.recording_id)
-    reader = FrameReader(archive_directory, descriptor)
+    reader = LogFile(member.archive, descriptor).reader()
     messages = list(MessageReader(reader))
     end = reader.ending()
     damage = end.damage or end.fault

@@ -12,6 +12,8 @@ from trimaran.archive.disk.file_system import write_fully
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import RecordedMessage
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.reading.following import PATIENCE_LOOKS, RecordingFollower
 
 
@@ -26,7 +28,7 @@ class Source:
         self.lengths: list[int] = []
         descriptor = read_catalog(disk, DIRECTORY).entries[0].descriptor
         assert descriptor is not None
-        self.follower = RecordingFollower(DIRECTORY, descriptor, file_system=disk)
+        self.follower = RecordingFollower(LogFile(ArchiveLocation(disk, DIRECTORY), descriptor))
 
     async def record(self, *lengths: int) -> None:
         """Record a message of each length, durably."""
@@ -222,5 +224,7 @@ async def test_damage_before_the_end_of_a_stopped_recording_is_told_at_once(sour
     handle = source.disk.open_file(DIRECTORY / "0-0.rec")
     write_fully(source.disk, handle, b"\xff", 64 + 100)
 
+    assert [len(message.payload) for message in source.follower.last_messages(5)] == [10]
+    assert "checksum wrong" in (source.follower.ending().damage or "")
     with pytest.raises(CorruptionError, match="checksum wrong"):
-        source.follower.last_messages(5)
+        source.look()

@@ -417,7 +417,7 @@ def test_directories_that_are_gone_are_an_error_even_while_nothing_new_is_commit
     assert made.latest_offset(end) == end
     member.wipe()
 
-    with pytest.raises(ArchiveError, match=f"position={end.position}: .*/0: not an archive directory"):
+    with pytest.raises(ArchiveError, match=f"position={end.position}: .*/0: no archive"):
         made.latest_offset(end)
 
 
@@ -503,7 +503,7 @@ def test_latest_needs_to_know_what_is_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (lambda member: member.wipe(), "not an archive directory: no archive.catalog"),
+        (lambda member: member.wipe(), "no archive here: there is no archive.catalog"),
         (lambda member: (member.directory / "cluster" / "recording.log").unlink(), "no cluster/recording.log"),
         (lambda member: (member.archive / "archive.catalog").write_bytes(b"junk"), "catalog"),
     ],

@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.archive.streams import extract_sample, load_truth
+from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.reading.following import RecordingFollower
 from trimaran.archive.tool.commands.rows import MessageRows
 from trimaran.archive.tool.commands.tail import FIRST_PAUSE_S, LONGEST_PAUSE_S, follow_rows
@@ -239,9 +240,9 @@ def test_following_looks_more_seldom_while_nothing_comes(samples: Path) -> None:
         if len(pauses) == 10:
             raise KeyboardInterrupt
 
-    rows = MessageRows(directory, descriptor, VOCABULARY)
+    rows = MessageRows.of(LogFile.of(directory, descriptor), VOCABULARY)
     with pytest.raises(KeyboardInterrupt):
-        list(follow_rows(RecordingFollower(directory, descriptor), rows, 0, wait=wait, is_followed=True))
+        list(follow_rows(RecordingFollower(LogFile.of(directory, descriptor)), rows, 0, wait=wait, is_followed=True))
 
     assert pauses[:2] == [2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
     assert pauses[-1] == LONGEST_PAUSE_S

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -12,8 +10,8 @@ from tests.unit.archive.net.server.test_archive_server import append, serving, s
 from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
 from tests.unit.cluster.cli.shared.test_inspection import members_that_answer, members_view
 from trimaran.archive import Archive
-from trimaran.cluster.cli.log.entry import LogEntry
-from trimaran.cluster.cli.log.remote import ClusterLog
+from trimaran.archive.files.reader import RecordedMessage
+from trimaran.cluster.cli.shared.cluster_log import ClusterLog
 from trimaran.cluster.documents.inspection import InspectionRequest
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 
@@ -33,7 +31,7 @@ class Leader:
         position = self.commit_positions.pop(0) if len(self.commit_positions) > 1 else self.commit_positions[0]
         return members_view(0).model_copy(update={"commit_position": position}).model_dump_json().encode()
 
-    async def batches(self, count: int, batch_count: int, *, is_followed: bool) -> list[list[LogEntry]]:
+    async def batches(self, count: int, batch_count: int, *, is_followed: bool) -> list[list[RecordedMessage]]:
         """Read the log as the command does: in a thread, which has no loop."""
         async with serving(self.archive) as server, members_that_answer(m0=self.answer) as members:
             _, ingress, consensus, log, catchup, _ = members.split(",")
@@ -45,8 +43,8 @@ class Leader:
                 catchup=catchup,
                 archive=str(server.endpoint),
             )
-            found: Iterator[Iterable[LogEntry]] = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed)
-            return await asyncio.to_thread(lambda: [list(next(found)) for _ in range(batch_count)])
+            found = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed)
+            return await asyncio.to_thread(lambda: [next(found)[1] for _ in range(batch_count)])
 
 
 async def written() -> tuple[Archive, list[int]]:
@@ -67,14 +65,11 @@ async def test_the_last_committed_entries_are_given_whole(committed_count: int) 
     (last,) = await Leader(archive, [ends[committed_count - 1]]).batches(2, 1, is_followed=False)
 
     assert [entry.end_position for entry in last] == ends[committed_count - 2 : committed_count]
-    assert [entry.payload_length for entry in last] == LENGTHS[committed_count - 2 : committed_count]
-    for entry in last:
-        assert entry.payload is not None
-        assert len(base64.b64decode(entry.payload)) == entry.payload_length
+    assert [len(entry.payload) for entry in last] == LENGTHS[committed_count - 2 : committed_count]
 
 
 async def test_what_is_committed_later_is_given_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.cli.log.remote.pause", lambda interval_s: None)
+    monkeypatch.setattr("trimaran.cluster.cli.shared.cluster_log.pause", lambda interval_s: None)
     archive, ends = await written()
 
     commits = [ends[9], ends[9], ends[11], ends[-1]]

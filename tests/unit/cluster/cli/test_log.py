@@ -16,10 +16,11 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory
+from trimaran.archive.tool.commands.rows import encode_payload
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, EXIT_USAGE
 from trimaran.cluster.cli.app import build_app, main
-from trimaran.cluster.cli.log.directory import LogDirectory
-from trimaran.cluster.cli.log.entry import encode_payload
 
 SAMPLES = [("single-node", "node0"), ("three-node-failover", "node1"), ("checksummed", "node0"), ("torn", "node0")]
 
@@ -55,10 +56,7 @@ def test_dump_gives_what_aeron_reads(samples: dict[str, Path], name: str, node: 
 
     assert [(e["position"], e["end_position"]) for e in found] == [(m["position"], m["end_position"]) for m in truth]
     for entry, message in zip(found, truth, strict=True):
-        assert entry["type"] == message["name"]
-        assert entry["leadership_term_id"] == message["fields"]["leadershipTermId"]
-        assert entry["timestamp"] == message["fields"]["timestamp"]
-        assert entry["cluster_session_id"] == message["fields"].get("clusterSessionId")
+        assert entry == entry | message  # the rows of `archive dump --messages`, with more
         if entry["payload"] is not None:
             check_payload(entry, message)
 
@@ -85,9 +83,9 @@ def test_the_table_is_a_line_for_each_entry(samples: dict[str, Path]) -> None:
     result = run("dump", str(samples["single-node"] / "node0"), "--limit", "2")
 
     heading, first, second = result.stdout.splitlines()
-    assert heading.split()[:5] == ["position", "term", "type", "session", "time"]
-    assert first.split()[:5] == ["0", "0", "NewLeadershipTermEvent", "-", "2026-11-21T04:01:22.961Z"]
-    assert second.split()[:4] == ["96", "0", "SessionOpenEvent", "1"]
+    assert heading.split()[:6] == ["rec", "position", "term", "type", "session", "time"]
+    assert first.split()[:6] == ["0", "0", "0", "NewLeadershipTermEvent", "-", "2026-11-21T04:01:22.961Z"]
+    assert second.split()[:5] == ["0", "96", "0", "SessionOpenEvent", "1"]
     assert max(map(len, (heading, first, second))) <= 160
 
 
@@ -99,7 +97,7 @@ def test_a_dump_can_be_narrowed_down(samples: dict[str, Path]) -> None:
     assert entries("dump", directory, "--from-position", str(middle["position"]), "--limit", "3") == everything[500:503]
     assert entries("dump", directory, "--to-position", str(middle["position"])) == everything[:500]
     opened = entries("dump", directory, "--type", "SessionOpenEvent", "--session", "2")
-    assert [(e["type"], e["cluster_session_id"]) for e in opened] == [("SessionOpenEvent", 2)]
+    assert [(e["name"], e["fields"]["clusterSessionId"]) for e in opened] == [("SessionOpenEvent", 2)]
 
 
 def test_an_archive_without_a_recording_log_can_be_read_too(samples: dict[str, Path]) -> None:
@@ -171,7 +169,7 @@ def test_following_goes_on_where_it_stopped(
             raise KeyboardInterrupt
         (archive / f"0-{base}.rec").write_bytes(whole[base][:length].ljust(65536, b"\0"))
 
-    monkeypatch.setattr("trimaran.cluster.cli.log.command.pause", grow)
+    monkeypatch.setattr("trimaran.cluster.cli.log.pause", grow)
     found = entries("tail", str(directory), "-f", "-n", "2")
 
     first = next(n for n, entry in enumerate(everything) if entry["position"] == found[0]["position"])
@@ -191,7 +189,8 @@ def test_damage_in_the_middle_is_named_by_file_recording_and_position(samples: d
     result = run("dump", str(directory), "-o", "jsonl")
 
     assert result.exit_code == EXIT_UNHEALTHY
-    assert f"file={path} recording_id=0 position={hit['position']}: bad frame" in result.stderr
+    assert f"recording_id=0 position={hit['position']}: bad frame" in result.stderr
+    assert f"valid frames go on at position={hit['end_position']}; file={path}" in result.stderr
     shown = [json.loads(line) for line in result.stdout.splitlines()]
     assert shown == list(itertools.takewhile(lambda entry: entry != hit, before))
 
@@ -259,4 +258,5 @@ def test_payloads_are_text_where_they_can_be_shown() -> None:
 def test_the_end_of_a_log_is_found_without_its_stop_position(samples: dict[str, Path], tmp_path: Path) -> None:
     directory = live_copy(samples["three-node-failover"] / "node1", tmp_path / "live", segment_count=100)
 
-    assert LogDirectory.find(directory).end_position() == 436416
+    log = LogFile.find(MemberDirectory.find(directory))
+    assert log.find_reach() == log.ending().position == 436416

@@ -7,24 +7,35 @@ since from the leader's archive. A new leader has the same bytes at the same pos
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.reader import RecordedMessage
 from trimaran.archive.net.client import ArchiveClient
+from trimaran.archive.reading.message_view import Vocabulary
+from trimaran.archive.tool.commands.rows import MessageRows
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNREACHABLE, fail
 from trimaran.service_api.member_status import leads
+from trimaran.service_api.types import LOG_STREAM_ID
 
 from ...documents.inspection import ROW_LIMIT, MembersView
 from ...settings.member_endpoints import MemberEndpoints
-from ..shared.inspection import UnreachableError, ask_for_best
-from ..shared.watching import pause
-from .entry import LogEntry, make_entry
+from .inspection import UnreachableError, ask_for_best
+from .watching import pause
 
 ROUND_INTERVAL_S: Final = 0.2
+
+
+class _Batch(NamedTuple):
+    """Entries that are committed, and where they end."""
+
+    recording_id: int
+    messages: list[RecordedMessage]
+    end_position: int
 
 
 class ClusterLog:
@@ -37,30 +48,40 @@ class ClusterLog:
     def __repr__(self) -> str:
         return f"<ClusterLog members={len(self._members)}>"
 
-    def batches(self, count: int, *, is_followed: bool) -> Iterator[Iterable[LogEntry]]:
+    def rows(self, count: int, vocabulary: Vocabulary, *, is_followed: bool) -> Iterator[dict[str, Any]]:
+        """Give the rows of `batches`, each as it comes."""
+        for recording_id, batch in self.batches(count, is_followed=is_followed):
+            rows = MessageRows.of_log(recording_id, LOG_STREAM_ID, vocabulary)
+            yield from map(rows.row, batch)
+            sys.stdout.flush()
+
+    def batches(self, count: int, *, is_followed: bool) -> Iterator[tuple[int, list[RecordedMessage]]]:
         """Give the last committed entries, at most those of one term buffer; then what is committed since.
 
+        With them goes the id of the leader's recording.
         While it is followed a cluster without a leader is waited for.
         """
         try:
-            entries, position = asyncio.run(self._last_entries(count))
+            batch = asyncio.run(self._last_entries(count))
         except (UnreachableError, ArchiveError) as error:
             fail(str(error), EXIT_UNREACHABLE)
-        if entries is None:
+        if batch is None:
             fail("no leader: `trimaran status` shows what each member says", EXIT_NO_LEADER)
-        yield entries
+        yield batch.recording_id, batch.messages
+        position = batch.end_position
         while is_followed:
             pause(ROUND_INTERVAL_S)
             try:
-                more, position = asyncio.run(self._entries_since(position))
+                batch = asyncio.run(self._entries_since(position))
             except (UnreachableError, ArchiveError):
                 continue
-            yield more
+            yield batch.recording_id, batch.messages
+            position = batch.end_position
 
-    async def _last_entries(self, count: int) -> tuple[list[LogEntry] | None, int]:
+    async def _last_entries(self, count: int) -> _Batch | None:
         view = await self._ask()
         if not leads(view):
-            return None, 0
+            return None
         async with self._connect(view) as client:
             descriptor = await client.list_recording(view.log_recording_id)
         term_length, end = descriptor.term_buffer_length, view.commit_position
@@ -73,14 +94,15 @@ class ClusterLog:
                 messages.append(message)
             if len(messages) == count:
                 break
-        return [make_entry(message) for message in messages], end
+        return _Batch(view.log_recording_id, list(messages), end)
 
-    async def _entries_since(self, position: int) -> tuple[list[LogEntry], int]:
+    async def _entries_since(self, position: int) -> _Batch:
         view = await self._ask()
         end = view.commit_position
         if not leads(view) or end <= position:
-            return [], position
-        return [make_entry(message) async for message in self._read(view, position, end)], end
+            return _Batch(view.log_recording_id, [], position)
+        messages = [message async for message in self._read(view, position, end)]
+        return _Batch(view.log_recording_id, messages, end)
 
     async def _ask(self) -> MembersView:
         endpoints = {member.member_id: member.consensus for member in self._members}
