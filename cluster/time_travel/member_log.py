@@ -3,7 +3,7 @@
 The member may run. Then the log grows while it is read, its end is what was there when the directory was opened, and
 what is purged meanwhile is missed with an error that says so.
 
-What is committed: `commit_claims` says what a directory proves, and why. What a member recorded behind that was
+What is committed: `commit_proof` says what a directory proves, and why. What a member recorded behind that was
 delivered to its service or was not: only a majority of members knows. So that is the bound unless another is asked for.
 """
 

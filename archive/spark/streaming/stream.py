@@ -11,7 +11,7 @@ with the same range: a sink that keeps one result for each range or position has
 
 Where the commit position comes from:
 
-- *the directories alone* (the default, always on): what `recording.log` and the log prove, see `commit_claims`.
+- *the directories alone* (the default, always on): what `recording.log` and the log prove, see `commit_proof`.
   Safe without any configuration, and late: it moves at snapshots and when a leadership term begins.
 - *`commitFrom=HOST:PORT,...`*: members are asked on their consensus endpoints with every batch. Milliseconds behind the
   cluster. One that cannot be reached makes the stream late, never wrong.

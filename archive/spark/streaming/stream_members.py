@@ -39,7 +39,7 @@ class StreamMemberLog:
     def trusted_position(self, claims: Iterable[CommitClaim]) -> int:
         """Tell up to where this log holds committed entries and nothing else, given what is known to be committed.
 
-        See `commit_claims` for why the term decides. May lie behind the end of what is recorded here.
+        See `commit_proof` for why the term decides. May lie behind the end of what is recorded here.
         """
         last_term_id = NULL_VALUE if self.marks is None else self.marks.last_term_id
         positions = [claim.position for claim in claims if claim.leadership_term_id <= last_term_id]
