@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
@@ -59,12 +59,14 @@ def show_tail(
     output: OutputFormat,
     *,
     follow: bool,
-    wait: Callable[[float], object] = time.sleep,
+    wait: Callable[[float], object] | None = None,
 ) -> None:
     """Print the last messages of a recording, and with `follow` the new ones as they come; end with 10 for damage."""
     refuse_to_follow_as_json(output, follow=follow)
     follower = RecordingFollower(log)
-    messages = follow_rows(follower, MessageRows.of(log, vocabulary), count, wait=wait, is_followed=follow)
+    messages = follow_rows(
+        follower, MessageRows.of(log, vocabulary), count, wait=wait or threading.Event().wait, is_followed=follow
+    )
     try:
         with contextlib.suppress(KeyboardInterrupt):
             print_stream(messages, output, heading=HEADING, as_line=as_line)
