@@ -25,6 +25,7 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     TYPE_PADDING,
     UNFRAGMENTED,
+    align,
     unpack_header,
 )
 
@@ -72,7 +73,7 @@ class Frame(NamedTuple):
     @property
     def end_position(self) -> int:
         """The position just after the frame."""
-        return self.position + ((self.frame_length + 31) & -32)
+        return self.position + align(self.frame_length)
 
 
 class RecordedMessage(NamedTuple):
@@ -204,7 +205,7 @@ class FrameReader:
             if fault is not None:
                 self._stop(StopReason.BAD_FRAME, fault)
                 return
-            aligned = (frame_length + 31) & -32
+            aligned = header.aligned_length
             if limit is not None and position + aligned > limit:
                 self._stop(StopReason.BAD_FRAME, f"frame runs past the end: frame_length={frame_length} end={limit}")
                 return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH
+from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import FileSystem, read_fully
@@ -62,9 +62,9 @@ class RangeReader:
         data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
         whole = _valid_frames_length(rules, data, position)
         if not whole:
-            frame_length = int.from_bytes(data[:4], "little", signed=True)
-            if len(data) < (frame_length + 31) & -32 <= available:
-                data = read_fully(self._file_system, handle, (frame_length + 31) & -32, offset)
+            aligned = unpack_header(data).aligned_length if len(data) >= HEADER_LENGTH else 0
+            if len(data) < aligned <= available:
+                data = read_fully(self._file_system, handle, aligned, offset)
                 whole = _valid_frames_length(rules, data, position)
         if not whole:
             fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"

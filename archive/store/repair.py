@@ -243,9 +243,9 @@ class _SegmentWalker:
     def _refuse_if_undecidable(self, last_offset: int, end_offset: int) -> None:
         """Raise when the last frame may be torn at a page boundary and there is no checksum to tell."""
         data = read_fully(self._file_system, self._handle, end_offset - last_offset, last_offset)
-        frame_length = int.from_bytes(data[:4], "little")
-        is_padding = int.from_bytes(data[6:8], "little") == TYPE_PADDING
-        page = None if is_padding else find_blank_page(data, last_offset, frame_length)
+        header = unpack_header(data)
+        frame_length = header.frame_length
+        page = None if header.type == TYPE_PADDING else find_blank_page(data, last_offset, frame_length)
         if page is not None:
             raise CorruptionError(
                 f"last frame may be incomplete: frame_length={frame_length}, only zeros from file "

@@ -8,7 +8,6 @@ Every function here blocks. Source: samples set A README §5; Aeron `ArchiveTool
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,9 +15,7 @@ from typing import Final
 from trimaran.service_api.wire.frame import (
     HEADER_LENGTH,
     TYPE_PADDING,
-    HeaderField,
-    frame_crc,
-    iter_headers,
+    stamp_checksums,
     unpack_header,
 )
 
@@ -30,7 +27,6 @@ from ..format.frame_rules import frame_rules_of
 from ..format.layout import SegmentSlice, clip
 
 _BLOCK_BYTES: Final = 1 << 20
-_CHECKSUM: Final = struct.Struct("<i")
 
 
 def stamp_recording(
@@ -120,15 +116,12 @@ def copy_frames(
         position += last + header.aligned_length
         if position > end:
             raise _damage(f"frame runs past the end: end={position}", descriptor, position)
-        if header.type == TYPE_PADDING:
-            length = last + HEADER_LENGTH
-        frame_count = int(header.type == TYPE_PADDING)
-        if is_stamped:
-            for at, data in iter_headers(memoryview(block)[:length]):
-                _CHECKSUM.pack_into(block, at + HeaderField.CHECKSUM.offset, frame_crc(block, at, data.frame_length))
-                frame_count += 1
-        write_fully(file_system, target, memoryview(block)[:length], offset)
-        yield position, frame_count
+        is_padding = header.type == TYPE_PADDING
+        data_length, length = (last, last + HEADER_LENGTH) if is_padding else (length, length)
+        frames = memoryview(block)[:length]
+        data_count = stamp_checksums(frames[:data_length]) if is_stamped else 0
+        write_fully(file_system, target, frames, offset)
+        yield position, data_count + is_padding
 
 
 def _damage(what: str, descriptor: RecordingDescriptor, position: int) -> CorruptionError:

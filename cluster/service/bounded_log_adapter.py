@@ -36,7 +36,7 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
-from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
 from trimaran.service_api.wire.pieces import DELIVERY_RUN_BYTES
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER
 from trimaran.service_api.wire.session import SessionMessageHeader
@@ -437,7 +437,7 @@ class BoundedLogAdapter:
     def _on_session_message(self, message: SessionMessageHeader, encoded: bytes) -> None:
         """A session message that was assembled from fragments, or has a block that nobody writes here."""
         session = self._agent.sessions.get(message.cluster_session_id)
-        block_length = int.from_bytes(encoded[:2], "little")
+        block_length = peek_header(encoded)[0]
         payload = memoryview(encoded)[MESSAGE_HEADER_LENGTH + block_length :]
         if session is None:
             if message.cluster_session_id < 0:

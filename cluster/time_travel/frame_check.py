@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trimaran.archive import RecordingDescriptor
 from trimaran.archive.disk.file_system import OsFileSystem, read_fully
+from trimaran.service_api.wire.frame import align
 
 if TYPE_CHECKING:
     from trimaran.archive.reading.vector.scan import FrameBlock
@@ -36,7 +37,7 @@ class FrameCheck:
 
     def read(self, position: int, limit_bytes: int, stop_position: int) -> bytes:
         """Read the right frames from `position` on, a block of about `limit_bytes`; nothing if they are not found."""
-        from trimaran.archive.reading.vector.scan import FrameScanner
+        from trimaran.archive.reading.vector.scan import LENGTH, FrameScanner
 
         if limit_bytes < _LEAST_BYTES or stop_position - position < _LEAST_BYTES:
             return b""
@@ -53,7 +54,7 @@ class FrameCheck:
         if block is None or block.position != position:
             self.forget()
             return b""
-        self._position = block.last_position + (int(block.headers[-1, 0]) + 31 & -32)
+        self._position = block.last_position + align(int(block.headers[-1, LENGTH]))
         return self._bytes_of(block, self._position - position)
 
     def forget(self) -> None:

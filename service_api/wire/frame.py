@@ -63,6 +63,7 @@ FRAME_HEADER: Final = struct.Struct("<iBBHiiiiq")
 UNFRAGMENTED_DATA: Final = TYPE_DATA << 16 | UNFRAGMENTED << 8
 """The `KIND` of a data frame that holds a whole message."""
 
+_CHECKSUM: Final = struct.Struct("<i")
 _UINT32_MASK: Final = 0xFFFF_FFFF
 _INT32_SIGN: Final = 0x8000_0000
 
@@ -203,6 +204,17 @@ def frame_crc(buffer: ReadableBuffer, offset: int, frame_length: int) -> int:
     """
     crc = crc32(buffer[offset + 32 : offset + ((frame_length + 31) & -32)])
     return crc - ((crc & _INT32_SIGN) << 1)
+
+
+def stamp_checksums(frames: bytearray | memoryview) -> int:
+    """Write into the header of each frame its checksum; return how many there are. All are whole data frames."""
+    count = 0
+    for offset, header in iter_headers(frames):
+        _CHECKSUM.pack_into(
+            frames, offset + HeaderField.CHECKSUM.offset, frame_crc(frames, offset, header.frame_length)
+        )
+        count += 1
+    return count
 
 
 def encode_frame(

@@ -64,6 +64,10 @@ class FrameRules:
     stream_id: int
     checksummed: bool
 
+    def identity(self, term_count: int) -> bytes:
+        """Return the stream id and term id that all frames of a term have; `term_count` is how many are before it."""
+        return _IDENTITY.pack(self.stream_id, wrap_int32(self.initial_term_id + term_count))
+
     def find_header_fault(self, header: FrameHeader, position: int) -> str | None:
         """Say what is wrong with the header of the frame at `position`; None if it is valid. Length 0 is wrong, too."""
         frame_length, version, flags, frame_type, term_offset, _, stream_id, term_id, _ = header
@@ -214,8 +218,7 @@ class FrameRules:
         `data` must lie in one term. The search is for the 8 bytes of stream id and term id that all its
         frames share.
         """
-        term_id = wrap_int32(self.initial_term_id + position // self.term_length_bytes)
-        identity = _IDENTITY.pack(self.stream_id, term_id)
+        identity = self.identity(position // self.term_length_bytes)
         found = data.find(identity)
         while found >= 0:
             offset = found - HeaderField.STREAM_ID.offset

@@ -17,7 +17,6 @@ the rate); a sparse index beside the segments, which the comparison makes needle
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,9 @@ from trimaran.service_api.wire.frame import (
     TYPE_DATA,
     TYPE_PADDING,
     UNFRAGMENTED,
+    HeaderField,
+    align,
     unpack_header,
-    wrap_int32,
 )
 
 from ...disk.file_system import OsFileSystem, ReadableFileSystem
@@ -54,14 +54,18 @@ SLOT: Final = 32
 SPARE_SLOTS: Final = 2
 """Slots behind a block: code that gathers the beginnings of payloads need not look where the last one ends."""
 
-LENGTH, KIND, TERM_OFFSET, SESSION_ID, STREAM_ID, TERM_ID = range(6)
+LENGTH: Final = HeaderField.FRAME_LENGTH.word
+KIND: Final = HeaderField.KIND.word
+TERM_OFFSET: Final = HeaderField.TERM_OFFSET.word
+SESSION_ID: Final = HeaderField.CHECKSUM.word
+STREAM_ID: Final = HeaderField.STREAM_ID.word
+TERM_ID: Final = HeaderField.TERM_ID.word
 """The words of a header; KIND is version, flags and type; words 6 and 7 are the reserved value."""
 
 _ROWS: Final = "V32"
 _DATA: Final = TYPE_DATA << 16
 _KIND_BUT_FLAGS: Final = ~(UNFRAGMENTED << 8)
 _STREAM_AND_TERM: Final = 2
-_IDENTITY: Final = struct.Struct("<ii")
 _HEADER_LENGTH: Final = np.uint32(HEADER_LENGTH)
 
 
@@ -211,7 +215,7 @@ class FrameScanner:
         if not count:
             return None
         block = FrameBlock(self._words, slots[:count], headers[:count], position)
-        self.position = block.last_position + _aligned(int(headers[count - 1, LENGTH]))
+        self.position = block.last_position + align(int(headers[count - 1, LENGTH]))
         return block
 
     def _is_padding(self, header: NDArray[np.int32], slot: int, file_end: int) -> bool:
@@ -248,14 +252,13 @@ class FrameScanner:
         # As unsigned numbers lengths below 32 are the greatest.
         is_valid &= headers[:, LENGTH].view(np.uint32) - _HEADER_LENGTH <= rules.mtu_length_bytes - HEADER_LENGTH
         count = len(slots) if is_valid.all() else int(is_valid.argmin())
-        if count and (int(slots[count - 1]) * SLOT + _aligned(int(headers[count - 1, LENGTH]))) > available:
+        if count and (int(slots[count - 1]) * SLOT + align(int(headers[count - 1, LENGTH]))) > available:
             count -= 1
         return count
 
     def _identity(self, term_count: int) -> int:
         """The stream id and the term id of the frames of a term as one number."""
-        term_id = wrap_int32(self._rules.initial_term_id + term_count)
-        return int.from_bytes(_IDENTITY.pack(self._rules.stream_id, term_id), "little", signed=True)
+        return int.from_bytes(self._rules.identity(term_count), "little", signed=True)
 
     def _count_valid_checksums(self, slots: NDArray[np.int64], headers: NDArray[np.int32]) -> int:
         """Count the frames at the beginning whose checksums are right."""
@@ -316,10 +319,6 @@ def check_block_length(length_bytes: int) -> None:
             f"block or batch length: length_bytes={length_bytes} "
             f"expected {MIN_BLOCK_LENGTH_BYTES} to {MAX_BLOCK_LENGTH_BYTES}"
         )
-
-
-def _aligned(length: int) -> int:
-    return (length + 31) & -32
 
 
 def _follow(candidates: NDArray[np.int64], headers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -18,18 +18,15 @@ from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.checksum import crc32
 from trimaran.service_api.wire.frame import (
-    FRAME_HEADER,
     HEADER_LENGTH,
     MAX_MESSAGE_LENGTH,
-    TYPE_DATA,
     UNFRAGMENTED_DATA,
     FrameLayout,
     HeaderField,
-    align,
+    encode_message,
     encode_padding,
-    fragment,
-    frame_crc,
     framed_length,
+    stamp_checksums,
     term_of,
 )
 from trimaran.service_api.wire.frame_run import FrameRun, term_offsets
@@ -239,27 +236,19 @@ class LogPublisher:
         if term_offset + length > self._term_length_bytes:
             self._fill_term(self._term_length_bytes - term_offset)
             term_id, term_offset = self._place()
-        run = bytearray(length)
-        offset = 0
-        for flags, payload in fragment(message, self._mtu_length_bytes):
-            frame_length = HEADER_LENGTH + len(payload)
-            run[offset + HEADER_LENGTH : offset + frame_length] = payload
-            session_id = frame_crc(run, offset, frame_length) if self._checksums else self.log_session_id
-            FRAME_HEADER.pack_into(
-                run,
-                offset,
-                frame_length,
-                0,
-                flags,
-                TYPE_DATA,
-                term_offset + offset,
-                session_id,
-                self._stream_id,
-                term_id,
-                0,
+        frames = bytearray(
+            encode_message(
+                message,
+                stream_id=self._stream_id,
+                mtu_length=self._mtu_length_bytes,
+                session_id=self.log_session_id,
+                term_id=term_id,
+                term_offset=term_offset,
             )
-            offset += align(frame_length)
-        self.log_buffer.append(bytes(run))
+        )
+        if self._checksums:
+            stamp_checksums(frames)
+        self.log_buffer.append(bytes(frames))
         return self.log_buffer.append_position
 
     def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest) -> int:

@@ -22,7 +22,7 @@ from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport, has_peer_closed
 from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
-from trimaran.service_api.wire.frame import FRAME_HEADER, HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, align, encode_message
+from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, align, encode_message, unpack_header
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
 from trimaran.service_api.wire.queries import QueryRequest
@@ -344,7 +344,7 @@ class IngressConnection(asyncio.BufferedProtocol):
                         self._ingress.pause()
             if end - offset < HEADER_LENGTH:
                 return offset
-            frame_length, version, flags, frame_type, *_ = FRAME_HEADER.unpack_from(buffer, offset)
+            frame_length, version, flags, frame_type, *_ = unpack_header(buffer, offset)
             if not HEADER_LENGTH <= frame_length <= _MAX_FRAME_LENGTH or version:
                 raise RemoteProtocolError(
                     f"ingress frame_length={frame_length} version={version} expected=32..{_MAX_FRAME_LENGTH} and 0"
@@ -425,7 +425,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         if self._prefix is None or encoded[2:PREFIX_LENGTH] != self._prefix[2:]:
             owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
             return
-        block_length = int.from_bytes(encoded[:2], "little")
+        block_length = peek_header(encoded)[0]
         if block_length not in (SessionMessageHeader.LAYOUT.block_length, REQUEST_BLOCK_LENGTH):
             raise RemoteProtocolError(f"session message: block_length={block_length} expected=24 or 40")
         if len(encoded) < MESSAGE_HEADER_LENGTH + block_length:
