@@ -1,7 +1,7 @@
 """The control protocol of an archive, the records of its catalog and its mark file.
 
-Every request carries control_session_id and correlation_id; the answer is a `ControlResponse` unless the
-request says otherwise. Channels are texts that our transport does not interpret. Written as Aeron 1.52.2
+Every request carries control_session_id and correlation_id (`ControlMessage`); the answer is a `ControlResponse`
+unless the request says otherwise. Channels are texts that our transport does not interpret. Written as Aeron 1.52.2
 does.
 Source: Aeron `ArchiveProxy`, `ControlResponseProxy`; schema 101 version 13, schema 100 version 2.
 """
@@ -29,7 +29,7 @@ from trimaran.service_api.wire.fields import (
     WireCorrelationId,
     WireRecordingId,
 )
-from trimaran.service_api.wire.message import Message, Registry, registry_of
+from trimaran.service_api.wire.message import MESSAGES, Message, Registry, registry_of
 from trimaran.service_api.wire.sbe import INT64_NULL
 
 from .descriptor import RecordingState
@@ -71,15 +71,26 @@ class ArchiveMessage(Message):
     SCHEMA_VERSION: ClassVar[int] = 13
 
 
-class ControlResponse(ArchiveMessage):
+class ControlMessage(ArchiveMessage):
+    """A message of a control session: begins with the session, and with the request that it is or that it answers."""
+
+    control_session_id: Int64
+    correlation_id: WireCorrelationId
+
+
+class RecordingControlMessage(ControlMessage):
+    """A message of a control session about one recording."""
+
+    recording_id: WireRecordingId
+
+
+class ControlResponse(ControlMessage):
     """Answers a request: `relevant_id` is what was asked for, or with ERROR the error code.
 
     `error_message` is empty with OK.
     """
 
     TEMPLATE_ID: ClassVar[int] = 1
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     relevant_id: Int64
     code: ControlResponseCode | None
     version: Annotated[Version, Since(4)] = 0
@@ -106,37 +117,30 @@ class CloseSessionRequest(ArchiveMessage):
     control_session_id: Int64
 
 
-class StartRecordingRequest(ArchiveMessage):
+class StartRecordingRequest(ControlMessage):
     """Starts a recording of a channel and stream."""
 
     TEMPLATE_ID: ClassVar[int] = 4
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     stream_id: Int32
     source_location: SourceLocation | None
     channel: Text = ""
 
 
-class StopRecordingRequest(ArchiveMessage):
+class StopRecordingRequest(ControlMessage):
     """Stops the recordings of a channel and stream."""
 
     TEMPLATE_ID: ClassVar[int] = 5
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     stream_id: Int32
     channel: Text = ""
 
 
-class ReplayRequest(ArchiveMessage):
+class ReplayRequest(RecordingControlMessage):
     """Asks for a range of a recording; the answer's `relevant_id` is the replay session id.
 
     `position` -1 is the start of the recording, `length` -1 its end as it grows.
     """
 
     TEMPLATE_ID: ClassVar[int] = 6
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     position: Position
     length: Int64
     replay_stream_id: Int32
@@ -145,113 +149,86 @@ class ReplayRequest(ArchiveMessage):
     replay_channel: Text = ""
 
 
-class StopReplayRequest(ArchiveMessage):
+class StopReplayRequest(ControlMessage):
     """Stops one replay."""
 
     TEMPLATE_ID: ClassVar[int] = 7
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     replay_session_id: Int64
 
 
-class ListRecordingsRequest(ArchiveMessage):
+class ListRecordingsRequest(ControlMessage):
     """Asks for the descriptors of up to `record_count` recordings."""
 
     TEMPLATE_ID: ClassVar[int] = 8
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     from_recording_id: WireRecordingId
     record_count: Int32
 
 
-class ListRecordingsForUriRequest(ArchiveMessage):
+class ListRecordingsForUriRequest(ControlMessage):
     """Asks for the descriptors of the recordings of one stream whose channel contains a text."""
 
     TEMPLATE_ID: ClassVar[int] = 9
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     from_recording_id: WireRecordingId
     record_count: Int32
     stream_id: Int32
     channel: Text = ""
 
 
-class ListRecordingRequest(ArchiveMessage):
+class ListRecordingRequest(RecordingControlMessage):
     """Asks for the descriptor of one recording."""
 
     TEMPLATE_ID: ClassVar[int] = 10
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class ExtendRecordingRequest(ArchiveMessage):
+class ExtendRecordingRequest(RecordingControlMessage):
     """Goes on with a recording that has stopped."""
 
     TEMPLATE_ID: ClassVar[int] = 11
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     stream_id: Int32
     source_location: SourceLocation | None
     channel: Text = ""
 
 
-class RecordingPositionRequest(ArchiveMessage):
+class RecordingPositionRequest(RecordingControlMessage):
     """Asks how far an active recording is written."""
 
     TEMPLATE_ID: ClassVar[int] = 12
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class TruncateRecordingRequest(ArchiveMessage):
+class TruncateRecordingRequest(RecordingControlMessage):
     """Cuts a recording that has stopped back to a position."""
 
     TEMPLATE_ID: ClassVar[int] = 13
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     position: Position
 
 
-class StopRecordingSubscriptionRequest(ArchiveMessage):
+class StopRecordingSubscriptionRequest(ControlMessage):
     """Stops one subscription of a recording."""
 
     TEMPLATE_ID: ClassVar[int] = 14
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     subscription_id: Int64
 
 
-class StopPositionRequest(ArchiveMessage):
+class StopPositionRequest(RecordingControlMessage):
     """Asks where a recording stopped."""
 
     TEMPLATE_ID: ClassVar[int] = 15
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class FindLastMatchingRecordingRequest(ArchiveMessage):
+class FindLastMatchingRecordingRequest(ControlMessage):
     """Asks for the newest recording of a stream and session whose channel contains a text."""
 
     TEMPLATE_ID: ClassVar[int] = 16
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     min_recording_id: WireRecordingId
     session_id: Int32
     stream_id: Int32
     channel: Text = ""
 
 
-class ListRecordingSubscriptionsRequest(ArchiveMessage):
+class ListRecordingSubscriptionsRequest(ControlMessage):
     """Asks for the subscriptions that recordings are made from."""
 
     TEMPLATE_ID: ClassVar[int] = 17
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     pseudo_index: Int32
     subscription_count: Int32
     apply_stream_id: bool | None
@@ -259,13 +236,10 @@ class ListRecordingSubscriptionsRequest(ArchiveMessage):
     channel: Text = ""
 
 
-class BoundedReplayRequest(ArchiveMessage):
+class BoundedReplayRequest(RecordingControlMessage):
     """As `ReplayRequest`, never beyond the value of a counter."""
 
     TEMPLATE_ID: ClassVar[int] = 18
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     position: Position
     length: Int64
     limit_counter_id: Int32
@@ -275,13 +249,10 @@ class BoundedReplayRequest(ArchiveMessage):
     replay_channel: Text = ""
 
 
-class StopAllReplaysRequest(ArchiveMessage):
+class StopAllReplaysRequest(RecordingControlMessage):
     """Stops every replay of a recording."""
 
     TEMPLATE_ID: ClassVar[int] = 19
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
 class CatalogHeaderMessage(ArchiveMessage):
@@ -306,7 +277,7 @@ class RecordingDescriptorHeader(ArchiveMessage):
     reserved: Annotated[Int8, At(31)] = 0
 
 
-class RecordingDescriptorRow(ArchiveMessage):
+class RecordingDescriptorRow(RecordingControlMessage):
     """What an archive knows of one recording: in the catalog, and as an answer to the list requests.
 
     `stop_position` and `stop_timestamp` are -1 while the recording is active, or was not stopped in order.
@@ -314,9 +285,6 @@ class RecordingDescriptorRow(ArchiveMessage):
 
     WIRE_NAME: ClassVar[str] = "RecordingDescriptor"
     TEMPLATE_ID: ClassVar[int] = 22
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     start_timestamp: Timestamp
     stop_timestamp: Timestamp
     start_position: Position
@@ -332,35 +300,28 @@ class RecordingDescriptorRow(ArchiveMessage):
     source_identity: Text = ""
 
 
-class RecordingSubscriptionDescriptor(ArchiveMessage):
+class RecordingSubscriptionDescriptor(ControlMessage):
     """Answers a `ListRecordingSubscriptionsRequest`."""
 
     TEMPLATE_ID: ClassVar[int] = 23
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     subscription_id: Int64
     stream_id: Int32
     stripped_channel: Text = ""
 
 
-class RecordingSignalEvent(ArchiveMessage):
+class RecordingSignalEvent(RecordingControlMessage):
     """Tells a control session what became of a recording."""
 
     TEMPLATE_ID: ClassVar[int] = 24
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     subscription_id: Int64
     position: Position
     signal: RecordingSignal | None
 
 
-class ReplicateRequest(ArchiveMessage):
+class ReplicateRequest(ControlMessage):
     """Copies a recording from another archive."""
 
     TEMPLATE_ID: ClassVar[int] = 50
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     src_recording_id: WireRecordingId
     dst_recording_id: WireRecordingId
     src_control_stream_id: Int32
@@ -368,68 +329,49 @@ class ReplicateRequest(ArchiveMessage):
     live_destination: Text = ""
 
 
-class StopReplicationRequest(ArchiveMessage):
+class StopReplicationRequest(ControlMessage):
     """Stops a replication."""
 
     TEMPLATE_ID: ClassVar[int] = 51
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     replication_id: Int64
 
 
-class StartPositionRequest(ArchiveMessage):
+class StartPositionRequest(RecordingControlMessage):
     """Asks where a recording starts."""
 
     TEMPLATE_ID: ClassVar[int] = 52
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class DetachSegmentsRequest(ArchiveMessage):
+class DetachSegmentsRequest(RecordingControlMessage):
     """Takes the front segments off a recording, leaving the files."""
 
     TEMPLATE_ID: ClassVar[int] = 53
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     new_start_position: Position
 
 
-class DeleteDetachedSegmentsRequest(ArchiveMessage):
+class DeleteDetachedSegmentsRequest(RecordingControlMessage):
     """Deletes the files of segments that were detached."""
 
     TEMPLATE_ID: ClassVar[int] = 54
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class PurgeSegmentsRequest(ArchiveMessage):
+class PurgeSegmentsRequest(RecordingControlMessage):
     """Takes the front segments off a recording and deletes the files."""
 
     TEMPLATE_ID: ClassVar[int] = 55
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     new_start_position: Position
 
 
-class AttachSegmentsRequest(ArchiveMessage):
+class AttachSegmentsRequest(RecordingControlMessage):
     """Puts detached segments back."""
 
     TEMPLATE_ID: ClassVar[int] = 56
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class MigrateSegmentsRequest(ArchiveMessage):
+class MigrateSegmentsRequest(ControlMessage):
     """Moves the segments of one recording to the front of another."""
 
     TEMPLATE_ID: ClassVar[int] = 57
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     src_recording_id: WireRecordingId
     dst_recording_id: WireRecordingId
 
@@ -446,41 +388,33 @@ class AuthConnectRequest(ArchiveMessage):
     client_info: Annotated[Text, Since(12)] = ""
 
 
-class ArchiveChallenge(ArchiveMessage):
+class ArchiveChallenge(ControlMessage):
     """The authenticator asks a control session to prove who it is."""
 
     WIRE_NAME: ClassVar[str] = "Challenge"
     TEMPLATE_ID: ClassVar[int] = 59
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     version: Version
     encoded_challenge: Data = b""
 
 
-class ArchiveChallengeResponse(ArchiveMessage):
+class ArchiveChallengeResponse(ControlMessage):
     """Answers a `ArchiveChallenge`."""
 
     WIRE_NAME: ClassVar[str] = "ChallengeResponse"
     TEMPLATE_ID: ClassVar[int] = 60
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     encoded_credentials: Data = b""
 
 
-class KeepAliveRequest(ArchiveMessage):
+class KeepAliveRequest(ControlMessage):
     """Keeps a control session open."""
 
     TEMPLATE_ID: ClassVar[int] = 61
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
 
 
-class TaggedReplicateRequest(ArchiveMessage):
+class TaggedReplicateRequest(ControlMessage):
     """As `ReplicateRequest`, with tags for the channel and the subscription."""
 
     TEMPLATE_ID: ClassVar[int] = 62
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     src_recording_id: WireRecordingId
     dst_recording_id: WireRecordingId
     channel_tag_id: Int64
@@ -490,46 +424,36 @@ class TaggedReplicateRequest(ArchiveMessage):
     live_destination: Text = ""
 
 
-class StartRecordingRequest2(ArchiveMessage):
+class StartRecordingRequest2(ControlMessage):
     """As `StartRecordingRequest`; `auto_stop` ends the recording with its first image."""
 
     TEMPLATE_ID: ClassVar[int] = 63
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     stream_id: Int32
     source_location: SourceLocation | None
     auto_stop: bool | None
     channel: Text = ""
 
 
-class ExtendRecordingRequest2(ArchiveMessage):
+class ExtendRecordingRequest2(RecordingControlMessage):
     """As `ExtendRecordingRequest`; `auto_stop` ends the recording with its first image."""
 
     TEMPLATE_ID: ClassVar[int] = 64
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     stream_id: Int32
     source_location: SourceLocation | None
     auto_stop: bool | None
     channel: Text = ""
 
 
-class StopRecordingByIdentityRequest(ArchiveMessage):
+class StopRecordingByIdentityRequest(RecordingControlMessage):
     """Stops the recording with an id."""
 
     TEMPLATE_ID: ClassVar[int] = 65
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class ReplicateRequest2(ArchiveMessage):
+class ReplicateRequest2(ControlMessage):
     """As `TaggedReplicateRequest`, up to a position, with credentials for the source."""
 
     TEMPLATE_ID: ClassVar[int] = 66
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
     src_recording_id: WireRecordingId
     dst_recording_id: WireRecordingId
     stop_position: Position
@@ -545,21 +469,16 @@ class ReplicateRequest2(ArchiveMessage):
     src_response_channel: Annotated[Text, Since(10)] = ""
 
 
-class MaxRecordedPositionRequest(ArchiveMessage):
+class MaxRecordedPositionRequest(RecordingControlMessage):
     """Asks how far a recording is written, or where it stopped."""
 
     TEMPLATE_ID: ClassVar[int] = 67
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class ArchiveIdRequest(ArchiveMessage):
+class ArchiveIdRequest(ControlMessage):
     """Asks for the id of the archive."""
 
     TEMPLATE_ID: ClassVar[int] = 68
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
 
 
 class RecordingStarted(ArchiveMessage):
@@ -592,22 +511,16 @@ class RecordingStopped(ArchiveMessage):
     stop_position: Position
 
 
-class PurgeRecordingRequest(ArchiveMessage):
+class PurgeRecordingRequest(RecordingControlMessage):
     """Deletes a recording and its files."""
 
     TEMPLATE_ID: ClassVar[int] = 104
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
-class ReplayTokenRequest(ArchiveMessage):
+class ReplayTokenRequest(RecordingControlMessage):
     """Asks for a token that allows a replay on another channel."""
 
     TEMPLATE_ID: ClassVar[int] = 105
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
 
 
 class Ping(ArchiveMessage):
@@ -617,13 +530,10 @@ class Ping(ArchiveMessage):
     control_session_id: Int64
 
 
-class UpdateChannelRequest(ArchiveMessage):
+class UpdateChannelRequest(RecordingControlMessage):
     """Renames the channel of a recording."""
 
     TEMPLATE_ID: ClassVar[int] = 107
-    control_session_id: Int64
-    correlation_id: WireCorrelationId
-    recording_id: WireRecordingId
     channel: Text = ""
 
 
@@ -675,7 +585,7 @@ _NOT_REQUESTS: Final = (
 )
 
 CONTROL_REQUESTS: Final[Registry] = registry_of(
-    *(message for message in ArchiveMessage.__subclasses__() if message not in _NOT_REQUESTS)
+    *(message for message in MESSAGES.values() if issubclass(message, ArchiveMessage) and message not in _NOT_REQUESTS)
 )
 """What an archive accepts on its control stream."""
 
