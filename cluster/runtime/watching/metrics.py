@@ -140,7 +140,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_member_info",
         "gauge",
-        "always 1; says which member this is and what it runs",
+        "always 1; the labels have the member id and the version",
         lambda v: [((str(v.module.ctx.config.member_id), installed_version()), 1)],
         ("member_id", "version"),
     ),
@@ -148,7 +148,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_ready",
         "gauge",
-        "1 when `/readyz` says so: in a term with a known leader, and the service has started",
+        "1 when `/readyz` answers 200: the member is in a term with a known leader, and the service has started",
         lambda v: v.why_not_ready() is None,
     ),
     # --- consensus
@@ -171,7 +171,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_leadership_term_id",
         "gauge",
-        "the newest leadership term this member takes part in; -1 before the first",
+        "the newest leadership term that this member takes part in; -1 before the first",
         lambda v: v.module.ctx.leadership_term_id,
         (),
         "239",
@@ -179,19 +179,19 @@ METRICS: Final = (
     MetricRow(
         "trimaran_candidate_term_id",
         "gauge",
-        "the highest term this member voted or stood in",
+        "the highest term that this member voted or stood in",
         lambda v: v.module.ctx.candidate_term_id,
     ),
     MetricRow(
         "trimaran_leader_member_id",
         "gauge",
-        "the leader it leads as or follows; -1 while it knows of none",
+        "the id of the current leader, which may be this member; -1 while it knows no leader",
         lambda v: -1 if v.module.ctx.leader_member_id is None else v.module.ctx.leader_member_id,
     ),
     MetricRow(
         "trimaran_elections_total",
         "counter",
-        "elections this member has begun since its process began",
+        "elections that this member has begun since its process started",
         lambda v: v.counts.elections,
         (),
         "238",
@@ -199,14 +199,14 @@ METRICS: Final = (
     MetricRow(
         "trimaran_elections_won_total", "counter", "terms that this member has led", lambda v: v.counts.elections_won
     ),
-    MetricRow("trimaran_election_seconds", "gauge", "how long the election goes on by now; 0 in a term", _election_age),
+    MetricRow("trimaran_election_seconds", "gauge", "duration of the current election; 0 in a term", _election_age),
     MetricRow(
-        "trimaran_last_election_seconds", "gauge", "how long the last closed election took", _last_election_duration
+        "trimaran_last_election_seconds", "gauge", "duration of the last completed election", _last_election_duration
     ),
     MetricRow(
         "trimaran_refusals_total",
         "counter",
-        "votes that this member refused, own nominations it held back, leaders it did not follow",
+        "refusals by this member: votes for others, its own nominations, leaders that it did not follow",
         lambda v: [
             (("vote",), v.counts.votes_refused),
             (("nomination",), v.counts.nominations_refused),
@@ -233,7 +233,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_follower_lag_bytes",
         "gauge",
-        "leader: how far a follower's durable log is behind the leader's; missing until it reported in this term",
+        "leader: how far a follower's durable log is behind the leader's; missing until it reports in this term",
         lambda v: _followers(v, lambda member: _follower_lag(v, member)),
         ("follower_member_id",),
     ),
@@ -247,14 +247,14 @@ METRICS: Final = (
     MetricRow(
         "trimaran_follower_silence_seconds",
         "gauge",
-        "leader: since when a follower has not reported",
+        "leader: time since a follower's last report",
         lambda v: _followers(v, lambda member: _follower_silence(v, member)),
         ("follower_member_id",),
     ),
     MetricRow(
         "trimaran_follower_catching_up",
         "gauge",
-        "leader: 1 while a follower is fed from the archive",
+        "leader: 1 while a follower catches up from the archive",
         lambda v: _followers(v, lambda member: member.is_catching_up),
         ("follower_member_id",),
     ),
@@ -262,13 +262,13 @@ METRICS: Final = (
     MetricRow(
         "trimaran_append_position_bytes",
         "gauge",
-        "how far the log goes in memory",
+        "the end of the log in memory",
         lambda v: v.module.ctx.log_buffer.append_position,
     ),
     MetricRow(
         "trimaran_recorded_position_bytes",
         "gauge",
-        "how far this member's recording of the log is durable",
+        "the position up to which this member's recording of the log is durable",
         lambda v: v.module.ctx.append_position,
         (),
         "100",
@@ -276,7 +276,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_commit_position_bytes",
         "gauge",
-        "how far the log is known to be committed, and recorded here",
+        "the position up to which the log is committed and recorded on this member",
         lambda v: v.module.ctx.commit_position,
         (),
         "203",
@@ -284,42 +284,42 @@ METRICS: Final = (
     MetricRow(
         "trimaran_delivered_position_bytes",
         "gauge",
-        "how far the service has been given the log",
+        "the position up to which the log was delivered to the service",
         lambda v: v.delivered_position(),
     ),
     MetricRow(
         "trimaran_committed_bytes_total",
         "counter",
-        "what was committed beyond the end that the log had when this process began: its rate is the commit rate",
+        "bytes committed after the end that the log had when this process started; its rate is the commit rate",
         lambda v: max(0, v.module.ctx.commit_position - v.start_position),
     ),
     MetricRow(
         "trimaran_log_truncations_total",
         "counter",
-        "how often the end of the log was cut off because it never committed",
+        "how often this member cut off an end of its log that never committed",
         lambda v: v.counts.log_truncations,
     ),
     MetricRow(
         "trimaran_sync_duration_seconds",
         "histogram",
-        "how long syncs of archive files took: `fdatasync` is the log's at file_sync_level 1, `fsync` the log's at "
-        "level 2 and, at both, that of the zeroing of the next segment",
+        "duration of syncs of archive files: `fdatasync` of the log at file_sync_level 1; `fsync` of the log at level "
+        "2 and, at both levels, of the next segment after it was filled with zeros",
         lambda v: None,
         ("call",),
         "106, 107",
     ),
-    MetricRow("trimaran_sync_max_seconds", "gauge", "the longest of them", _sync_max, (), "105"),
+    MetricRow("trimaran_sync_max_seconds", "gauge", "the longest sync of an archive file", _sync_max, (), "105"),
     MetricRow(
         "trimaran_log_start_position_bytes",
         "gauge",
-        "where the log begins that is still on this member's disk",
+        "the position where the log on this member's disk begins",
         lambda v: v.log_start_position(),
     ),
     # --- snapshots
     MetricRow(
         "trimaran_snapshot_position_bytes",
         "gauge",
-        "where the newest complete snapshot of this member was taken; -1 while it has none",
+        "the log position of this member's newest complete snapshot; -1 while it has none",
         _snapshot_position,
     ),
     MetricRow(
@@ -333,19 +333,19 @@ METRICS: Final = (
     MetricRow(
         "trimaran_snapshots_failed_total",
         "counter",
-        "snapshots that this member lacks because a service could not write its state",
+        "snapshots that failed on this member because a service could not write its state",
         lambda v: v.counts.snapshots.failed,
     ),
     MetricRow(
         "trimaran_snapshot_last_seconds",
         "gauge",
-        "how long the last one took, and delivery stood still; 0 before the first",
+        "duration of the last snapshot, during which delivery paused; 0 before the first",
         lambda v: v.counts.snapshots.last_duration_ns / _NS_PER_S,
     ),
     MetricRow(
         "trimaran_snapshot_max_seconds",
         "gauge",
-        "how long the longest took",
+        "duration of the longest snapshot",
         lambda v: v.counts.snapshots.max_duration_ns / _NS_PER_S,
         (),
         "234, 236",
@@ -353,13 +353,13 @@ METRICS: Final = (
     MetricRow(
         "trimaran_snapshot_last_bytes",
         "gauge",
-        "how long the services' recordings of the last one are",
+        "length of the services' recordings of the last snapshot",
         lambda v: v.counts.snapshots.last_length_bytes,
     ),
     MetricRow(
         "trimaran_snapshot_fetch_bytes",
         "gauge",
-        "of a snapshot that another member gives to this one: what is `copied`, and how much it is in `all`; else 0",
+        "bytes of a snapshot that this member copies from another: `copied` so far, and in `all`; otherwise 0",
         _snapshot_fetch,
         ("what",),
     ),
@@ -370,7 +370,12 @@ METRICS: Final = (
         "client sessions of the cluster that are open",
         lambda v: len(v.module.sessions.sessions),
     ),
-    MetricRow("trimaran_session_limit", "gauge", "the most that may be", lambda v: v.module.ctx.config.session_limit),
+    MetricRow(
+        "trimaran_session_limit",
+        "gauge",
+        "the largest permitted number of sessions",
+        lambda v: v.module.ctx.config.session_limit,
+    ),
     MetricRow(
         "trimaran_sessions_opened_total",
         "counter",
@@ -380,7 +385,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_sessions_closed_total",
         "counter",
-        "sessions that this member closed as the leader, by why",
+        "sessions that this member closed as the leader, by reason",
         lambda v: [((reason,), count) for reason, count in v.counts.sessions_closed.items()],
         ("reason",),
         "213",
@@ -388,8 +393,8 @@ METRICS: Final = (
     MetricRow(
         "trimaran_sessions_refused_total",
         "counter",
-        "clients that this member turned away: of another `version`, beyond the session `limit`, by `authentication`, "
-        "`malformed`, silent until the `timeout` before their session was open, or without the `token` of a session",
+        "clients that this member refused: another `version`, beyond the session `limit`, failed `authentication`, "
+        "`malformed` request, silent until the `timeout` before the session was open, without its `token`",
         lambda v: [((reason,), count) for reason, count in v.counts.sessions_refused.items()],
         ("reason",),
     ),
@@ -408,34 +413,34 @@ METRICS: Final = (
     MetricRow(
         "trimaran_window_bytes",
         "gauge",
-        "what is appended and not delivered; clients are not read while it is above the limit",
+        "bytes appended and not delivered; while they exceed the limit, the member reads nothing from clients",
         _window_bytes,
     ),
-    MetricRow("trimaran_window_limit_bytes", "gauge", "that limit", lambda v: v.ingress_window_bytes),
+    MetricRow("trimaran_window_limit_bytes", "gauge", "the limit of the window", lambda v: v.ingress_window_bytes),
     MetricRow(
         "trimaran_egress_waiting_bytes",
         "gauge",
-        "replies that clients have not taken yet",
+        "replies that wait because clients have not read them",
         lambda v: v.ingress.egress_waiting_bytes,
     ),
     MetricRow(
         "trimaran_kept_replies_bytes",
         "gauge",
-        "replies to requests that are kept until clients acknowledge them, 64 bytes for each included; at 256 MiB a "
-        "session runs one request at a time",
+        "replies to requests, kept until clients acknowledge them, plus 64 bytes for each; at 256 MiB a session runs "
+        "one request at a time",
         lambda v: v.service.requests.kept_bytes,
     ),
     # --- queries
     MetricRow(
         "trimaran_queries_answered_total",
         "counter",
-        "queries that the service has answered here",
+        "queries that the service on this member has answered",
         lambda v: v.queries.answered_count,
     ),
     MetricRow(
         "trimaran_queries_refused_total",
         "counter",
-        "queries without an answer from here: no leader, no session, too stale, too many, or an error of the service",
+        "queries that this member refused: no leader, no session, too stale, too many, or an error of the service",
         lambda v: v.queries.refused_count,
     ),
     MetricRow(
@@ -449,13 +454,13 @@ METRICS: Final = (
     MetricRow(
         "trimaran_service_messages_waiting",
         "gauge",
-        "messages that services have offered and that are not delivered yet",
+        "messages that services have offered and that are not yet delivered",
         lambda v: sum(map(len, v.module.service_messages.trackers)),
     ),
     MetricRow(
         "trimaran_service_errors_total",
         "counter",
-        "callbacks of the service that raised",
+        "service callbacks that raised an exception",
         lambda v: v.service.error_count,
         (),
         "215",
@@ -463,7 +468,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_errors_total",
         "counter",
-        "warnings and errors that were logged, and what ended this member",
+        "logged warnings and errors, and the error that ended this member",
         lambda v: v.errors.observation_count,
         (),
         "212",
@@ -471,19 +476,19 @@ METRICS: Final = (
     MetricRow(
         "trimaran_distinct_errors",
         "gauge",
-        "different ones in the file that `trimaran errors` shows, earlier runs included",
+        "distinct errors in the file that `trimaran errors` shows, earlier runs included",
         lambda v: v.errors.distinct_count,
     ),
     MetricRow(
         "trimaran_errors_dropped_total",
         "counter",
-        "those that did not get into that file: it is full, or the disk refused",
+        "errors that could not be written to that file, because it is full or the disk failed",
         lambda v: v.errors.dropped_count,
     ),
     MetricRow(
         "trimaran_loop_stalls_total",
         "counter",
-        "how often the loop stood still for longer than the threshold, by who held it up: a callback of the service, "
+        "how often the event loop was blocked for longer than the threshold, by culprit: a callback of the service, "
         "`gc0` to `gc2`, or `loop`",
         _stalls(_stall_count),
         ("culprit",),
@@ -492,21 +497,21 @@ METRICS: Final = (
     MetricRow(
         "trimaran_loop_stall_seconds_total",
         "counter",
-        "how long these were together",
+        "total duration of these stalls",
         _stalls(_stall_seconds),
         ("culprit",),
     ),
     MetricRow(
         "trimaran_loop_stall_max_seconds",
         "gauge",
-        "how long the longest of these was",
+        "duration of the longest stall",
         _stalls(_stall_max),
         ("culprit",),
     ),
     MetricRow(
         "trimaran_loop_busy_max_seconds",
         "gauge",
-        "the longest that the loop was busy with one thing, 5 ms at least, also where that was no stall",
+        "the longest time that one callback kept the loop busy; at least 5 ms, and it need not be a stall",
         lambda v: v.stalls.max_ns / _NS_PER_S,
         (),
         "216, 218",
@@ -514,7 +519,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_loop_stall_threshold_seconds",
         "gauge",
-        "the threshold: the setting `stall_threshold_ms`",
+        "the threshold of a stall: the setting `stall_threshold_ms`",
         lambda v: v.stalls.threshold_ns / _NS_PER_S,
     ),
 )
