@@ -18,6 +18,7 @@ from typing import Any, Final
 import structlog
 
 from trimaran.archive import Archive, ArchiveConfig, Recording
+from trimaran.archive.log.log_file import choose_log, is_log
 from trimaran.archive.net.server.archive_server import ArchiveServer
 from trimaran.service_api import ClusteredService, ClusterError, ConfigurationError
 from trimaran.service_api.endpoint import Endpoint
@@ -64,7 +65,7 @@ from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
 from .runtime.queries import QueryHandler
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
-from .runtime.snapshots.recovery import Recovered, find_time_unit, is_log, load_snapshots, remove_leftovers
+from .runtime.snapshots.recovery import Recovered, find_time_unit, load_snapshots, remove_leftovers
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
@@ -568,8 +569,8 @@ async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
         )
     if last is not None:
         recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
-    elif known and known[0].start_position == 0:
-        recording = await archive.extend_recording(known[0].recording_id, session_id=NULL_VALUE)
+    elif (begun := choose_log(descriptor for descriptor in known if descriptor.start_position == 0)) is not None:
+        recording = await archive.extend_recording(begun.recording_id, session_id=NULL_VALUE)
     else:
         return await archive.start_recording(
             stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="trimaran:tcp"

@@ -18,7 +18,8 @@ from trimaran.service_api.wire.frame_rules import FrameRules
 from ..disk.file_system import ReadableFileSystem, read_fully
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
-from ..format.layout import UNSYNCED_LIMIT_BYTES, segment_base_positions
+from ..format.layout import UNSYNCED_LIMIT_BYTES
+from ..format.segment_names import segment_base_positions
 
 _BLOCK_BYTES: Final = 1 << 20
 

@@ -24,6 +24,7 @@ from ..disk.file_system import FileSystem, read_fully, write_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format import layout
 from ..format.descriptor import RecordingDescriptor
+from ..format.segment_names import segment_base_positions
 
 ZERO_STEP_BYTES: Final = 1 << 20
 """How much of a new segment is zero-written and synced in one step: about a millisecond of the disk."""
@@ -64,7 +65,7 @@ class SegmentFiles:
 
     def base_positions(self) -> list[int]:
         """Return the base positions of the segment files on disk, ascending."""
-        return layout.segment_base_positions(self.file_system.list_directory(self.directory), self.recording_id)
+        return segment_base_positions(self.file_system.list_directory(self.directory), self.recording_id)
 
     def open_segment(self, base_position: int) -> Segment:
         """Open a segment file for writing, and bring it to its full length.

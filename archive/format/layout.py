@@ -8,16 +8,13 @@ Source: samples set A README §3; Aeron `AeronArchive.segmentFileBasePosition`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 SEGMENT_SUFFIX: Final = ".rec"
 
 UNSYNCED_LIMIT_BYTES: Final = 4 << 20
 """How much may be written and not durable at any moment: the longest tear that a power loss can leave."""
-
-_SEGMENT_NAME: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})\.rec")
 
 
 class SegmentSlice(NamedTuple):
@@ -31,18 +28,6 @@ class SegmentSlice(NamedTuple):
 def segment_file_name(recording_id: int, base_position: int) -> str:
     """Name the file of a segment: `<recording id>-<base position>.rec`."""
     return f"{recording_id}-{base_position}{SEGMENT_SUFFIX}"
-
-
-def parse_segment_file_name(name: str) -> tuple[int, int] | None:
-    """Read (recording_id, base_position) from a file name; None when it is not the name of a segment."""
-    match = _SEGMENT_NAME.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def segment_base_positions(names: Iterable[str], recording_id: int) -> list[int]:
-    """Return where the segments of a recording begin, ascending, given the names in its directory."""
-    parsed = map(parse_segment_file_name, names)
-    return sorted(found[1] for found in parsed if found is not None and found[0] == recording_id)
 
 
 def first_base_position(start_position: int, *, term_length_bytes: int) -> int:

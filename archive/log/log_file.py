@@ -18,7 +18,7 @@ from ..files.catalog import CATALOG_FILE_NAME
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.layout import segment_base_positions
+from ..format.segment_names import segment_base_positions
 from ..reading.fast_forward import skip_valid_frames
 from .member_directory import ArchiveLocation, MemberDirectory
 
@@ -109,7 +109,7 @@ class LogFile:
             file_system=self.location.file_system,
         )
 
-    def ending(self, position: int | None = None, *, checksummed: bool | None = None) -> LogEnd:
+    def ending(self, position: int | None = None) -> LogEnd:
         """Check the frames from a position on, by default from the oldest, and say how the log ends."""
         descriptor = self.descriptor
         _, last = skip_valid_frames(
@@ -117,9 +117,9 @@ class LogFile:
             self.location.directory,
             descriptor,
             start_position=descriptor.start_position if position is None else position,
-            checksummed=descriptor.checksummed if checksummed is None else checksummed,
+            checksummed=descriptor.checksummed,
         )
-        reader = self.reader(last, checksummed=checksummed)
+        reader = self.reader(last)
         for _ in reader:
             pass
         return reader.ending()
@@ -127,16 +127,16 @@ class LogFile:
     def find_reach(self) -> int:
         """Find where the last valid frame ends, whatever is damaged before it: the stop position, if there is one.
 
-        Reads the headers of the highest segment that holds frames; one that was made ahead is passed over.
+        Reads the highest segment that holds frames; one that was made ahead is passed over.
         """
         start, stop_position = self.descriptor.start_position, self.descriptor.stop_position
         if stop_position is not None:
             return max(start, stop_position)
         for base in reversed(self.segment_base_positions()):
             position = max(base, start)
-            end = self.ending(position, checksummed=False)
+            end = self.ending(position)
             while end.resumes_at is not None:
-                end = self.ending(end.resumes_at, checksummed=False)
+                end = self.ending(end.resumes_at)
             if end.position > position:
                 return end.position
         return start

@@ -36,6 +36,11 @@ class ArchiveLocation(NamedTuple):
     file_system: ReadableFileSystem
     directory: Path
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine."""
+        return isinstance(self.file_system, OsFileSystem)
+
     def __str__(self) -> str:
         if isinstance(self.file_system, RemoteFileSystem):
             return f"{self.file_system.url}/{self.directory}".removesuffix("/.")
@@ -174,7 +179,7 @@ def _find_holder(file_system: ReadableFileSystem, directory: Path, usual: str, f
 
 
 def _others(file_system: ReadableFileSystem, directory: Path) -> Iterator[Path]:
-    if isinstance(file_system, OsFileSystem) and directory.is_dir():
+    if ArchiveLocation(file_system, directory).is_local and directory.is_dir():
         yield from (child for child in sorted(directory.iterdir()) if child.is_dir())
 
 

@@ -29,7 +29,7 @@ from trimaran.service_api.types import TimeUnit
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..format.descriptor import RecordingDescriptor
-from ..format.layout import segment_base_positions
+from ..format.segment_names import segment_base_positions
 from .export_files import open_part_file
 from .frame_batches import FrameSelection, ReadProblem
 

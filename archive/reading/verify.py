@@ -17,13 +17,13 @@ from typing import Final
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA
 
-from ..disk.file_system import FileSystem
+from ..disk.file_system import ReadableFileSystem
 from ..files.catalog import CatalogEntry
 from ..files.log_end import LogEnd, first_nonzero
 from ..files.reader import Frame, FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.frame_rules import find_blank_page
-from ..format.layout import segment_base_positions
+from ..format.segment_names import segment_base_positions
 from .fast_forward import skip_valid_frames
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
@@ -52,7 +52,7 @@ class RecordingVerdict:
 
 
 def verify_recording(
-    file_system: FileSystem,
+    file_system: ReadableFileSystem,
     directory: Path,
     entry: CatalogEntry,
     *,
@@ -102,7 +102,7 @@ def verify_recording(
 
 
 def _walk_frames(
-    file_system: FileSystem,
+    file_system: ReadableFileSystem,
     directory: Path,
     descriptor: RecordingDescriptor,
     verdict: RecordingVerdict,
@@ -168,7 +168,7 @@ def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict
     )
 
 
-def _last_segment_start(file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor) -> int:
+def _last_segment_start(file_system: ReadableFileSystem, directory: Path, descriptor: RecordingDescriptor) -> int:
     """Give where the last segment with frames in it begins, of those that are there."""
     stop_position = descriptor.stop_position
     bases = [
@@ -180,7 +180,7 @@ def _last_segment_start(file_system: FileSystem, directory: Path, descriptor: Re
 
 
 def _find_stray_bytes(
-    file_system: FileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
+    file_system: ReadableFileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
 ) -> Iterator[str]:
     """Say where bytes other than zero lie behind the end, or in front of the start within the first segment."""
     for base_position in segment_base_positions(file_system.list_directory(directory), descriptor.recording_id):

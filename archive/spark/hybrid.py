@@ -23,7 +23,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 
-from ..disk.file_system import OsFileSystem
 from ..format.descriptor import RecordingDescriptor
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation, locate_archive
@@ -169,7 +168,7 @@ def _exported_parts(
 
 
 def _is_current(location: ArchiveLocation, part: ExportPart, file: Path) -> bool:
-    if not isinstance(location.file_system, OsFileSystem):
+    if not location.is_local:
         return True  # a store does not change what it holds, it gets new objects, and nobody cuts a log back there
     segment = location.directory / part.descriptor.segment_file_name(part.base_position)
     try:

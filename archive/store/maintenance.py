@@ -31,7 +31,7 @@ from ..files.catalog import (
 )
 from ..files.edit_journal import EDIT_FILE_NAME
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.layout import parse_segment_file_name
+from ..format.segment_names import parse_segment_file_name
 from .stamping import stamp_recording
 
 CAPACITY_LIMIT_BYTES: Final = 1 << 31

@@ -9,7 +9,7 @@ from typing import Final
 from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
-from ..disk.file_system import FileSystem, read_fully
+from ..disk.file_system import ReadableFileSystem, read_fully
 from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
@@ -25,7 +25,7 @@ class RangeReader:
     def __init__(
         self,
         directory: Path,
-        file_system: FileSystem,
+        file_system: ReadableFileSystem,
         *,
         refuse_if_purged: Callable[[int, int], object],
     ) -> None:

@@ -13,13 +13,12 @@ import typer
 
 from trimaran.service_api.errors import ConfigurationError
 
-from ..disk.file_system import OsFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
 from ..files.log_end import LogEnd
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.log_file import LogFile, is_log
-from ..log.member_directory import MemberDirectory, locate_archive
+from ..log.member_directory import MemberDirectory, locate, locate_archive
 from .output import EXIT_UNHEALTHY, fail
 
 
@@ -44,7 +43,7 @@ def load_catalog(directory: Path) -> CatalogContent:
     try:
         if not directory.is_dir():
             fail(f"not a directory: {directory}")
-        return read_catalog(OsFileSystem(), directory)
+        return read_catalog(*locate(directory))
     except FileNotFoundError:
         fail(f"not an archive directory: no {CATALOG_FILE_NAME} in {directory}")
     except CorruptionError as error:

@@ -26,13 +26,14 @@ from typing import Final, TypeVar
 
 import uvloop
 
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api.errors import ClusterTimeoutError, ConfigurationError
 
 from ..load.failover import FailoverLoad, NextLeader
 from ..machine.data_directory import data_directory
 from ..machine.environment import describe, node_settings, tune_garbage_collector
-from ..rig.log_end import log_end_position
 from ..rig.member_log import Leadership, RigMemberLog
 from ..rig.processes import ClusterProcesses, ProcessError, ProcessGroup
 from ..rig.proxies import ProxyMesh
@@ -312,7 +313,8 @@ class _Subject:
     def _are_equal(self) -> bool:
         """Whether all logs end at one position, which is remembered."""
         directories = [self._processes.directory_of(i) for i in self._processes.members]
-        ends = {log_end_position(directory, floor=self._common_position) for directory in directories}
+        logs = [LogFile.find(MemberDirectory.find(directory)) for directory in directories]
+        ends = {log.ending(self._common_position).position for log in logs}
         if len(ends) == 1:
             (self._common_position,) = ends
         return len(ends) == 1

@@ -9,16 +9,15 @@ Source: aeron.md §5.1, §5.2; samples set A README §4, §6, §7, §9.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, CatalogContent, CatalogEntry, read_catalog
+from trimaran.archive.files.catalog import CatalogContent, CatalogEntry
 from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
@@ -84,13 +83,19 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
         ConfigurationError: there are no such files, or a process still renews a mark file there.
         ClusterError: a file is damaged.
     """
-    cluster, archive = _find_directories(name)
+    member = MemberDirectory.find(name)
+    if member.recording_log is None:
+        raise ConfigurationError(
+            f"files={RECORDING_LOG_FILE_NAME} found=0 expected=1 in {name} or a directory in it; name both directories "
+            "as CLUSTER_DIR,ARCHIVE_DIR"
+        )
+    archive, cluster = member.archive.directory, member.recording_log.parent
     if now_ms is not None:
         for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
             _refuse_if_alive(path, now_ms)
     try:
         recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME)
-        content = read_catalog(OsFileSystem(), archive)
+        content = member.read_catalog()
         candidate_term_id = _candidate_term_id(cluster / NODE_STATE_FILE_NAME)
     except OSError as error:
         raise ConfigurationError(f"directory cannot be read: {error}") from error
@@ -118,28 +123,6 @@ def _candidate_term_id(path: Path) -> int:
         return parse_node_state(path.read_bytes())[0].candidate_term_id
     except RemoteProtocolError as error:
         raise ClusterError(f"damaged node state: path={path}: {error}") from error
-
-
-def _find_directories(name: str) -> tuple[Path, Path]:
-    """Find the cluster's and the archive's directory."""
-    first, comma, second = name.partition(",")
-    if comma:
-        return _the_one([Path(first)], RECORDING_LOG_FILE_NAME), _the_one([Path(second)], CATALOG_FILE_NAME)
-    path = Path(name)
-    if not path.is_dir():
-        raise ConfigurationError(f"not a directory: {path}")
-    candidates = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
-    return _the_one(candidates, RECORDING_LOG_FILE_NAME), _the_one(candidates, CATALOG_FILE_NAME)
-
-
-def _the_one(candidates: Sequence[Path], file_name: str) -> Path:
-    found = [candidate for candidate in candidates if (candidate / file_name).is_file()]
-    if len(found) != 1:
-        raise ConfigurationError(
-            f"files={file_name} found={len(found)} expected=1 in {candidates[0]} or a directory in it; name both "
-            "directories as CLUSTER_DIR,ARCHIVE_DIR"
-        )
-    return found[0]
 
 
 def _refuse_if_alive(path: Path, now_ms: int) -> None:

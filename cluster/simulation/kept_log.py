@@ -12,8 +12,8 @@ from typing import Final
 from trimaran.archive import RecordingDescriptor, RecordingState
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import CATALOG_FILE_NAME, parse_catalog
+from trimaran.archive.log.log_file import choose_log
 from trimaran.service_api import ClusterError
-from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..core.log.recording_log import RecordingLog
@@ -40,8 +40,7 @@ def read_kept_log(disk: MemoryFileSystem) -> KeptLog | None:
     if last is not None:
         log = descriptors.get(last.recording_id)
     else:
-        logs = [found for found in descriptors.values() if found.stream_id == LOG_STREAM_ID]
-        log = next((found for found in logs if found.start_position == 0), None)
+        log = choose_log(found for found in descriptors.values() if found.start_position == 0)
     return None if log is None else KeptLog(log.recording_id, log.start_position)
 
 
@@ -67,9 +66,8 @@ def _read(disk: MemoryFileSystem) -> tuple[RecordingLog, dict[int, RecordingDesc
     except ClusterError:
         return None
     descriptors: dict[int, RecordingDescriptor] = {}
-    for entry in catalog.entries:
-        descriptor = entry.descriptor
-        if descriptor is not None and entry.problem is None and descriptor.state is RecordingState.VALID:
+    for descriptor in catalog.readable:
+        if descriptor.state is RecordingState.VALID:
             descriptors[descriptor.recording_id] = descriptor
     return recording_log, descriptors
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.format.layout import parse_segment_file_name
+from trimaran.archive.format.segment_names import segment_base_positions
 from trimaran.service_api import ClusteredService, Role
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import MemberId
@@ -277,13 +277,13 @@ class Referee:
 
     def _on_remove(self, member: Member, path: object) -> None:
         """A file is about to go: what a log needs may not, as the catalog has it durably."""
-        parsed = parse_segment_file_name(path.name) if isinstance(path, Path) else None
-        if parsed is None or member.member_id in self.damaged:
-            return
         kept = read_kept_log(member.machine.disk)
-        recording_id, base_position = parsed
-        is_needed = kept is not None and kept.recording_id == recording_id and kept.start_position <= base_position
-        if is_needed and base_position < (held := self._held_position(member)):
+        if kept is None or not isinstance(path, Path) or member.member_id in self.damaged:
+            return
+        base_position = next(iter(segment_base_positions([path.name], kept.recording_id)), None)
+        if base_position is None or base_position < kept.start_position:
+            return
+        if base_position < (held := self._held_position(member)):
             self._broken = self._broken or RuleBroken(
                 "a segment goes when the catalog knows, durably, that the log begins after it",
                 member=member.member_id,

@@ -15,11 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
-from trimaran.archive import ArchiveError, CorruptionError, RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive import ArchiveError, RecordingDescriptor
 from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.format.layout import parse_segment_file_name
 from trimaran.archive.log.commit_proof import marks_of, prove_commit
+from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
@@ -61,7 +60,10 @@ class MemberLog:
             raise ConfigurationError(
                 f"log recording_id={self.log.recording_id} stream_id={self.log.stream_id} expected={LOG_STREAM_ID}"
             )
-        self._reader = RangeReader(source.archive, OsFileSystem(), refuse_if_purged=self._refuse_if_purged)
+        self._file = LogFile.of(source.archive, self.log)
+        self._reader = RangeReader(
+            source.archive, self._file.location.file_system, refuse_if_purged=self._refuse_if_purged
+        )
         self._frame_check = make_frame_check(source.archive, self.log)
         self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
         """What was read of the log last, and its arguments: two services that are compared read the same."""
@@ -102,15 +104,8 @@ class MemberLog:
 
     @cached_property
     def recorded_position(self) -> int:
-        """Where the last whole frame of the log ends, when it was first asked for."""
-        if self.log.stop_position is not None:
-            return self.log.stop_position
-        for base in reversed(self.segment_base_positions):
-            begin = max(base, self.log.start_position)
-            end = self._end_of_frames(begin, base + self.log.segment_file_length)
-            if end > begin:
-                return end
-        return self.log.start_position
+        """Where the last valid frame of the log ends, when first asked for; a replay up to there finds damage."""
+        return self._file.find_reach()
 
     @property
     def committed_position(self) -> int:
@@ -121,8 +116,7 @@ class MemberLog:
     @cached_property
     def segment_base_positions(self) -> tuple[int, ...]:
         """Where the files of the log begin that are there, in order."""
-        parsed = (parse_segment_file_name(path.name) for path in self._source.archive.iterdir())
-        return tuple(sorted(p[1] for p in parsed if p is not None and p[0] == self.log.recording_id))
+        return tuple(self._file.segment_base_positions())
 
     def end_of(self, bound: Bound) -> int:
         """Give the position that a bound stands for.
@@ -225,16 +219,6 @@ class MemberLog:
             if data:
                 return data
         return self._reader.read(self.log, None, position, limit_bytes, stop_position=stop_position)
-
-    def _end_of_frames(self, position: int, end: int) -> int:
-        try:
-            while position < end:
-                position += len(self.read(self.log.recording_id, position, READ_BYTES, stop_position=end))
-        except CorruptionError:
-            pass  # blank, torn, or being written: whether more of the log lies behind, a replay up to there will say
-        finally:
-            self.close_files()
-        return position
 
     def _read_log(self, position: int, end_position: int) -> bytes:
         if position >= end_position:

@@ -43,9 +43,8 @@ from pyspark.sql.types import StructType
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.types import TimeUnit
 
-from ...disk.file_system import OsFileSystem
 from ...errors import ArchiveError, CorruptionError
-from ...log.member_directory import ArchiveLocation
+from ...log.member_directory import locate
 from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, FrameSelection, find_problem
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
@@ -142,7 +141,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_time_unit(self, source: StreamLogSource) -> TimeUnit:
         """Find the unit of timestamps, once: it is the same at every member, and for ever."""
         if self._time_unit is None:
-            location = ArchiveLocation(OsFileSystem(), source.archive)
+            location = locate(source.archive)
             self._time_unit = find_read_time_unit(self._options.read, location, self._columns, Conditions())
         return self._time_unit
 

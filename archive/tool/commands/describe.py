@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from ...disk.file_system import OsFileSystem
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
-from ...format.layout import parse_segment_file_name
+from ...log.log_file import LogFile
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 
@@ -57,27 +56,20 @@ def state_name(entry: CatalogEntry) -> str:
     return UNREADABLE if entry.descriptor is None else entry.descriptor.state.name
 
 
-def segment_counts(directory: Path) -> Counter[int]:
-    """Count the segment files of each recording."""
-    parsed = map(parse_segment_file_name, OsFileSystem().list_directory(directory))
-    return Counter(found[0] for found in parsed if found is not None)
-
-
 def _print_entries(directory: Path, entries: list[CatalogEntry], output: OutputFormat) -> None:
-    segments = segment_counts(directory)
-    rows = [_entry_row(entry, segments) for entry in entries]
+    rows = [_entry_row(directory, entry) for entry in entries]
     print_rows(rows, output, title=str(directory), columns=_COLUMNS)
     problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
     if problems:
         fail("; ".join(problems), EXIT_UNHEALTHY)
 
 
-def _entry_row(entry: CatalogEntry, segments: Counter[int]) -> dict[str, Any]:
+def _entry_row(directory: Path, entry: CatalogEntry) -> dict[str, Any]:
     if entry.descriptor is None:
         return {"offset": entry.offset, "state": UNREADABLE, "problem": entry.problem}
     row = asdict(entry.descriptor)
     row["state"] = entry.descriptor.state.name
-    row["segments"] = segments[entry.descriptor.recording_id]
+    row["segments"] = len(LogFile.of(directory, entry.descriptor).segment_base_positions())
     row["entry_offset"] = entry.offset
     row["entry_checksum"] = entry.checksum
     if entry.problem is not None:

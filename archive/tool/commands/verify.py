@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 from rich.progress import Progress
 
-from ...disk.file_system import OsFileSystem
 from ...files.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
+from ...log.member_directory import locate
 from ...reading.verify import RecordingVerdict, verify_recording
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
@@ -83,15 +83,15 @@ def verify(
 def _verify_entry(
     directory: Path, entry: CatalogEntry, progress: Progress, *, checksums: bool | None, **options: bool
 ) -> RecordingVerdict:
-    descriptor = entry.descriptor
+    file_system, descriptor = locate(directory).file_system, entry.descriptor
     if descriptor is None:
-        return verify_recording(OsFileSystem(), directory, entry)
+        return verify_recording(file_system, directory, entry)
     start, stop = descriptor.start_position, descriptor.stop_position
     name = f"recording {descriptor.recording_id}"
     with one_bar(progress, name, None if stop is None else stop - start) as advance:
         try:
             return verify_recording(
-                OsFileSystem(),
+                file_system,
                 directory,
                 entry,
                 checksums=checksums,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.catalog import CATALOG_FILE_NAME, read_catalog
-from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
+from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.format.layout import clip
-from trimaran.service_api.types import LOG_STREAM_ID
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.frame import TYPE_DATA, FrameLayout, iter_headers
 from trimaran.service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_BLOCK, SESSION_BLOCK, SessionField
 
@@ -62,18 +62,13 @@ def find_log_recording(member_directory: Path) -> MemberRecording:
     Raises:
         DemoFailedError: there is none, or it was not stopped in order.
     """
-    for catalog in sorted(member_directory.rglob(CATALOG_FILE_NAME)):
-        content = read_catalog(OsFileSystem(), catalog.parent)
-        for entry in content.entries:
-            if entry.descriptor is not None and _is_log(entry.descriptor):
-                if entry.descriptor.stop_position is None:
-                    raise DemoFailedError(f"log recording was not stopped: directory={catalog.parent}")
-                return MemberRecording(catalog.parent, entry.descriptor)
-    raise DemoFailedError(f"no log recording found: directory={member_directory}")
-
-
-def _is_log(descriptor: RecordingDescriptor) -> bool:
-    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
+    try:
+        log = LogFile.find(MemberDirectory.find(member_directory))
+    except ConfigurationError as error:
+        raise DemoFailedError(f"no log recording found: directory={member_directory}") from error
+    if log.descriptor.stop_position is None:
+        raise DemoFailedError(f"log recording was not stopped: directory={log.location}")
+    return MemberRecording(log.location.directory, log.descriptor)
 
 
 def are_identical(recordings: Sequence[MemberRecording]) -> bool:

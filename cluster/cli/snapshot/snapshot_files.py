@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from trimaran.archive import ArchiveError, RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.errors import ArchiveErrorCode
-from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.files.reader import FrameReader
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import RecordingId
-from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ...core.log.recording_log import RecordingLog
+from ..shared.arguments import expect_recording_log
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory.")]
 
@@ -25,15 +24,15 @@ class SnapshotFiles:
     """A member's recording log, and the recordings that hold its snapshots."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory / "archive"
-        path = directory / "cluster" / RECORDING_LOG_FILE_NAME
+        path = expect_recording_log(directory)
+        member = MemberDirectory.find(directory)
+        self.directory = member.archive.directory
         try:
             self.recording_log = RecordingLog.parse(path.read_bytes())
-            content = read_catalog(OsFileSystem(), self.directory)
+            content = member.read_catalog()
         except OSError as error:
             raise ConfigurationError(f"directory cannot be read: {error}") from error
-        found = [entry.descriptor for entry in content.entries if entry.problem is None]
-        self._descriptors = {descriptor.recording_id: descriptor for descriptor in found if descriptor is not None}
+        self._descriptors = {descriptor.recording_id: descriptor for descriptor in content.readable}
 
     def descriptor(self, recording_id: int) -> RecordingDescriptor:
         """What the catalog knows about a recording."""

@@ -182,11 +182,6 @@ def find_time_unit(
     return None
 
 
-def is_log(descriptor: RecordingDescriptor) -> bool:
-    """Whether this is a recording of the cluster's log that was not purged."""
-    return descriptor.stream_id == LOG_STREAM_ID and descriptor.state is RecordingState.VALID
-
-
 async def remove_leftovers(
     archive: Archive, recording_log_file: RecordingLogFile, log: Recording, *, service_count: int
 ) -> None:

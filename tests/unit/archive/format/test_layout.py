@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimaran.archive.format import layout
+from trimaran.archive.format.segment_names import parse_segment_file_name
 
 TERM = 65536
 
 
 @pytest.mark.parametrize("name", ["0-0.rec", "12-131072.rec", "9-9223372036854775807.rec"])
 def test_segment_name_round_trips(name: str) -> None:
-    parsed = layout.parse_segment_file_name(name)
+    parsed = parse_segment_file_name(name)
 
     assert parsed is not None
     assert layout.segment_file_name(*parsed) == name
@@ -23,7 +24,7 @@ def test_segment_name_round_trips(name: str) -> None:
     "name", ["0-0.rec.next", "0-0.rec.zero", "-1-0.rec", "0--1.rec", "00-0.rec", "0-0.REC", "archive.catalog", "0.rec"]
 )
 def test_other_names_are_no_segments(name: str) -> None:
-    assert layout.parse_segment_file_name(name) is None
+    assert parse_segment_file_name(name) is None
 
 
 def test_segments_are_counted_from_the_term_in_which_the_recording_starts() -> None:

@@ -24,7 +24,7 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog, read_catalog
 from trimaran.archive.files.edit_journal import EDIT_FILE_NAME
 from trimaran.archive.files.reader import FrameReader
-from trimaran.archive.format.layout import parse_segment_file_name
+from trimaran.archive.format.segment_names import parse_segment_file_name
 from trimaran.archive.reading.verify import verify_recording
 from trimaran.archive.store.maintenance import CAPACITY_LIMIT_BYTES, OfflineArchive
 

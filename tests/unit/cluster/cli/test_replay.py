@@ -170,7 +170,7 @@ def test_no_directory_of_a_member_is_wrong_usage(tmp_path: Path) -> None:
     ended = replay(tmp_path)
 
     assert ended.exit_code == 2
-    assert "files=recording.log found=0" in ended.stderr
+    assert "there is no archive.catalog" in ended.stderr
 
 
 def test_damage_ends_with_10_and_says_where(recorded: Recorded, tmp_path: Path) -> None:

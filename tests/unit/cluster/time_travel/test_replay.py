@@ -194,7 +194,7 @@ def test_bad_arguments_are_named(recorded: Recorded, arguments: dict[str, object
 
 
 def test_no_member_or_no_service_is_said_so(recorded: Recorded, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"files=recording\.log found=0"):
+    with pytest.raises(ConfigurationError, match=r"there is no archive\.catalog"):
         replay_service(tmp_path, Ledger)
     with pytest.raises(ConfigurationError, match="service module not found: module=no_such"):
         replay_service(recorded.directory, "no_such:Service", service_dir=tmp_path)

@@ -1,0 +1,21 @@
+"""What the names of segment files say. Nobody but the archive's own rooms reads them (a contract in pyproject.toml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_SEGMENT_NAME: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})\.rec")
+
+
+def parse_segment_file_name(name: str) -> tuple[int, int] | None:
+    """Read (recording_id, base_position) from a file name; None when it is not the name of a segment."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def segment_base_positions(names: Iterable[str], recording_id: int) -> list[int]:
+    """Return where the segments of a recording begin, ascending, given the names in its directory."""
+    parsed = map(parse_segment_file_name, names)
+    return sorted(found[1] for found in parsed if found is not None and found[0] == recording_id)
