@@ -120,7 +120,7 @@ class HeaderField:
     STREAM_ID: Final = FrameField(16, "i")
     TERM_ID: Final = FrameField(20, "i")
     RESERVED_VALUE: Final = FrameField(24, "q")
-    LENGTH_AND_KIND: Final = FrameField(0, "q")
+    LENGTH_AND_KIND: Final = FrameField(0, "Q")
     TERM_OFFSET_AND_CHECKSUM: Final = FrameField(8, "q")
     STREAM_AND_TERM_ID: Final = FrameField(16, "q")
 
