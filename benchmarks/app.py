@@ -23,6 +23,7 @@ from .scenarios import codec as codec_scenario
 from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
+from .scenarios import fairness as fairness_scenario
 from .scenarios import profile as profile_scenario
 from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
@@ -39,6 +40,7 @@ from .scenarios.codec import CodecParameters
 from .scenarios.compare import CompareParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
+from .scenarios.fairness import FairnessParameters
 from .scenarios.profile import ProfileParameters
 from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
@@ -215,6 +217,37 @@ def query(
     )
     report = query_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"query: {members} members, 1 client, {payload} B, file sync level {file_sync_level}")
+
+
+@app.command()
+def fairness(
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    payload: PayloadOption = 32,
+    greedy_payload: Annotated[int, typer.Option(help="Bytes in a message of the greedy client.")] = 32,
+    depths: Annotated[str, typer.Option(help="Messages of the greedy client in flight, one figure for each.")] = (
+        "64,1024,4096"
+    ),
+    messages: Annotated[int, typer.Option(help="Messages of the modest client for each figure.")] = 2_000,
+    warmup: Annotated[int, typer.Option(help="Messages before them, not measured.")] = 200,
+    file_sync_level: SyncOption = 1,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """A client with one message in flight, alone and beside a greedy client."""
+    parameters = FairnessParameters(
+        members=members,
+        payload=payload,
+        greedy_payload=greedy_payload,
+        depths=_parse_numbers("depths", depths),
+        messages=messages,
+        warmup=warmup,
+        file_sync_level=file_sync_level,
+        time_limit_s=time_limit,
+    )
+    report = fairness_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"fairness: {members} members, 2 clients, file sync level {file_sync_level}")
 
 
 @app.command()

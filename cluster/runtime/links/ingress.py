@@ -8,6 +8,10 @@ message.
 
 Bounds: while more than the ingress window is appended and not delivered, no connection is read; a client that does
 not read its egress is not read either, and beyond the egress limit it is dropped.
+
+Connections take turns: in one turn of the loop each is read once, at most `RECEIVE_BUFFER_BYTES`. The one that fills
+the window is read last when reading goes on; otherwise a greedy client that the loop asks first would fill the window
+again each time, and no other would ever be read.
 """
 
 from __future__ import annotations
@@ -90,6 +94,7 @@ class Ingress:
         self.buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.view = memoryview(self.buffer)
         self.connections: dict[int, IngressConnection] = {}
+        """By number, in the order in which they are read again after a pause."""
         self._next_connection_id = 1
         self._listener: Listener | None = None
         self.is_paused = False
@@ -132,6 +137,11 @@ class Ingress:
         for connection in self.connections.values():
             connection.pause()
 
+    def on_window_filled(self, connection: IngressConnection) -> None:
+        """Stop reading; the connection that filled the window is the last one that is read when reading goes on."""
+        self.connections[connection.connection_id] = self.connections.pop(connection.connection_id)
+        self.pause()
+
     def resume(self) -> None:
         """Read again, if reading was paused."""
         if self.is_paused:
@@ -159,7 +169,7 @@ class Ingress:
         again. What the session's own connection still holds of messages is kept for when it is read again. Each call
         looks at `_LOOK_LIMIT` connections at most, in turn: 3 us each.
         """
-        looked = [number for number in self.connections if number > self._looked_id][:_LOOK_LIMIT]
+        looked = sorted(number for number in self.connections if number > self._looked_id)[:_LOOK_LIMIT]
         for number in looked:
             self.connections[number].abort_if_peer_closed()
         self._looked_id = looked[-1] if len(looked) == _LOOK_LIMIT else 0
@@ -341,7 +351,7 @@ class IngressConnection(asyncio.BufferedProtocol):
                     offset = appended
                     owner.schedule_flush()
                     if owner.is_window_full():
-                        self._ingress.pause()
+                        self._ingress.on_window_filled(self)
             if end - offset < HEADER_LENGTH:
                 return offset
             frame_length, version, flags, frame_type, *_ = unpack_header(buffer, offset)
@@ -438,7 +448,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(str(error)) from error
         owner.schedule_flush()
         if owner.is_window_full():
-            self._ingress.pause()
+            self._ingress.on_window_filled(self)
 
 
 def _decode_admin_request(encoded: bytes) -> AdminRequest:

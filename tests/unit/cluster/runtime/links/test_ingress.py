@@ -262,6 +262,23 @@ async def test_full_window_pauses_every_connection_and_those_that_come_later(
     assert [client.transport.is_reading(), other.transport.is_reading(), late_transport.is_reading()] == [True] * 3
 
 
+def test_greedy_client_keeps_no_other_waiting_for_more_than_one_turn(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Or one that came first would fill the window again and again, before any other is read."""
+    clients = [Client(ingress) for _ in range(3)]
+    turns: list[int] = []
+
+    for _ in range(6):  # as the loop does: those that are read again first are asked first, and all have sent something
+        owner.window_bytes = owner.log_buffer.append_position
+        order = [clients[number - 1] for number in ingress.connections]
+        reading = next(client for client in order if client.transport.is_reading())
+        reading.send(session_message(b"more"))
+        turns.append(reading.connection.connection_id)
+        assert not any(client.transport.is_reading() for client in clients)
+        ingress.resume()
+
+    assert turns == [1, 2, 3, 1, 2, 3]
+
+
 def test_full_window_leaves_nothing_half_done(owner: FakeIngressOwner, ingress: Ingress) -> None:
     """What came with the message that filled it is taken whole, what is cut waits; every message is there once.
 

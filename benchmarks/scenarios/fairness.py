@@ -1,0 +1,144 @@
+"""Fairness: a modest client beside a greedy one. How long do the modest client's messages take, alone and beside it?
+
+The modest client keeps one message in flight. The greedy one, a process of its own, keeps as many as it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from trimaran.client import ClusterClient
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+
+from ..load.client_process import ClientParameters
+from ..load.echo import EchoLoad
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe, tune_garbage_collector
+from ..rig.processes import ClusterProcesses
+from ..services import ECHO_SERVICE
+from ..statistics.histogram import Histogram
+from ..statistics.report import Report, latency_figures
+
+_CONNECT_TIMEOUT_S: Final = 30.0
+_ENDLESS: Final = 1 << 40
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FairnessParameters:
+    """What one run does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    members: int = 3
+    payload: int = 32
+    greedy_payload: int = 32
+    depths: tuple[int, ...] = (64, 1024, 4096)
+    """Messages that the greedy client keeps in flight, one figure for each."""
+    messages: int = 2_000
+    """Of the modest client, alone and beside each greedy one."""
+    warmup: int = 200
+    file_sync_level: int = 1
+    time_limit_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("members", "messages", "warmup"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 1")
+        for name in ("payload", "greedy_payload"):
+            if getattr(self, name) < 8:
+                raise ConfigurationError(f"{name}={getattr(self, name)} expected at least 8")
+        if not self.depths or min(self.depths) < 1:
+            raise ConfigurationError(f"depths={self.depths} expected at least 1 each")
+
+
+def run(parameters: FairnessParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run the benchmark; every process it starts has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, or the time was up.
+    """
+    with ExitStack() as stack:
+        data_dir = stack.enter_context(data_directory(directory, "fairness", keep=keep))
+        settings = {"file_sync_level": str(parameters.file_sync_level)}
+        cluster = stack.enter_context(ClusterProcesses(data_dir, ECHO_SERVICE, parameters.members, settings=settings))
+        figures = uvloop.run(_measure(parameters, cluster.ingress_endpoints))
+        environment = describe(data_dir)
+    return {"scenario": "fairness", **figures, "parameters": asdict(parameters), "environment": environment}
+
+
+async def _measure(parameters: FairnessParameters, endpoints: list[str]) -> Report:
+    tune_garbage_collector()
+    try:
+        async with asyncio.timeout(parameters.time_limit_s):
+            figures: Report = {"alone": await _modest_client(parameters, endpoints)}
+            for depth in parameters.depths:
+                async with _greedy_client(parameters, endpoints, depth) as replies:
+                    begin_s, begin_count = time.monotonic(), replies[-1]
+                    beside = await _modest_client(parameters, endpoints)
+                    greedy_per_s = round((replies[-1] - begin_count) / (time.monotonic() - begin_s))
+                figures[f"beside {depth} in flight,"] = {**beside, "greedy_per_s": greedy_per_s}
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
+    return figures
+
+
+async def _modest_client(parameters: FairnessParameters, endpoints: list[str]) -> Report:
+    """Connect after everybody else, and measure."""
+    load, histogram = EchoLoad(payload_length=parameters.payload, inflight=1, rate_per_s=None), Histogram()
+    async with ClusterClient.connect(endpoints, egress_listener=load, connect_timeout_s=_CONNECT_TIMEOUT_S) as client:
+        await load.run(client, parameters.warmup)
+        phase = await load.run(client, parameters.messages)
+    histogram.record_all(phase.latencies_ns)
+    return latency_figures(histogram)
+
+
+@asynccontextmanager
+async def _greedy_client(parameters: FairnessParameters, endpoints: list[str], depth: int) -> AsyncIterator[list[int]]:
+    """A process that sends without end; gives how many replies it has had, the newest count last."""
+    told = ClientParameters(
+        endpoints=endpoints,
+        payload_length=parameters.greedy_payload,
+        inflight=depth,
+        warmup_count=10 * depth,
+        message_count=_ENDLESS,
+        rate_per_s=None,
+        connect_timeout_s=_CONNECT_TIMEOUT_S,
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trimaran.benchmarks.load.client_process", told.to_json()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    replies = [0]
+    try:
+        for _ in ("ready", "warmed"):
+            if not await process.stdout.readline():
+                raise ClusterError(f"the greedy client is gone: pid={process.pid}")
+            process.stdin.write(b"go\n")
+        async with asyncio.TaskGroup() as tasks:
+            counting = tasks.create_task(_count(process.stdout, replies))
+            yield replies
+            counting.cancel()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _count(lines: asyncio.StreamReader, replies: list[int]) -> None:
+    while line := await lines.readline():
+        replies.append(json.loads(line).get("replies", replies[-1]))
+    raise ClusterError("the greedy client is gone")
