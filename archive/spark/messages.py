@@ -71,7 +71,9 @@ def log_messages(
     check_mode(mode)
     if plan.schema_id in _OTHER_FILES:
         where = _OTHER_FILES[plan.schema_id]
-        raise ConfigurationError(f"no recording holds it: {message.__name__} is of schema {plan.schema_id}, of {where}")
+        raise ConfigurationError(
+            f"no recording holds it: {message.WIRE_NAME} is of schema {plan.schema_id}, of {where}"
+        )
     check_columns(df, (*_PLACE, "payload"))
     chosen = df
     if plan.schema_id == LOG_SCHEMA_ID and "template_id" in df.columns:

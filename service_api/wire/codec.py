@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from ..errors import LocalProtocolError, RemoteProtocolError
 from . import versioned
-from .fields import BlockField, GroupField, MessageLayout, VarField
+from .fields import BlockField, GroupField, MessageLayout, VarField, message_name_of
 from .sbe import MESSAGE_HEADER
 
 
@@ -100,7 +100,7 @@ class _Writer:
             "short": _short,
             "too_many": _too_many,
         }
-        self.bind("NAME", model.__name__)
+        self.bind("NAME", message_name_of(model))
         extra = "ii" if header_length == 16 else ""
         layout_struct = struct.Struct(f"<Q{extra}{layout.block_format}")
         self.bind("pack", layout_struct.pack)

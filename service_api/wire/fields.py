@@ -183,6 +183,12 @@ def layout_of(model: type[BaseModel], block_length: int | None = None) -> Messag
     )
 
 
+def message_name_of(model: type[BaseModel]) -> str:
+    """The name of a message in its schema, which is what errors say; the class name of a part of one."""
+    name: str = getattr(model, "WIRE_NAME", model.__name__)
+    return name
+
+
 def wire_name_of(name: str) -> str:
     """Turn a Python field name into the schema's: leadership_term_id -> leadershipTermId."""
     first, *rest = name.split("_")

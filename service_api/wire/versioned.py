@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from ..errors import RemoteProtocolError
-from .fields import BlockField, GroupField, MessageLayout, VarField
+from .fields import BlockField, GroupField, MessageLayout, VarField, message_name_of
 from .frame import ReadableBuffer
 
 _HEADER: Final = struct.Struct("<HHHH")
@@ -39,7 +39,7 @@ def decoder(
     model: type[BaseModel], layout: MessageLayout, template_id: int, schema_id: int, header_length: int
 ) -> Decoder:
     """Make the function (buffer, offset, end) -> model for any version of a message."""
-    name = model.__name__
+    name = message_name_of(model)
 
     def decode(buffer: ReadableBuffer, offset: int, end: int) -> Any:
         block_length, version, end = _read_header(
@@ -66,7 +66,7 @@ def unpacker(
     model: type[BaseModel], layout: MessageLayout, template_id: int, schema_id: int, header_length: int
 ) -> Unpacker:
     """Make the function (buffer, offset, end) -> raw block values for any version of a message."""
-    name = model.__name__
+    name = message_name_of(model)
 
     def unpack(buffer: ReadableBuffer, offset: int, end: int) -> tuple[Any, ...]:
         block_length, version, _ = _read_header(

@@ -115,6 +115,7 @@ def test_a_standalone_cluster_reads_with_what_the_driver_ships(
     assert all(".zip/trimaran/archive/" in place["module"] for place in found["places"])
 
 
+@pytest.mark.campaign
 def test_a_client_without_java_reads_a_url_on_a_connect_server_that_knows_nothing_of_trimaran(
     tmp_path: Path, member: Path, bare_python: Path, truth: list[list[Any]]
 ) -> None:

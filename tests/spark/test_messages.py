@@ -91,7 +91,7 @@ def test_messages_of_a_log_are_those_of_the_truth(
 def test_messages_of_a_snapshot_are_read_too(spark: SparkSession, root: Path) -> None:
     sample = sample_of(root, "single-node-node0")
     (snapshot,) = [r for r in sample.truth["recordings"] if r["kind"] == "snapshot:consensus-module"]
-    truth = {m["position"]: m["fields"] for m in snapshot["messages"] if m["name"] == "ClusterSessionSnapshot"}
+    truth = {m["position"]: m["fields"] for m in snapshot["messages"] if m["name"] == "ClusterSession"}
 
     rows = as_numbers(log_messages(log_of(spark, sample.directory, snapshot["recording_id"]), ClusterSessionSnapshot))
 

@@ -116,7 +116,7 @@ class MessagePlan:
             raise ConfigurationError(f"not a message class: {message!r} expected a class such as SessionOpenEvent")
         if message.SCHEMA_ID == ARCHIVE_SCHEMA_ID:
             time_unit = TimeUnit.MILLIS
-        name, layout = message.__name__, message.LAYOUT
+        name, layout = message.WIRE_NAME, message.LAYOUT
         groups = [
             GroupPlan(group.name, _block(f"{name}.{group.name}", group.layout, time_unit)) for group in layout.groups
         ]

@@ -122,7 +122,7 @@ def test_what_the_codec_refuses_is_a_fault_and_null_and_nothing_else_is(key: tup
         assert (reason is not None) == is_refused(message, payload), payload.hex()
         if reason is not None:
             assert set(row.values()) == {None} or not row
-            assert reason.startswith(message.__name__)
+            assert reason.startswith(message.WIRE_NAME)
 
 
 def flipped(data: bytes, at: int, byte: int) -> bytes:

@@ -14,7 +14,7 @@ from trimaran.benchmarks.scenarios.table import GOALS, Goal, TableParameters
 from trimaran.service_api import ConfigurationError
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_every_row_but_those_of_peers_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     report = table.run(TableParameters(rounds=1, compare_rounds=0, log_mib=2, scale=0.02))
 
