@@ -1,6 +1,6 @@
 """The 18 states of an election, and every transition that is legal.
 
-Everything that decides which state may follow which is in this file. `Election._enter` asserts the table, the diagram
+Everything that decides which state may follow which is in this file. `Election.enter` asserts the table, the diagram
 in ARCHITECTURE.md is drawn from it and a test compares them, so code and picture cannot drift apart.
 
 Source: seed 001, "State Machine"; Aeron `ElectionState`.

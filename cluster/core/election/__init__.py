@@ -1,1 +1,1 @@
-"""The election: 18 states, one table of legal transitions."""
+"""The election: 18 states, one door between them, and a phase object for each part of the diagram."""
