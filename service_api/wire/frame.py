@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from ..errors import LocalProtocolError, RemoteProtocolError
+from ..errors import LocalProtocolError
 from .checksum import crc32
 
 ReadableBuffer = bytes | bytearray | memoryview
@@ -175,19 +175,6 @@ def wrap_int32(value: int) -> int:
     """Bring `value` into the range of a signed 32-bit integer, as Java arithmetic does."""
     value &= _UINT32_MASK
     return value - ((value & _INT32_SIGN) << 1)
-
-
-def read_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:
-    """Read the frame header at `offset`.
-
-    Raises:
-        RemoteProtocolError: fewer than 32 bytes are there.
-    """
-    if offset < 0 or len(buffer) - offset < HEADER_LENGTH:
-        raise RemoteProtocolError(
-            f"frame header cut short: offset={offset} available={len(buffer) - offset} expected=32"
-        )
-    return unpack_header(buffer, offset)
 
 
 def unpack_header(buffer: ReadableBuffer, offset: int = 0) -> FrameHeader:

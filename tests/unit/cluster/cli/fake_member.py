@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from trimaran.service_api.types import STATUS_STREAM_ID
-from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_frame, read_header
+from trimaran.service_api.wire.frame import HEADER_LENGTH, encode_frame, unpack_header
 
 SETUP_LENGTH = 64
 
@@ -58,5 +58,5 @@ class FakeMember:
                 stream_id = int.from_bytes(setup[16:20], "little")
                 if stream_id != STATUS_STREAM_ID:  # the others come with a request, which is read before the answer
                     header = stream.read(HEADER_LENGTH)
-                    stream.read((read_header(header).frame_length + 31 & -32) - HEADER_LENGTH)
+                    stream.read((unpack_header(header).frame_length + 31 & -32) - HEADER_LENGTH)
                 connection.sendall(encode_frame(json.dumps(self.document(stream_id)).encode(), stream_id=stream_id))

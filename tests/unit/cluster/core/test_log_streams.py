@@ -24,7 +24,7 @@ from trimaran.service_api.wire.frame import (
     FrameHeader,
     align,
     frame_crc,
-    read_header,
+    unpack_header,
 )
 from trimaran.service_api.wire.link_frames import encode_commit_frame
 from trimaran.service_api.wire.session_frame import PREFIX_LENGTH
@@ -67,7 +67,7 @@ def content(buffer: LogBuffer, position: int | None = None) -> bytes:
 def frames(data: bytes) -> list[tuple[int, FrameHeader]]:
     found, offset = [], 0
     while offset < len(data):
-        header = read_header(data, offset)
+        header = unpack_header(data, offset)
         found.append((offset, header))
         offset += (header.frame_length + 31) & -32
     return found

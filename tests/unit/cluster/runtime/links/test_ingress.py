@@ -26,7 +26,7 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, read_header
+from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, unpack_header
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.queries import QueryRequest
@@ -96,7 +96,7 @@ def payloads(owner: FakeIngressOwner) -> list[bytes]:
     assembler = MessageAssembler()
     found, offset = [], 0
     while offset < len(log):
-        header = read_header(log, offset)
+        header = unpack_header(log, offset)
         message = assembler.append_fragment(header.type, header.flags, log[offset + 32 : offset + header.frame_length])
         if message is not None:
             found.append(message[32:])
