@@ -12,8 +12,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -200,3 +200,58 @@ def read_fully(file_system: ReadableFileSystem, handle: int, length: int, offset
         parts.append(more)
         got += len(more)
     return b"".join(parts)
+
+
+@contextmanager
+def opened(file_system: ReadableFileSystem, path: Path) -> Iterator[int]:
+    """Open a file for reading, and close it at the end of the block."""
+    handle = file_system.open_file(path, writable=False)
+    try:
+        yield handle
+    finally:
+        file_system.close_file(handle)
+
+
+def read_file(file_system: ReadableFileSystem, path: Path) -> bytes:
+    """Read a whole file."""
+    with opened(file_system, path) as handle:
+        return read_fully(file_system, handle, file_system.file_length(handle), 0)
+
+
+def sync_at_level(file_system: FileSystem, handle: int, sync_level: int) -> None:
+    """Make what was written to a file durable: not at all at level 0, its data at 1, all of it above."""
+    if sync_level == 1:
+        file_system.sync_data(handle)
+    elif sync_level > 1:
+        file_system.sync_file(handle)
+
+
+def write_new_file(
+    file_system: FileSystem, path: Path, data: WritableBytes, *, length: int = 0, is_synced: bool
+) -> None:
+    """Make a file of at least `length` bytes, zeros after `data`; what a crash left under its name is removed."""
+    try:
+        handle = file_system.open_file(path, create=True)
+    except FileExistsError:
+        file_system.remove(path)
+        handle = file_system.open_file(path, create=True)
+    try:
+        if length > len(data):
+            file_system.set_length(handle, length)
+        write_fully(file_system, handle, data, 0)
+        if is_synced:
+            file_system.sync_file(handle)
+    finally:
+        file_system.close_file(handle)
+
+
+def open_or_create(file_system: FileSystem, path: Path) -> int:
+    """Open a file for writing, and make it if it is missing, also where another process does the same."""
+    try:
+        return file_system.open_file(path)
+    except FileNotFoundError:
+        pass
+    try:
+        return file_system.open_file(path, create=True)
+    except FileExistsError:
+        return file_system.open_file(path)

@@ -21,7 +21,6 @@ Source: samples set A README §4, §5.
 
 from __future__ import annotations
 
-import errno
 import struct
 import zlib
 from collections.abc import Iterable
@@ -32,7 +31,7 @@ from typing import Final
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.frame import wrap_int32
 
-from ..disk.file_system import FileSystem, ReadableFileSystem, read_fully, write_fully
+from ..disk.file_system import FileSystem, ReadableFileSystem, read_file, read_fully, write_fully, write_new_file
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format.descriptor import RecordingDescriptor, RecordingState
 
@@ -182,11 +181,7 @@ def read_catalog(file_system: ReadableFileSystem, directory: Path) -> CatalogCon
         OSError: there is no catalog, or it cannot be read.
         CorruptionError: it is not a catalog.
     """
-    handle = file_system.open_file(directory / CATALOG_FILE_NAME, writable=False)
-    try:
-        return parse_catalog(read_fully(file_system, handle, file_system.file_length(handle), 0))
-    finally:
-        file_system.close_file(handle)
+    return parse_catalog(read_file(file_system, directory / CATALOG_FILE_NAME))
 
 
 class Catalog:
@@ -397,20 +392,7 @@ class Catalog:
     def _create(self, name: str, length: int, data: bytes) -> None:
         """Create a file of `length` bytes that is whole when it gets its name."""
         path = self._directory / (name + ".new")
-        try:
-            handle = self._file_system.open_file(path, create=True)
-        except OSError as error:
-            if error.errno != errno.EEXIST:
-                raise
-            self._file_system.remove(path)
-            handle = self._file_system.open_file(path, create=True)
-        try:
-            self._file_system.set_length(handle, length)
-            write_fully(self._file_system, handle, data, 0)
-            if self._sync_level:
-                self._file_system.sync_file(handle)
-        finally:
-            self._file_system.close_file(handle)
+        write_new_file(self._file_system, path, data, length=length, is_synced=self._sync_level > 0)
         self._file_system.rename(path, self._directory / name)
         if self._sync_level:
             self._file_system.sync_directory(self._directory)

@@ -8,6 +8,7 @@ strictly and may cut (`store.repair`): only it knows whether the machine went do
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -15,7 +16,7 @@ from typing import Final, Literal
 from trimaran.service_api.wire.frame import FRAME_ALIGNMENT
 from trimaran.service_api.wire.frame_rules import FrameRules
 
-from ..disk.file_system import ReadableFileSystem, read_fully
+from ..disk.file_system import ReadableFileSystem, opened, read_fully
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
 from ..format.layout import UNSYNCED_LIMIT_BYTES
@@ -101,14 +102,11 @@ class FollowingBytes:
         """Find where the next valid frame begins after the one at `position` that is not; None: there is none."""
         first = self._position + FRAME_ALIGNMENT
         for base in self._bases:
-            handle = self._open(base)
-            try:
+            with self._opened(base) as handle:
                 end = base + min(self._file_system.file_length(handle), self._descriptor.segment_file_length)
                 if self._descriptor.stop_position is not None:
                     end = min(end, self._descriptor.stop_position)
                 found = _find_frame_in(self._file_system, handle, self._rules, base, max(first, base), end)
-            finally:
-                self._file_system.close_file(handle)
             if found is not None:
                 return found
         return None
@@ -116,19 +114,15 @@ class FollowingBytes:
     def _find_written(self, position: int) -> int | None:
         """Find the first byte at `position` or after it that is not zero."""
         for base in self._bases:
-            handle = self._open(base)
-            try:
+            with self._opened(base) as handle:
                 begin = max(0, position - base)
                 offset = first_nonzero(self._file_system, handle, begin, self._descriptor.segment_file_length)
-            finally:
-                self._file_system.close_file(handle)
             if offset is not None:
                 return base + offset
         return None
 
-    def _open(self, base_position: int) -> int:
-        path = self._directory / self._descriptor.segment_file_name(base_position)
-        return self._file_system.open_file(path, writable=False)
+    def _opened(self, base_position: int) -> AbstractContextManager[int]:
+        return opened(self._file_system, self._directory / self._descriptor.segment_file_name(base_position))
 
 
 def first_nonzero(file_system: ReadableFileSystem, handle: int, begin: int, end: int) -> int | None:

@@ -24,7 +24,7 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
 
-from ..disk.file_system import FileSystem, OsFileSystem, read_fully, write_fully
+from ..disk.file_system import FileSystem, OsFileSystem, open_or_create, opened, read_fully, write_fully
 from ..errors import ArchiveError
 from ..format.messages import ArchiveMarkFileHeader
 
@@ -88,7 +88,7 @@ class ArchiveMarkFile:
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / MARK_FILE_NAME
-        handle = _open_or_create(disk, path)
+        handle = open_or_create(disk, path)  # if two processes make it at once, the lock decides
         try:
             is_free = disk.try_lock(handle)
             found = _read(disk, handle)
@@ -152,26 +152,12 @@ def read_mark_file(directory: Path, *, file_system: FileSystem | None = None) ->
     """
     disk = OsFileSystem() if file_system is None else file_system
     path = directory / MARK_FILE_NAME
-    handle = disk.open_file(path, writable=False)
-    try:
+    with opened(disk, path) as handle:
         header = _read(disk, handle)
         if header is None:
             raise ArchiveError(f"no mark file of an archive: path={path}")
         begin = header.header_length or MARK_FILE_HEADER_LENGTH
         return header, read_fully(disk, handle, header.error_buffer_length or MARK_FILE_ERROR_LOG_LENGTH, begin)
-    finally:
-        disk.close_file(handle)
-
-
-def _open_or_create(disk: FileSystem, path: Path) -> int:
-    try:
-        return disk.open_file(path)
-    except FileNotFoundError:
-        pass
-    try:
-        return disk.open_file(path, create=True)
-    except FileExistsError:  # another process made it in between; the lock decides
-        return disk.open_file(path)
 
 
 def _read(disk: FileSystem, handle: int) -> ArchiveMarkFileHeader | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..disk.file_system import FileSystem, read_fully, write_fully
+from ..disk.file_system import FileSystem, read_fully, sync_at_level, write_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format import layout
 from ..format.descriptor import RecordingDescriptor
@@ -138,10 +138,7 @@ class SegmentFiles:
 
     def sync(self, segment: Segment) -> None:
         """Make what was written to a segment durable, as the sync level says."""
-        if self.sync_level == 1:
-            self.file_system.sync_data(segment.handle)
-        elif self.sync_level > 1:
-            self.file_system.sync_file(segment.handle)
+        sync_at_level(self.file_system, segment.handle, self.sync_level)
 
     def evict(self, segment: Segment, begin_position: int, end_position: int) -> None:
         """Let go of what the segment has of a durable range of positions in memory; it stays on disk."""

@@ -19,7 +19,7 @@ from typing import Final
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
-from ..disk.file_system import FileSystem, read_fully
+from ..disk.file_system import FileSystem, opened, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position
 from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal, EditKind
@@ -357,11 +357,8 @@ def _check_frame_boundary(ctx: EditContext, edit: Edit) -> None:
     if begin_position == edit.position:
         return
     rules = frame_rules_of(descriptor, checksummed=False)
-    handle = ctx.file_system.open_file(ctx.directory / descriptor.segment_file_name(base_position), writable=False)
-    try:
+    with opened(ctx.file_system, ctx.directory / descriptor.segment_file_name(base_position)) as handle:
         at, fault = _walk(ctx.file_system, handle, rules, base_position, begin_position, edit.position)
-    finally:
-        ctx.file_system.close_file(handle)
     if fault is not None or at != edit.position:
         raise bad_position(f"not a frame boundary: the frame before begins at {at}", edit.recording_id, edit.position)
 
@@ -369,8 +366,7 @@ def _check_frame_boundary(ctx: EditContext, edit: Edit) -> None:
 def _check_detached(files: SegmentFiles, descriptor: RecordingDescriptor, base_position: int) -> int:
     """Check every frame of a detached segment; give the position of the first."""
     name, length = descriptor.segment_file_name(base_position), descriptor.segment_file_length
-    handle = files.file_system.open_file(files.directory / name, writable=False)
-    try:
+    with opened(files.file_system, files.directory / name) as handle:
         found = files.file_system.file_length(handle)
         if found != length:
             raise CorruptionError(
@@ -382,8 +378,6 @@ def _check_detached(files: SegmentFiles, descriptor: RecordingDescriptor, base_p
         at, fault = _walk(
             files.file_system, handle, frame_rules_of(descriptor), base_position, start_position, base_position + length
         )
-    finally:
-        files.file_system.close_file(handle)
     if fault is not None:
         raise CorruptionError(
             f"cannot attach: file={name} {fault}; nothing was changed, move the file away to attach those after it",

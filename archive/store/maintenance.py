@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..disk.file_system import FileSystem, read_fully, write_fully
+from ..disk.file_system import FileSystem, opened, read_file, write_new_file
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..files.catalog import (
     CATALOG_FILE_NAME,
@@ -195,24 +195,12 @@ class OfflineArchive:
         return frame_count
 
     def _read_bytes(self) -> bytes:
-        handle = self._file_system.open_file(self._directory / CATALOG_FILE_NAME, writable=False)
-        try:
-            return read_fully(self._file_system, handle, self._file_system.file_length(handle), 0)
-        finally:
-            self._file_system.close_file(handle)
+        return read_file(self._file_system, self._directory / CATALOG_FILE_NAME)
 
     def _write_catalog(self, data: bytes, length_bytes: int = 0) -> None:
         """Put a new catalog in the place of the old one, with zeros after `data` up to a length."""
         disk = self._file_system
-        if _NEW_FILE_NAME in disk.list_directory(self._directory):
-            disk.remove(self._directory / _NEW_FILE_NAME)
-        handle = disk.open_file(self._directory / _NEW_FILE_NAME, create=True)
-        try:
-            write_fully(disk, handle, data, 0)
-            disk.set_length(handle, max(len(data), length_bytes))
-            disk.sync_file(handle)
-        finally:
-            disk.close_file(handle)
+        write_new_file(disk, self._directory / _NEW_FILE_NAME, data, length=length_bytes, is_synced=True)
         self._forget_redo()
         disk.rename(self._directory / _NEW_FILE_NAME, self._directory / CATALOG_FILE_NAME)
         disk.sync_directory(self._directory)
@@ -235,11 +223,8 @@ class OfflineArchive:
                 yield name, int(match[1]), int(match[2])
 
     def _length(self, name: str) -> int:
-        handle = self._file_system.open_file(self._directory / name, writable=False)
-        try:
+        with opened(self._file_system, self._directory / name) as handle:
             return self._file_system.file_length(handle)
-        finally:
-            self._file_system.close_file(handle)
 
     def _remove(self, names: list[str]) -> None:
         for name in names:

@@ -28,7 +28,7 @@ from typing import Final
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
-from ..disk.file_system import read_fully
+from ..disk.file_system import opened, read_fully
 from ..errors import CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
@@ -124,12 +124,9 @@ def _walk_segment(
 ) -> _Walk:
     """Walk the frames of one segment to where they end, and judge what is behind that place."""
     name = descriptor.segment_file_name(base_position)
-    handle = files.file_system.open_file(files.directory / name, writable=False)
-    try:
+    with opened(files.file_system, files.directory / name) as handle:
         length = min(files.file_system.file_length(handle), descriptor.segment_file_length)
         return _SegmentWalker(files, descriptor, handle, base_position, length).walk(torn_limit_bytes)
-    finally:
-        files.file_system.close_file(handle)
 
 
 class _SegmentWalker:

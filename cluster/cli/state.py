@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from trimaran.archive.disk.file_system import OsFileSystem, read_fully
+from trimaran.archive.disk.file_system import OsFileSystem, opened, read_fully
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.reading.message_view import view_decoded
 from trimaran.archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows
@@ -60,13 +60,10 @@ def find_state_files(directory: Path) -> Iterator[Path]:
 def read_state_file(path: Path) -> dict[str, Any]:
     """Make the object that stands for a file; `problem` says what is wrong with one that cannot be read."""
     disk = OsFileSystem()
-    handle = disk.open_file(path, writable=False)
-    try:
+    with opened(disk, path) as handle:
         row: dict[str, Any] = {"file": path.name, "file_length": disk.file_length(handle)}
         is_node_state = path.name == NODE_STATE_FILE_NAME
         data = read_fully(disk, handle, NODE_STATE_FILE_LENGTH if is_node_state else MARK_FILE_HEADER_LENGTH, 0)
-    finally:
-        disk.close_file(handle)
     try:
         if is_node_state:
             candidate, position = parse_node_state(data)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, try_flock
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
 from trimaran.archive.store.worker import ThreadWorker, WorkerFactory
 from trimaran.service_api import Clock
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -35,8 +35,6 @@ class Host:
     network: NetworkStack
     file_system: FileSystem
     make_worker: WorkerFactory
-    try_lock: Callable[[int], bool]
-    """Takes the exclusive lock of an open file of `file_system`; False if another holder has it."""
     boot_id: str
     """Differs whenever the machine was started anew; empty when that cannot be told."""
     set_session_nice: SetNice
@@ -57,7 +55,6 @@ class Host:
             network=SOCKETS,
             file_system=OsFileSystem(),
             make_worker=ThreadWorker,
-            try_lock=try_flock,
             boot_id=_read_boot_id(),
             set_session_nice=set_session_nice,
             read_wait=read_wait_ns,

@@ -53,7 +53,6 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
                 member_id=config.member_id,
                 now_ms=host.clock.epoch_time(),
                 file_system=disk,
-                try_lock=host.try_lock,
                 boot_id=host.boot_id,
             )
             stack.callback(mark.close)

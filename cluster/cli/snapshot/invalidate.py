@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from trimaran.archive.disk.file_system import OsFileSystem, try_flock
+from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.service_api import ConfigurationError
 
 from ...runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
@@ -21,7 +21,7 @@ def invalidate(directory: DirectoryArgument) -> None:
     except FileNotFoundError:
         raise ConfigurationError(f"no member's directory: file missing={cluster_directory / MARK_FILE_NAME}") from None
     try:
-        if not try_flock(lock):
+        if not disk.try_lock(lock):
             raise DirectoryInUseError(cluster_directory, None)
         file = RecordingLogFile.open(cluster_directory, file_sync_level=2)
         try:

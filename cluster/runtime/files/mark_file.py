@@ -20,11 +20,17 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully, try_flock, write_fully
+from trimaran.archive.disk.file_system import (
+    FileSystem,
+    OsFileSystem,
+    open_or_create,
+    opened,
+    read_fully,
+    write_fully,
+)
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
@@ -92,12 +98,10 @@ class ClusterMarkFile:
         cluster_id: int = 0,
         boot_id: str = "",
         file_system: FileSystem | None = None,
-        try_lock: Callable[[int], bool] = try_flock,
     ) -> Self:
         """Lock the directory and say who runs there; the file is made if it is missing.
 
         `boot_id` is a text that differs whenever the machine was started anew, empty when that cannot be told.
-        `try_lock` takes the handle of the open file; a simulated disk brings its own.
 
         Raises:
             DirectoryInUseError: another process has the lock.
@@ -105,9 +109,9 @@ class ClusterMarkFile:
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / MARK_FILE_NAME
-        handle = _open_or_create(disk, path)
+        handle = open_or_create(disk, path)  # if two processes make it at once, the lock decides
         try:
-            if not try_lock(handle):
+            if not disk.try_lock(handle):
                 raise DirectoryInUseError(directory, _owner_pid(disk, handle))
             header = _header_of(directory, member_id=member_id, cluster_id=cluster_id, now_ms=now_ms)
             data = header.encode()
@@ -164,24 +168,12 @@ def read_mark_file(path: Path, *, file_system: FileSystem | None = None) -> Mark
         OSError: the disk refused.
     """
     disk = OsFileSystem() if file_system is None else file_system
-    handle = disk.open_file(path, writable=False)
+    with opened(disk, path) as handle:
+        data = read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)
     try:
-        return MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0))
+        return MarkFileHeader.decode(data)
     except RemoteProtocolError as error:
         raise ClusterError(f"damaged mark file: path={path}: {error}") from error
-    finally:
-        disk.close_file(handle)
-
-
-def _open_or_create(disk: FileSystem, path: Path) -> int:
-    try:
-        return disk.open_file(path)
-    except FileNotFoundError:
-        pass
-    try:
-        return disk.open_file(path, create=True)
-    except FileExistsError:  # another process made it in between; the lock decides
-        return disk.open_file(path)
 
 
 def _encode_boot_id(boot_id: str) -> bytes:

@@ -21,13 +21,19 @@ Source: Aeron `NodeStateFile`. Every function here may block.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import zlib
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully, write_fully
+from trimaran.archive.disk.file_system import (
+    FileSystem,
+    OsFileSystem,
+    read_fully,
+    sync_at_level,
+    write_fully,
+    write_new_file,
+)
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, TermId
 from trimaran.service_api.wire.message import decode_message
@@ -152,7 +158,7 @@ class NodeStateFile:
         content = self._content[: self._position] + record + self._content[self._position + len(record) :]
         try:
             write_fully(self._file_system, self._handle, content + _checksum(content), 0)
-            _sync(self._file_system, self._handle, self._file_sync_level)
+            sync_at_level(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
             self._failure = error
             raise
@@ -181,15 +187,7 @@ def _create(disk: FileSystem, path: Path, file_sync_level: int) -> None:
     data = _HEADER.pack(NODE_STATE_VERSION, 0) + candidate.encode() + NodeStateFooter().encode()
     data += _checksum(data)
     working_path = path.with_name(path.name + ".new")
-    with contextlib.suppress(FileNotFoundError):
-        disk.remove(working_path)
-    handle = disk.open_file(working_path, create=True)
-    try:
-        write_fully(disk, handle, data.ljust(NODE_STATE_FILE_LENGTH, b"\0"), 0)
-        if file_sync_level > 0:
-            disk.sync_file(handle)
-    finally:
-        disk.close_file(handle)
+    write_new_file(disk, working_path, data.ljust(NODE_STATE_FILE_LENGTH, b"\0"), is_synced=file_sync_level > 0)
     disk.rename(working_path, path)
     if file_sync_level > 0:
         disk.sync_directory(path.parent)
@@ -231,10 +229,3 @@ def _parse(data: bytes) -> tuple[CandidateTerm, int, int]:
     if found is None:
         raise RemoteProtocolError("no candidate term before the footer")
     return *found, position + _RECORD_HEADER_LENGTH
-
-
-def _sync(disk: FileSystem, handle: int, file_sync_level: int) -> None:
-    if file_sync_level == 1:
-        disk.sync_data(handle)
-    elif file_sync_level > 1:
-        disk.sync_file(handle)

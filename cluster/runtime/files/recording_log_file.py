@@ -13,7 +13,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully, write_fully
+from trimaran.archive.disk.file_system import (
+    FileSystem,
+    OsFileSystem,
+    open_or_create,
+    read_fully,
+    sync_at_level,
+    write_fully,
+)
 from trimaran.service_api.errors import ClusterError, RemoteProtocolError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, with_checksum
 
@@ -64,10 +71,7 @@ class RecordingLogFile:
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / RECORDING_LOG_FILE_NAME
-        try:
-            handle = disk.open_file(path)
-        except FileNotFoundError:
-            handle = disk.open_file(path, create=True)
+        handle = open_or_create(disk, path)
         try:
             if file_sync_level > 0:
                 # Also one that was there: a process that died may have left it with the kernel only.
@@ -77,7 +81,7 @@ class RecordingLogFile:
             recording_log = RecordingLog.parse(data)
             if len(data) > recording_log.end_position:
                 disk.set_length(handle, recording_log.end_position)
-                _sync(disk, handle, file_sync_level)
+                sync_at_level(disk, handle, file_sync_level)
         except RemoteProtocolError as error:
             disk.close_file(handle)
             advice = "restore this member's directory from a copy, or remove it to let the member catch up"
@@ -103,10 +107,10 @@ class RecordingLogFile:
             sector: int | None = None
             for write in writes:
                 if sector not in (None, write.file_position // _SECTOR_LENGTH):
-                    _sync(self._file_system, self._handle, self._file_sync_level)
+                    sync_at_level(self._file_system, self._handle, self._file_sync_level)
                 write_fully(self._file_system, self._handle, with_checksum(write.data), write.file_position)
                 sector = (write.file_position + len(write.data) - 1) // _SECTOR_LENGTH
-            _sync(self._file_system, self._handle, self._file_sync_level)
+            sync_at_level(self._file_system, self._handle, self._file_sync_level)
         except OSError as error:
             self._failure = error
             raise
@@ -160,10 +164,3 @@ def read_recording_log(path: Path) -> RecordingLog:
     except RemoteProtocolError as error:
         raise ClusterError(f"damaged recording log: path={path}: {error}") from error
     return recording_log
-
-
-def _sync(file_system: FileSystem, handle: int, file_sync_level: int) -> None:
-    if file_sync_level == 1:
-        file_system.sync_data(handle)
-    elif file_sync_level > 1:
-        file_system.sync_file(handle)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, read_fully
+from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully
 from trimaran.archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
 from trimaran.service_api import ClusterError
 
@@ -217,11 +217,8 @@ def read_errors(path: Path, *, file_system: FileSystem | None = None) -> list[Di
     """
     disk = OsFileSystem() if file_system is None else file_system
     read_mark_file(path, file_system=disk)
-    handle = disk.open_file(path, writable=False)
-    try:
+    with opened(disk, path) as handle:
         area = read_fully(disk, handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
-    finally:
-        disk.close_file(handle)
     return decode_errors(error_records(area))
 
 

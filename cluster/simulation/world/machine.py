@@ -82,7 +82,6 @@ class Machine:
             random=random.random,
             file_system=self.disk,
             make_worker=lambda name: _Worker(self),
-            try_lock=self.disk.try_lock,
             boot_id=f"{self.address}-boot-{self._boot_count}",
             set_session_nice=lambda nice: True,
             read_wait=lambda: 0,

@@ -463,11 +463,13 @@ def test_boot_id_lies_where_aerons_header_does_not_reach(tmp_path: Path) -> None
     mark.close()
 
 
-def test_owner_that_has_not_written_its_header_yet_has_no_pid(tmp_path: Path) -> None:
-    (tmp_path / MARK_FILE_NAME).write_bytes(b"")
+def test_owner_that_has_not_written_its_header_yet_has_no_pid() -> None:
+    disk = MemoryFileSystem()
+    disk.make_directory(Path("/member"))
+    disk.try_lock(disk.open_file(Path("/member") / MARK_FILE_NAME, create=True))
 
     with pytest.raises(DirectoryInUseError, match="owner_pid=None"):
-        ClusterMarkFile.open(tmp_path, member_id=0, now_ms=1, try_lock=lambda handle: False)
+        ClusterMarkFile.open(Path("/member"), member_id=0, now_ms=1, file_system=disk)
 
 
 def test_what_is_not_a_mark_file_is_refused_by_name(tmp_path: Path) -> None:
