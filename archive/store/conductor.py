@@ -34,6 +34,7 @@ from .editing import (
     plan_purge,
     plan_truncation,
     refuse_if_read,
+    still_active,
 )
 from .range_reader import RangeReader
 from .recording import Recording, RecordingContext
@@ -251,7 +252,7 @@ class Archive:
                 source_identity=source_identity,
                 checksummed=self.config.checksums,
             )
-            files = self._files(descriptor)
+            files = self._editing.files(descriptor)
             base_position = descriptor.segment_base_position(start_position)
 
             def create() -> Segment:
@@ -284,7 +285,7 @@ class Archive:
                     code=ArchiveErrorCode.INVALID_EXTENSION,
                     recording_id=recording_id,
                 )
-            files = self._files(descriptor)
+            files = self._editing.files(descriptor)
             base_position = descriptor.segment_base_position(position)
             extended = replace(descriptor, session_id=session_id, stop_position=None, stop_timestamp_ms=None)
 
@@ -398,13 +399,9 @@ class Archive:
         async with self._changing():
             descriptor = self._catalog.get(recording_id)
             if recording_id in self._active:
-                raise ArchiveError(
-                    "recording is active: stop it first",
-                    code=ArchiveErrorCode.ACTIVE_RECORDING,
-                    recording_id=recording_id,
-                )
+                raise still_active(recording_id)
             refuse_if_read(self._editing, recording_id, "purge")
-            files, is_new = self._files(descriptor), descriptor.state is not RecordingState.DELETED
+            files, is_new = self._editing.files(descriptor), descriptor.state is not RecordingState.DELETED
 
             def purge() -> int:
                 if is_new:
@@ -564,10 +561,10 @@ class Archive:
         for descriptor in self._catalog.descriptors():
             # What a crash left of a purge: the catalog was told first.
             if descriptor.state is RecordingState.DELETED and str(descriptor.recording_id) in present:
-                self._files(descriptor).remove_all()
+                self._editing.files(descriptor).remove_all()
             if descriptor.state is RecordingState.VALID and descriptor.stop_position is None:
                 result: RepairResult = repair_tail(
-                    self._files(descriptor), descriptor, torn_limit_bytes=self._torn_limit_bytes
+                    self._editing.files(descriptor), descriptor, torn_limit_bytes=self._torn_limit_bytes
                 )
                 self._catalog.update(
                     replace(descriptor, stop_position=result.stop_position, stop_timestamp_ms=self._clock_ms())
@@ -657,13 +654,10 @@ class Archive:
     def _refuse_if_purged(self, recording_id: int, position: int) -> None:
         """Raise when what lies at a position was purged, by us or by hand: its lack is no damage then."""
         descriptor = self.present_descriptor(recording_id)
-        bases = self._files(descriptor).base_positions()
+        bases = self._editing.files(descriptor).base_positions()
         oldest_position = max(descriptor.start_position, bases[0] if bases else 0)
         if position < oldest_position:
             raise below_oldest(recording_id, position=position, oldest_position=oldest_position)
-
-    def _files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
-        return SegmentFiles(self._file_system, self.directory, descriptor, sync_level=self.config.file_sync_level)
 
     async def _blocking(self, job: Callable[[], _T], recording_id: int | None = None) -> _T:
         """Run `job` in a thread, to its end even if the caller is cancelled, and however often: half a change is worse,

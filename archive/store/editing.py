@@ -74,12 +74,15 @@ class EditContext:
         """
         descriptor = self.valid(recording_id)
         if recording_id in self.active or descriptor.stop_position is None:
-            raise ArchiveError(
-                "recording is active: stop it first",
-                code=ArchiveErrorCode.ACTIVE_RECORDING,
-                recording_id=recording_id,
-            )
+            raise still_active(recording_id)
         return descriptor, descriptor.stop_position
+
+
+def still_active(recording_id: int) -> ArchiveError:
+    """Make the error for an edit that waits for the end of a recording."""
+    return ArchiveError(
+        "recording is active: stop it first", code=ArchiveErrorCode.ACTIVE_RECORDING, recording_id=recording_id
+    )
 
 
 def plan_truncation(ctx: EditContext, recording_id: int, position: int) -> Edit | None:
@@ -97,7 +100,7 @@ def plan_truncation(ctx: EditContext, recording_id: int, position: int) -> Edit 
         )
     if position == stop_position:
         return None
-    _refuse_if_read(ctx, recording_id, "truncate", below_position=None)
+    refuse_if_read(ctx, recording_id, "truncate")
     return Edit(kind=EditKind.TRUNCATE, recording_id=recording_id, position=position, timestamp_ms=ctx.clock_ms())
 
 
@@ -116,7 +119,7 @@ def plan_purge(ctx: EditContext, recording_id: int, position: int) -> Edit | Non
     base_position = descriptor.segment_base_position(position)
     if base_position <= descriptor.start_position:
         return None
-    _refuse_if_read(ctx, recording_id, "purge", below_position=base_position)
+    refuse_if_read(ctx, recording_id, "purge", below_position=base_position)
     return Edit(kind=EditKind.PURGE, recording_id=recording_id, position=base_position, timestamp_ms=ctx.clock_ms())
 
 
@@ -150,7 +153,7 @@ def plan_detachment(ctx: EditContext, recording_id: int, position: int) -> Recor
             recording_id,
             position,
         )
-    _refuse_if_read(ctx, recording_id, "detach", below_position=position)
+    refuse_if_read(ctx, recording_id, "detach", below_position=position)
     return replace(descriptor, start_position=position)
 
 
@@ -188,7 +191,7 @@ def plan_migration(ctx: EditContext, src_recording_id: int, dst_recording_id: in
             dst_recording_id,
             join_position,
         )
-    _refuse_if_read(ctx, src_recording_id, "migrate", below_position=None)
+    refuse_if_read(ctx, src_recording_id, "migrate")
     return Edit(
         kind=EditKind.MIGRATE,
         recording_id=src_recording_id,
@@ -197,15 +200,6 @@ def plan_migration(ctx: EditContext, src_recording_id: int, dst_recording_id: in
         dst_recording_id=dst_recording_id,
         timestamp_ms=ctx.clock_ms(),
     )
-
-
-def refuse_if_read(ctx: EditContext, recording_id: int, what: str) -> None:
-    """Refuse what would take a whole recording from those that read it.
-
-    Raises:
-        ArchiveError: GENERIC: it is being read.
-    """
-    _refuse_if_read(ctx, recording_id, what, below_position=None)
 
 
 def perform(ctx: EditContext, edit: Edit) -> int:
@@ -302,8 +296,12 @@ _STEPS: Final[dict[EditKind, Callable[[EditContext, Edit], int]]] = {
 }
 
 
-def _refuse_if_read(ctx: EditContext, recording_id: int, what: str, *, below_position: int | None) -> None:
-    """Refuse an edit that would take from a reader what it has yet to read: all of it, or what is below a position."""
+def refuse_if_read(ctx: EditContext, recording_id: int, what: str, *, below_position: int | None = None) -> None:
+    """Refuse an edit that would take from a reader what it has yet to read: all of it, or what is below a position.
+
+    Raises:
+        ArchiveError: GENERIC: it is being read.
+    """
     positions = ctx.spared_positions(recording_id)
     needed = [at for at in positions if below_position is None or at < below_position]
     if needed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
 from trimaran.service_api.cluster import SnapshotImage, SnapshotPublication
@@ -39,21 +40,15 @@ class ObservedService(ClusteredService):
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """Hand on, and tell."""
-        try:
+        with self._telling_errors():
             self.service.on_session_open(session, timestamp)
-        except Exception as error:
-            self._raised(error)
-            raise
         self._tell(timestamp, "open", session.id)
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Hand on, and tell."""
         data = bytes(payload)
-        try:
+        with self._telling_errors():
             self.service.on_session_message(session, timestamp, payload)
-        except Exception as error:
-            self._raised(error)
-            raise
         self._tell(timestamp, "message", session.id, data)
 
     @property
@@ -74,30 +69,21 @@ class ObservedService(ClusteredService):
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Hand on, and tell."""
-        try:
+        with self._telling_errors():
             self.service.on_session_close(session, timestamp, close_reason)
-        except Exception as error:
-            self._raised(error)
-            raise
         self._tell(timestamp, "close", session.id, close_reason)
 
     def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
         """Hand on, and tell."""
         data = bytes(payload)
-        try:
+        with self._telling_errors():
             self.service.on_service_message(service_id, timestamp, payload)
-        except Exception as error:
-            self._raised(error)
-            raise
         self._tell(timestamp, "service message", service_id, data)
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """Hand on, and tell."""
-        try:
+        with self._telling_errors():
             self.service.on_timer_event(correlation_id, timestamp)
-        except Exception as error:
-            self._raised(error)
-            raise
         self._tell(timestamp, "timer", correlation_id)
 
     @property
@@ -133,7 +119,7 @@ class ObservedService(ClusteredService):
         app_version: int,
     ) -> None:
         """Hand on, and tell."""
-        try:
+        with self._telling_errors():
             self.service.on_new_leadership_term_event(
                 leadership_term_id=leadership_term_id,
                 log_position=log_position,
@@ -144,9 +130,6 @@ class ObservedService(ClusteredService):
                 time_unit=time_unit,
                 app_version=app_version,
             )
-        except Exception as error:
-            self._raised(error)
-            raise
         self._tell(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
 
     def on_terminate(self, cluster: Cluster) -> None:
@@ -156,6 +139,14 @@ class ObservedService(ClusteredService):
     def _tell(self, timestamp: int, *what: object) -> None:
         assert self._cluster is not None
         self._observe(self._cluster.log_position, timestamp, (*what, self._state_hash()))
+
+    @contextmanager
+    def _telling_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._raised(error)
+            raise
 
     def _raised(self, error: Exception) -> None:
         """Say that the service raised; the container logs it and goes on."""

@@ -56,7 +56,7 @@ def _unlink_before_the_catalog_knows(planting: Planting) -> None:
         base = descriptor.segment_base_position(position)
         if base > descriptor.start_position:
             planting.ran()
-            self._files(descriptor).remove_below(base)
+            self._editing.files(descriptor).remove_below(base)
         return await real(self, recording_id, position)
 
     planting.replace(Archive, "purge_segments", purge_segments)
