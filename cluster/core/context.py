@@ -138,18 +138,18 @@ class ConsensusContext:
         return self.members[self.config.member_id]
 
     @property
-    def voters(self) -> Collection[ClusterMember]:
+    def voting_members(self) -> Collection[ClusterMember]:
         """The members whose votes and positions make a majority: all that there are."""
         return self.members.values()
 
     def is_majority(self, count: int) -> bool:
-        """Whether so many voters are a majority."""
-        return count >= quorum_threshold(len(self.voters))
+        """Whether so many voting members are a majority."""
+        return count >= quorum_threshold(len(self.voting_members))
 
-    def count_active_voters(self) -> int:
-        """Count the voters that have reported a position within the heartbeat timeout, and this member."""
+    def count_active_members(self) -> int:
+        """Count the voting members that have reported a position within the heartbeat timeout, and this member."""
         timeout_ns = self.config.leader_heartbeat_timeout_ns
-        return sum(voter is self.me or is_active(voter, self.now_ns, timeout_ns) for voter in self.voters)
+        return sum(one is self.me or is_active(one, self.now_ns, timeout_ns) for one in self.voting_members)
 
     @property
     def others(self) -> list[ClusterMember]:

@@ -129,7 +129,7 @@ class FollowerTerm:
     def _note_spare(self) -> None:
         """Look whether those who can be reached are enough without this one."""
         ctx = self._ctx
-        ctx.is_spare = is_spare(ctx.voters, ctx.config.member_id, self._leader_member_id)
+        ctx.is_spare = is_spare(ctx.voting_members, ctx.config.member_id, self._leader_member_id)
 
     def _report(self) -> None:
         ctx = self._ctx

@@ -148,10 +148,10 @@ class LeaderTerm:
         if ctx.now_ns < self._next_heartbeat_ns:
             return None
         self._publish_commit_position()
-        active_count = ctx.count_active_voters()
+        active_count = ctx.count_active_members()
         if ctx.is_majority(active_count):
             return None
-        return Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=active_count, member_count=len(ctx.voters))
+        return Reason(K.INACTIVE_FOLLOWER_QUORUM, active_count=active_count, member_count=len(ctx.voting_members))
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would act."""
@@ -207,7 +207,7 @@ class LeaderTerm:
         position = min(
             ctx.append_position,
             quorum_position(
-                ctx.voters,
+                ctx.voting_members,
                 leadership_term_id=ctx.leadership_term_id,
                 now_ns=ctx.now_ns,
                 heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,

@@ -114,7 +114,7 @@ class TerminationControl:
         closes its links in any order, and its acknowledgement may be on its way.
         """
         ctx, members = self._ctx, self._ctx.members
-        return ctx.is_majority(len(ctx.voters) - len(self.unacknowledged)) and not any(
+        return ctx.is_majority(len(ctx.voting_members) - len(self.unacknowledged)) and not any(
             members[member_id].is_reachable
             or is_active(members[member_id], ctx.now_ns, ctx.config.leader_heartbeat_timeout_ns)
             for member_id in self.unacknowledged

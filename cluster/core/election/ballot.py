@@ -92,14 +92,14 @@ class Ballot(ElectionPhase):
 
     def _poll_candidate_ballot(self) -> None:
         ctx, election = self._ctx, self._election
-        voters, term_id, absent = ctx.voters, ctx.candidate_term_id, excused(election)
+        members, term_id, absent = ctx.voting_members, ctx.candidate_term_id, excused(election)
         is_first = election.failed_ballot_count == 0
-        if is_unanimous_leader(voters, term_id, absent):
+        if is_unanimous_leader(members, term_id, absent):
             election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.UNANIMOUS_VOTE))
-        elif ctx.now_ns < self.deadline_ns and is_ballot_open(voters, term_id, absent, is_no_a_veto=is_first):
+        elif ctx.now_ns < self.deadline_ns and is_ballot_open(members, term_id, absent, is_no_a_veto=is_first):
             if ctx.now_ns >= self.next_status_ns:
                 self._request_votes()
-        elif is_quorum_leader(voters, term_id, is_no_a_veto=is_first):
+        elif is_quorum_leader(members, term_id, is_no_a_veto=is_first):
             reason = Reason(K.QUORUM_VOTE if is_first else K.QUORUM_VOTE_AGAIN)
             election.enter(ElectionState.LEADER_LOG_REPLICATION, reason)
         else:

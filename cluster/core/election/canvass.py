@@ -82,9 +82,9 @@ class Canvass(ElectionPhase):
         is_over = ctx.now_ns >= self.deadline_ns
         if not ctx.is_voter and ctx.is_cluster_formed:
             self._refuse_nomination(Reason(K.NO_FRANCHISE))
-        elif is_unanimous_candidate(ctx.voters, ctx.me, excused(election)):
+        elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
             election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
-        elif is_over and is_quorum_candidate(ctx.voters, ctx.me):
+        elif is_over and is_quorum_candidate(ctx.voting_members, ctx.me):
             election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_QUORUM))
         elif is_over:
             self._explain_missing_quorum()
@@ -101,7 +101,7 @@ class Canvass(ElectionPhase):
         ctx, election = self._ctx, self._election
         if not ctx.is_voter and ctx.is_cluster_formed:
             election.restart(Reason(K.NO_FRANCHISE))
-        elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voters, ctx.me):
+        elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voting_members, ctx.me):
             election.restart(Reason(K.CANVASS_OUTDATED))
         elif ctx.now_ns >= self.deadline_ns:
             ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
@@ -129,7 +129,7 @@ class Canvass(ElectionPhase):
     def _explain_missing_quorum(self) -> None:
         """Say so when too few members are voters for a quorum."""
         ctx = self._ctx
-        spoken = [member for member in ctx.voters if member.log_position != NULL_POSITION]
+        spoken = [member for member in ctx.voting_members if member.log_position != NULL_POSITION]
         barred = [member for member in spoken if not may_vote_for(member, ctx.me)]
         if barred and ctx.is_majority(len(spoken)):
             self._refuse_nomination(
@@ -137,6 +137,6 @@ class Canvass(ElectionPhase):
                     K.NO_FRANCHISED_QUORUM,
                     member_ids=", ".join(str(member.member_id) for member in barred),
                     voter_count=len(spoken) - len(barred),
-                    member_count=len(ctx.voters),
+                    member_count=len(ctx.voting_members),
                 )
             )

@@ -135,7 +135,7 @@ class LeaderPhase(ElectionPhase):
         ctx = self._ctx
         if ctx.now_ns - self._election.state_entered_ns < 2 * ctx.config.leader_heartbeat_timeout_ns:
             return False
-        if ctx.is_majority(ctx.count_active_voters()):
+        if ctx.is_majority(ctx.count_active_members()):
             return False
         self._election.restart(Reason(K.NO_FOLLOWER_QUORUM), is_failure=True)
         return True
@@ -153,7 +153,7 @@ class LeaderPhase(ElectionPhase):
         ctx = self._ctx
         ctx.note_own_append()
         return quorum_position(
-            ctx.voters,
+            ctx.voting_members,
             leadership_term_id=ctx.leadership_term_id,
             now_ns=ctx.now_ns,
             heartbeat_timeout_ns=ctx.config.leader_heartbeat_timeout_ns,
