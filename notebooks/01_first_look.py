@@ -8,7 +8,7 @@
 # some ten seconds. Meanwhile their leader is killed, and later the power of all of them is cut.
 
 # %%
-from notebooks.demo import recorded_morning
+from demo import recorded_morning
 
 morning = recorded_morning()
 print(morning.tell())

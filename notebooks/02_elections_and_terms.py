@@ -5,7 +5,7 @@
 # know, and they say so in what they print.
 
 # %%
-from notebooks.demo import recorded_morning
+from demo import recorded_morning
 from trimaran.archive.spark import create_session
 
 morning = recorded_morning()

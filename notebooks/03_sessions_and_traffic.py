@@ -5,7 +5,7 @@
 # those that were refused because a host had used up its quota of ten a minute.
 
 # %%
-from notebooks.demo import recorded_morning
+from demo import recorded_morning
 from trimaran.archive.report import figures
 from trimaran.archive.spark import create_session
 
@@ -66,7 +66,7 @@ decode_payload(log.where("position < 3000"), str, requests=True).select(
 # executors, one task for each snapshot, and what it says is written down.
 
 # %%
-from notebooks.demo.web import REQUEST_KEY, count_decisions, decisions, web_requests
+from demo.web import REQUEST_KEY, count_decisions, decisions, web_requests
 
 decided = web_requests(log).join(decisions(spark, member), REQUEST_KEY).persist()
 decided.groupBy("decision").count().orderBy("decision").toPandas()
@@ -76,7 +76,7 @@ decided.groupBy("decision").count().orderBy("decision").toPandas()
 # it.
 
 # %%
-from notebooks.demo import figures as web_figures
+from demo import figures as web_figures
 
 web_figures.requests_by_hour(count_decisions(decided, "hour").orderBy("hour").toPandas())
 

@@ -5,7 +5,7 @@
 # are two ways of going apart: a tail that never committed, and a single wrong bit.
 
 # %%
-from notebooks.demo import recorded_morning, silently_changed_copy
+from demo import recorded_morning, silently_changed_copy
 from trimaran.archive.report import figures
 from trimaran.archive.spark import create_session
 

@@ -5,8 +5,8 @@
 # again, long after, without a cluster; and other code can be asked what it would have done.
 
 # %%
+from demo import recorded_morning
 from examples.quota_watch import QuotaWatch
-from notebooks.demo import recorded_morning
 from trimaran.archive.spark import create_session
 from trimaran.cluster.time_travel import replay_service
 
@@ -41,7 +41,7 @@ tell(then)
 # morning. There are always new hosts: the upper line hardly bends.
 
 # %%
-from notebooks.demo import figures as web_figures
+from demo import figures as web_figures
 from trimaran.cluster.time_travel.spark import states_at
 
 spark = create_session("time travel")
@@ -99,7 +99,7 @@ for found in comparison.sample[:2]:
 # refused, nothing changes.
 
 # %%
-from notebooks.demo.web import REQUEST_KEY, decisions, web_requests
+from demo.web import REQUEST_KEY, decisions, web_requests
 
 requests = web_requests(spark.read.format("aeron_archive").load(str(member))).persist()
 rules = {"ten a minute for all": QuotaWatch, "no quota for .gov": FreeForGovernment}

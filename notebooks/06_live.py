@@ -5,7 +5,7 @@
 # cluster is started here, three members and six clients, and ends with the notebook.
 
 # %%
-from notebooks.demo import LiveCluster
+from demo import LiveCluster
 from trimaran.archive.spark import create_session
 
 spark = create_session("live")
@@ -66,7 +66,7 @@ print(f"{len(got):,} messages, {got['position'].nunique():,} positions, {len(rec
 # leads before the half second is over.
 
 # %%
-from notebooks.demo import figures as web_figures
+from demo import figures as web_figures
 
 web_figures.arrivals(got, killed.at, interval_s=0.5)
 

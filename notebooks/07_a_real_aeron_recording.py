@@ -5,7 +5,7 @@
 # left on disk: three members, two leaders killed, two snapshots. The same lines open it.
 
 # %%
-from notebooks.demo import aeron_member
+from demo import aeron_member
 from trimaran.archive.report import figures
 from trimaran.archive.spark import create_session, log_messages, problems
 

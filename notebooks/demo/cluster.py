@@ -15,14 +15,13 @@ from trimaran.cluster.documents.operations import Operation, OperationProgress, 
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api import ClusterError
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-"""The checkout, on the import path of the nodes: `examples` lies there."""
+from .checkout import CHECKOUT
 
 MEMBER_COUNT: Final = 3
 SETTINGS: Final = {
     "service": "examples.quota_watch:QuotaWatch",
     "authenticator": "examples.quota_watch:ByName",
-    "service_dir": str(ROOT),
+    "service_dir": str(CHECKOUT),
     "term_length_bytes": "256KiB",
     "segment_length_bytes": "1MiB",
     "mtu_length_bytes": "8192",

@@ -13,8 +13,6 @@ import pytest
 from notebooks.demo import RecordedMorning, recorded_morning
 from notebooks.execute import execute, scripts
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-
 SPARK_DEFAULTS: Final = """
 spark.master local[2]
 spark.driver.memory 1g
@@ -59,12 +57,11 @@ Run = Callable[..., Executed]
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the kernels are started with: data and Spark's settings of these tests, this checkout's packages."""
+    """What the kernels are started with: data and Spark's settings of these tests, and nothing else on the path."""
     directory = tmp_path_factory.mktemp("notebooks")
     (directory / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         "TRIMARAN_NOTEBOOK_DATA": str(directory / "data"),
         "SPARK_CONF_DIR": str(directory),
     }

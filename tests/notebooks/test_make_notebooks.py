@@ -38,7 +38,7 @@ def jupyter_lab(directory: Path) -> Iterator[tuple[str, str]]:
         process = subprocess.Popen(
             ["make", *old, "notebooks", "ARGS=--no-browser --ServerApp.port=0"],
             cwd=ROOT,
-            env={**os.environ, **homes, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **homes},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
