@@ -42,7 +42,7 @@ class ClientConfig:
     """How long to look for a leader that opens a session."""
 
     dial_timeout_s: float = 2.0
-    """How long one TCP connect may take before it is begun anew, never longer than `connect_timeout_s`: TCP itself
+    """How long one TCP connect may take before it is begun again, never longer than `connect_timeout_s`: TCP itself
     tries again ever more seldom, so a dial that began in an outage goes on for as long again after it."""
 
     attempt_timeout_s: float = 1.0

@@ -70,7 +70,7 @@ class IngressPublisher:
         self._leadership_term_id = -1
         self._cluster_session_id = -1
         # The headers depend on the payload's length only, and lengths repeat: 0.1 us for those of the last
-        # length, 0.4 us for packing them anew.
+        # length, 0.4 us for packing them again.
         self._payload_length = -1
         self._headers = b""
         self._zeros = b""

@@ -74,7 +74,7 @@ class LoopThread:
         """
         if self.is_forked:
             raise LocalProtocolError(
-                f"this client belongs to process_id={self._process_id}, of which this process is a fork: connect anew"
+                f"this client belongs to process_id={self._process_id}, of which this process is a fork: connect again"
             )
         if threading.current_thread() is self._thread:
             raise LocalProtocolError("called on this client's own event loop, where it would wait for itself")

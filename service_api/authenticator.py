@@ -9,7 +9,7 @@
     at once, and then every 100 ms        on_challenged_session(proxy, now_ms)     until it has decided
 
 An authenticator is no part of replicated state: it runs on the leader alone, may read files when it is made, and may
-forget everything when the leader changes; clients then begin anew. What counts is in the log: the principal.
+forget everything when the leader changes; clients then begin again. What counts is in the log: the principal.
 
 Source: aeron.md §3.6; Aeron `Authenticator`, `SessionProxy`.
 """

@@ -45,7 +45,7 @@ _KEEP_ALIVE_COUNT: Final = 3
 """When to ask whether the other side is still there, how often, and how many questions may go unanswered.
 
 A machine that loses power sends no last word. Where nothing is sent either, as on a log link that its follower has not
-joined yet, the link to it would stay for ever, and nobody would dial anew once the machine is back.
+joined yet, the link to it would stay for ever, and nobody would dial again once the machine is back.
 """
 _KEEP_ALIVE_OPTIONS: Final = (
     ("TCP_KEEPIDLE", _KEEP_ALIVE_IDLE_S),

@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="write the text scenarios anew instead of comparing with them; look at the difference before you commit",
+        help="write the text scenarios again instead of comparing with them; look at the difference before you commit",
     )
 
 

@@ -1,6 +1,6 @@
 """The layout table of ARCHITECTURE.md: what each package is for, in the words of its own docstring.
 
-`python -m tests.layout` writes the table anew.
+`python -m tests.layout` writes the table again.
 """
 
 from __future__ import annotations

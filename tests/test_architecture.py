@@ -50,7 +50,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 
 def test_the_layout_table_is_made_of_the_packages_docstrings() -> None:
-    """Write it anew with `python -m tests.layout`."""
+    """Write it again with `python -m tests.layout`."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
 
     assert replace_table(text) == text

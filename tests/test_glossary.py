@@ -17,6 +17,16 @@ RULED_OUT = re.compile(
 )
 """No identifier of the product has these parts: the words of the glossary's last table that are never fitting."""
 
+RULED_OUT_IN_PROSE = re.compile(
+    r"\b(?:whoever|franchise|alike|unsaid|lest|anew|let go of|right frames|(?:no|a) right frame|right headers"
+    r"|(?:query|answering|operation) desk)\b",
+    re.IGNORECASE,
+)
+"""Words of the last table that mean one thing only, so that a sentence with one of them needs another word."""
+HYPHENATED = re.compile(r"`[^`]*`|\b[\w.]+(?:[-_][\w.]+)+")
+"""Code spans and names such as `node-state-anew`: they are identifiers, and other tests look at identifiers."""
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")} - {ROOT / "docs" / "glossary.md"})
+
 
 def table(document: str, heading: str) -> list[list[str]]:
     """The rows of the first table after a heading, each a list of cells."""
@@ -35,6 +45,20 @@ def names_of(tree: ast.AST) -> set[str]:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found.add(name)
     return found
+
+
+def docstrings_of(tree: ast.AST) -> list[str]:
+    """Every docstring of a module, those of fields included."""
+    return [
+        node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+
+
+def ruled_out_words(prose: str) -> list[str]:
+    """The words of a text that the glossary rules out."""
+    return RULED_OUT_IN_PROSE.findall(HYPHENATED.sub(" ", " ".join(prose.split())))
 
 
 @pytest.mark.parametrize("heading", ["Raft", "Aeron", "Ours"])
@@ -67,6 +91,35 @@ def test_names_in_the_code_avoid_the_words_that_are_ruled_out() -> None:
 def test_the_pattern_finds_a_word_that_is_ruled_out() -> None:
     assert all(RULED_OUT.search(name) for name in ("QueryDesk", "count_alike", "has_franchise", "skip_right_frames"))
     assert not any(RULED_OUT.search(name) for name in ("copyright", "bisect_right", "desktop"))
+
+
+def test_docstrings_avoid_the_words_that_are_ruled_out() -> None:
+    offending = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for docstring in docstrings_of(ast.parse(path.read_text()))
+        for word in ruled_out_words(docstring)
+    ]
+
+    assert offending == []
+
+
+def test_pages_avoid_the_words_that_are_ruled_out() -> None:
+    """Text outside of blocks of code; the glossary itself has to name the words."""
+    pages = {page: re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL) for page in PAGES}
+
+    assert [f"{page.name}: {word}" for page, text in pages.items() for word in ruled_out_words(text)] == []
+
+
+def test_the_pattern_for_prose_finds_a_word_that_is_ruled_out() -> None:
+    assert ruled_out_words("It lets whoever asks\nlet go of the right\nframes, written anew") == [
+        "whoever",
+        "let go of",
+        "right frames",
+        "anew",
+    ]
+    assert ruled_out_words("the plant node-state-anew, `whoever`, the right side, at the right frame") == []
 
 
 def test_the_defaults_in_the_page_of_differences_are_the_settings() -> None:

@@ -60,7 +60,7 @@ class FileSystem(ReadableFileSystem, Protocol):
         """Return once data and all metadata of the file are durable (fsync)."""
 
     def evict(self, handle: int, offset: int, length: int) -> None:
-        """Let go of what memory has of a durable range of the file, which is not going to be read soon."""
+        """Drop a durable range of the file from the page cache; it is not going to be read soon."""
 
     def sync_directory(self, path: Path) -> None:
         """Return once creations, renames and removals in the directory are durable."""

@@ -298,7 +298,7 @@ class Catalog:
     def replace_entry(self, descriptor: RecordingDescriptor) -> None:
         """Replace the entry of a recording by one that may be of another length.
 
-        The whole file is then written anew and takes the place of the old one in one step: a rare change. The redo
+        The whole file is then written again and takes the place of the old one in one step: a rare change. The redo
         record goes before that, as the places it names are those of the old file.
         """
         offset, old = self._entries[descriptor.recording_id]

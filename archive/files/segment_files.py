@@ -141,7 +141,7 @@ class SegmentFiles:
         sync_at_level(self.file_system, segment.handle, self.sync_level)
 
     def evict(self, segment: Segment, begin_position: int, end_position: int) -> None:
-        """Let go of what the segment has of a durable range of positions in memory; it stays on disk."""
+        """Drop a durable range of positions from the page cache; later reads come from the disk."""
         begin = max(0, begin_position - segment.base_position)
         end = min(self.segment_length_bytes, end_position - segment.base_position)
         if begin < end:

@@ -2,7 +2,7 @@
 
 A segment that is full never changes again in a recording that is only appended to, so its file is written once
 and kept by later runs; it has the segment's time, by which a segment is noticed that did change. The last one of a
-recording is written anew by each run, under a name that says so:
+recording is written again by each run, under a name that says so:
 
     0-65536.parquet            the frames of the full segment of recording 0 at position 65536
     0-131072.tail.parquet      of the segment that is not full yet; gone once the one above is there

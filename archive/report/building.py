@@ -124,7 +124,7 @@ class _Work:
         self.facts: Frame = summary.iloc[0] if len(summary) else None
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Drop what was kept."""
         self.log.unpersist()
         self.events.unpersist()
 

@@ -2,7 +2,7 @@
 
 A Python data source cannot hand Parquet to Spark's own reader, which is vectorised, takes single columns and counts
 rows without reading any. So this is a union of two reads, planned together: the data source leaves out exactly the
-positions that the files hold. What it reads is planned anew by each query, so a log that grows is read to its end.
+positions that the files hold. What it reads is planned again by each query, so a log that grows is read to its end.
 
 The files of an export are trusted where they are surely of these segments: the export says of the recording what the
 catalog says, its options are those of the read, and the segment was not changed after its file was written.

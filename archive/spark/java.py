@@ -106,7 +106,7 @@ def _probe(java: Path) -> _Probed | None:
 
 
 def _write_wrapper(home: Path) -> Path:
-    """Write the directory that stands for the Java at `home`; one that is there already is written anew, at once.
+    """Write the directory that stands for the Java at `home`; one that is there already is written again, at once.
 
     Raises:
         ConfigurationError: the user's cache directory cannot be written.

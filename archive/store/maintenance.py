@@ -130,7 +130,7 @@ class OfflineArchive:
         return [entry for entry in entries if _state(entry) is not RecordingState.VALID]
 
     def compact(self) -> None:
-        """Remove all entries that are not VALID, then their files. Ids are not given anew, nor is the file shorter.
+        """Remove all entries that are not VALID, then their files. Ids are not given again, nor is the file shorter.
 
         Raises:
             CorruptionError: as `compactable`; nothing was changed.

@@ -65,8 +65,9 @@ class ReplaySession:
     grows.
 
     With a `limit` it is a bounded replay, which waits there. `rate_limit_bytes_per_s` is kept on average,
-    `chunk_length_bytes` is what is read at once. Unless it `is_frame_boundary`, a position at which no valid frame
-    begins may be the caller's mistake: that is checked before anything is called damaged.
+    `chunk_length_bytes` is what is read at once. With `is_frame_boundary=False` the position comes from a
+    client. If no valid frame begins there, the segment is read from its start, and a position inside a frame is refused
+    as INVALID_POSITION; otherwise the recording is damaged.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """What the processors do by themselves: how quick they are, how quickly they wake each other, and what others took.
 
-Machines of one name are not alike, and a virtual one shares its processors with neighbours that nobody sees: figures of
+Machines of one name are not equal, and a virtual one shares its processors with neighbours that nobody sees: figures of
 two runs can be compared where these are the same.
 """
 

@@ -16,14 +16,14 @@ from .figures import cost_parts
 
 _DURABLE: Final = re.compile("on disk.*majority")
 _SAME: Final = 1.15
-"""Figures that differ by less than this factor are said to be alike: noise is of this order."""
+"""Figures that differ by less than this factor count as equal: noise is of this order."""
 
 
 def latencies(curves: Mapping[str, Mapping[str, float]]) -> str:
     """Say what each load's curve looks like at its median and at its end."""
     said = [f"{name}: p50 {_us(curve['50'])}, longest {_us(curve['100'])}" for name, curve in curves.items()]
     return (
-        f"The flatter a line, the more alike the latencies; each nine to the right takes as much room. {_list(said)}."
+        f"The flatter a line, the more equal the latencies; each nine to the right takes as much room. {_list(said)}."
     )
 
 

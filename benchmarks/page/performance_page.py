@@ -26,7 +26,7 @@ IMAGES: Final = "images"
 _INTRODUCTION: Final = """# Performance
 
 `python -m trimaran.benchmarks performance` writes this page from `benchmarks/results/*.json`: change the benchmarks,
-not this page. `make bench` measures everything anew except the comparison: for that, run `make peers` and then
+not this page. `make bench` measures everything again except the comparison: for that, run `make peers` and then
 `python -m trimaran.benchmarks compare --rounds 5 --json benchmarks/results/compare.json`.
 `python -m trimaran.benchmarks report benchmarks/results/*.json -o report.html` makes one page for a browser of the same
 files.
@@ -51,7 +51,7 @@ theirs.
 
 
 def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
-    """Write the page and its plots anew, and remove plots that it has no more.
+    """Write the page and its plots again, and remove plots that it has no more.
 
     Raises:
         ConfigurationError: there are no results.
@@ -183,7 +183,7 @@ def _comparison(report: Report, plots: _Plots) -> str:
     parameters = report["parameters"]
     drawn = [comparison_plot(report, depth) for depth in reversed(depths)]
     lines = [
-        f"{parameters['payload']} bytes, {captions.comparison_rounds(report)}, every system started anew in each; "
+        f"{parameters['payload']} bytes, {captions.comparison_rounds(report)}, every system started again in each; "
         f"medians at commit {report['environment']['git_commit']}, and where there are several rounds the slowest and "
         "the fastest; *x*: how many times faster Trimaran at level 1 is. The third column says who makes the load, and "
         f"its processor time for a message at {int(depths[-1]):,} in flight.\n",

@@ -1,9 +1,9 @@
 """Ourselves and every peer that is installed, under the same load, interleaved.
 
-In each round every system is started anew in an empty directory, warmed up, loaded at each depth and stopped, so that a
-noisy minute of the machine is nobody's alone. Medians over the rounds, and how many times faster we are. Beside every
+In each round every system is started again in an empty directory, warmed up, loaded at each depth and stopped, so that
+a noisy minute of the machine is nobody's alone. Medians over the rounds, and how many times faster we are. Beside every
 figure stands what an acknowledgement promises: like is to be compared with like. Who fails at a depth in a round is
-started anew for the rest of it; the failure is told with the figures, and the medians are of the rounds that worked.
+started again for the rest of it; the failure is told with the figures, and the medians are of the rounds that worked.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _is_wanted(name: str, parts: Sequence[str]) -> bool:
 def _measure(
     name: str, parameters: CompareParameters, directory: Path, number: int, found: _Found, *, keep: bool
 ) -> None:
-    """Start a system anew, load it at every depth, and stop it; after a failure anew for the depths that are left."""
+    """Start a system again, load it at every depth, and stop it; after a failure again for the depths that are left."""
     measured: dict[int, Measured] = {}
     depths = list(parameters.depths)
     while depths:

@@ -1,4 +1,4 @@
-"""The clusters that a scan measures: one runs at a time, and is started anew when another is needed."""
+"""The clusters that a scan measures: one runs at a time, and is started again when another is needed."""
 
 from __future__ import annotations
 

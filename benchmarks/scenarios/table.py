@@ -200,7 +200,7 @@ def print_targets(report: Report) -> None:
 
 
 def alone_words(report: Report) -> str:
-    """Say what the machine did by itself in the rounds: floors under every figure, and what makes two runs alike."""
+    """Say what the machine did by itself in the rounds: floors under every figure, and what makes runs comparable."""
     said = []
     if disk := _medians(report, "disk"):
         said.append(

@@ -51,7 +51,7 @@ COMMANDS: Final = {
     ),
     "config": Command(
         "trimaran.cluster.cli.config:app",
-        "Show the settings of a member, and where each value came from.",
+        "Show the settings of a member, and the source of each value.",
         RUN,
         "trimaran config show --config node.toml -o json",
     ),
@@ -99,13 +99,13 @@ COMMANDS: Final = {
     ),
     "suspend": Command(
         "trimaran.cluster.cli.suspend:suspend",
-        "Stop taking input; clients wait.",
+        "Stop accepting input; clients wait.",
         OPERATE,
         "trimaran suspend --config trimaran-data/cluster.toml",
     ),
     "resume": Command(
         "trimaran.cluster.cli.resume:resume",
-        "Take input again after `suspend`.",
+        "Accept input again after `suspend`.",
         OPERATE,
         "trimaran resume --config trimaran-data/cluster.toml",
     ),
@@ -238,7 +238,7 @@ def _root(
         bool,
         typer.Option(
             "--version",
-            help="Print the version, and where the packages lie and who installed them.",
+            help="Print the version, the directory of the packages and the installer.",
             callback=_print_version,
             is_eager=True,
         ),

@@ -42,7 +42,7 @@ SourceArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE...",
-        help="What a member left: a directory with those of its cluster and archive in it, or both, CLUSTER,ARCHIVE.",
+        help="A member's directory, with its cluster and archive directories in it; or both, as CLUSTER,ARCHIVE.",
     ),
 ]
 TargetOption = Annotated[
@@ -52,12 +52,17 @@ TargetOption = Annotated[
     ),
 ]
 AsIsOption = Annotated[
-    bool, typer.Option("--as-is", help="Copy frames byte for byte; otherwise each gets a checksum, if it has none.")
+    bool,
+    typer.Option(
+        "--as-is", help="Copy frames byte for byte; without this option each frame gets a checksum, if it has none."
+    ),
 ]
 NoSnapshotsOption = Annotated[
-    bool, typer.Option("--no-snapshots", help="Leave snapshots out: the services are given the whole log again.")
+    bool, typer.Option("--no-snapshots", help="Omit snapshots: the services replay the whole log.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Read and check everything, say what is there, stop.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Read and check everything, print the result, write nothing.")
+]
 
 
 def import_directories(
@@ -68,9 +73,10 @@ def import_directories(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Take over the directories of an Aeron Cluster, so that Trimaran nodes start on copies of them.
+    """Import the directories of an Aeron Cluster, so that Trimaran nodes can start on copies of them.
 
-    Everything is read and checked first: catalog, recording log, every frame, every entry of the log, the snapshots.
+    The command first reads and checks everything: catalog, recording log, every frame, every entry of the log, the
+    snapshots.
     """
     if len(sources) != len(targets) and len(sources) != 1:
         raise ConfigurationError(

@@ -12,7 +12,7 @@ from trimaran.archive.tool.output import OutputFormat, OutputOption, new_group, 
 from ..settings.config_layers import LoadedConfig, setting_kind
 from .shared.setting_flags import load_from_flags, with_setting_flags
 
-app: Final = new_group("Show the settings of a member, and where each value came from.")
+app: Final = new_group("Show the settings of a member, and the source of each value.")
 
 
 @app.callback()
@@ -28,7 +28,7 @@ def show(
 ) -> None:
     """Print every setting with its value and its source: a flag, a variable, the file, or the default.
 
-    Takes the same flags, environment and file as `trimaran node`, and refuses the same mistakes.
+    It reads the same flags, environment and file as `trimaran node`, and refuses the same mistakes.
     """
     loaded = load_from_flags(settings)
     if output is OutputFormat.JSONL:

@@ -27,9 +27,9 @@ def errors(
     output: OutputOption = OutputFormat.TABLE,
     traces: Annotated[bool, typer.Option("--traces", help="Show the stack traces in the table, too.")] = False,
 ) -> None:
-    """Show what has gone wrong in a member: each distinct error with its count, first and last time.
+    """Show the errors of a member: each distinct error with its count, first and last time.
 
-    Works on the directory of a member that runs or one that is dead. The error that was seen last comes last.
+    The member may be running or dead. The most recent error comes last.
     """
     found = read_errors(find_mark_file(directory))
     if output is OutputFormat.TABLE:

@@ -87,11 +87,12 @@ def health(
         str, typer.Option("--max-lag", metavar="BYTES", help="How far a member may be behind, such as 16MiB.")
     ] = "16MiB",
     wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Ask again for so long, until it is well.")
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait up to this long until the cluster is healthy."),
     ] = 0.0,
     **settings: Any,
 ) -> None:
-    """Tell whether a cluster is well: every member answers, in one term, and none is far behind.
+    """Check whether a cluster is healthy: every member answers, all are in one term, and none is far behind.
 
     The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
 

@@ -41,7 +41,7 @@ from .shared.watching import TimeoutOption, pause
 OptionalDirectoryArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[DIR]", help="A member's directory; without it, the members are asked.", show_default=False
+        metavar="[DIR]", help="A member's directory; without it, the command asks the members.", show_default=False
     ),
 ]
 
@@ -58,10 +58,10 @@ def tail(
     timeout: TimeoutOption = 1.0,
     **settings: Any,
 ) -> None:
-    """Show the last entries of a log, and with -f the new ones as they come.
+    """Show the last entries of a log; with -f also new entries as they arrive.
 
-    Of a member's directory, which may be in use; or with --members what the cluster has committed, from the archive of
-    its leader.
+    The log is that of a member's directory, which may be in use. With --members the command shows the committed entries
+    of the cluster, from the archive of its leader.
 
     Examples: trimaran log tail -f data/node-0;
     trimaran log tail -f --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 -o jsonl
@@ -89,7 +89,7 @@ def dump(
 ) -> None:
     """Print the log of a member, an entry a line: position, term, type, session, time, and the payload's beginning.
 
-    With -o jsonl an object for each entry, with the whole payload as text, or base64 where it is none.
+    With -o jsonl it prints an object for each entry, with the whole payload as text, or as base64 if it is not text.
 
     Examples: trimaran log dump data/node-0 --type SessionOpenEvent;
     trimaran log dump data/node-0 --from-position 4096 --limit 10 -o jsonl

@@ -59,10 +59,12 @@ _TEXT_BEFORE = 10
 """Characters of an output in a table, and how many of them before the first that differs."""
 
 ServiceOption = Annotated[
-    str, typer.Option("--service", metavar="MODULE:CLASS", help="The service; several with commas between them.")
+    str, typer.Option("--service", metavar="MODULE:CLASS", help="The service; separate several with commas.")
 ]
-ServiceDirOption = Annotated[Path, typer.Option("--service-dir", help="Where its module is found.")]
-ServiceIdOption = Annotated[int, typer.Option("--service-id", min=0, help="Of one service where the node ran several.")]
+ServiceDirOption = Annotated[Path, typer.Option("--service-dir", help="The directory of the service's module.")]
+ServiceIdOption = Annotated[
+    int, typer.Option("--service-id", min=0, help="The id of the service, if the node ran several and you name one.")
+]
 PositionOption = Annotated[
     int | None,
     typer.Option("--position", min=0, help="The state after the last whole entry up to here.", show_default=False),
@@ -76,32 +78,39 @@ SnapshotOption = Annotated[
     typer.Option(
         "--snapshot",
         metavar="WHICH",
-        help="Where to begin: newest, oldest, none (the log's begin), or a snapshot's position. [default: newest; "
+        help="Where to begin: newest, oldest, none (the beginning of the log), or a snapshot's position. "
+        "[default: newest; "
         "oldest for a comparison and for --outputs]",
         show_default=False,
     ),
 ]
 BoundOption = Annotated[
-    str, typer.Option("--bound", metavar="WHICH", help="How far the log counts: committed, recorded, or a position.")
+    str, typer.Option("--bound", metavar="WHICH", help="How far to replay: committed, recorded, or a position.")
 ]
 OutputsOption = Annotated[
-    Path | None, typer.Option("--outputs", metavar="FILE", help="Write what the service gave out, as JSON lines.")
+    Path | None,
+    typer.Option("--outputs", metavar="FILE", help="Write the service's outputs to this file, as JSON lines."),
 ]
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="FILE", help="Write the service's snapshot: each message after its length."),
+    typer.Option(
+        "--state", metavar="FILE", help="Write the service's snapshot to this file: each message after its length."
+    ),
 ]
 WhatIfOption = Annotated[
     str | None,
-    typer.Option("--what-if", metavar="MODULE:CLASS", help="Deliver the log to this one, too, and compare."),
+    typer.Option("--what-if", metavar="MODULE:CLASS", help="Deliver the log to this service, too, and compare."),
 ]
 AgainstLogOption = Annotated[
-    bool, typer.Option("--against-log", help="Compare the service with what the log shows: offers, timers, closes.")
+    bool,
+    typer.Option("--against-log", help="Compare the service with the offers, timers and session closes in the log."),
 ]
 VerifyOption = Annotated[
     bool, typer.Option("--verify-snapshots", help="Replay from each snapshot to the next, and compare their bytes.")
 ]
-ProcessesOption = Annotated[int, typer.Option("--processes", min=1, help="As many stretches are verified at once.")]
+ProcessesOption = Annotated[
+    int, typer.Option("--processes", min=1, help="Number of processes that verify at the same time.")
+]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -137,8 +146,8 @@ def replay(
 ) -> None:
     """Show a service's state at a position or time of the log, from a member's directory alone, ours or Aeron's.
 
-    With --what-if: in what other code differs from the service, message by message. With --verify-snapshots: whether
-    the service is deterministic. The state is shown as the class's __repr__ says, or by its attributes.
+    With --what-if: the differences between the service and other code, message by message. With --verify-snapshots:
+    whether the service is deterministic. The command shows the state with the class's __repr__, or its attributes.
     """
     is_replay = new_service is None and not is_against_log and not is_verifying
     if (new_service is not None) + is_against_log + is_verifying > 1:

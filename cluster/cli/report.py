@@ -39,16 +39,16 @@ DirectoriesArgument = Annotated[
 PageOption = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page.")]
 NodeLogOption = Annotated[
     list[Path] | None,
-    typer.Option("--node-log", metavar="FILE", help="What a member logged as JSON: why elections began. Repeatable."),
+    typer.Option("--node-log", metavar="FILE", help="A member's JSON log, for the reasons of elections. Repeatable."),
 ]
 CommittedOption = Annotated[
     bool, typer.Option("--committed", help="Only what the member's recording log shows to be committed.")
 ]
 RecordingIdOption = Annotated[
     int | None,
-    typer.Option("--recording-id", min=0, help="Of this recording. [default: the newest log]", show_default=False),
+    typer.Option("--recording-id", min=0, help="Read this recording. [default: the newest log]", show_default=False),
 ]
-TitleOption = Annotated[str | None, typer.Option("--title", help="What stands at the top.", show_default=False)]
+TitleOption = Annotated[str | None, typer.Option("--title", help="The title of the page.", show_default=False)]
 
 
 def report(
@@ -59,7 +59,7 @@ def report(
     recording_id: RecordingIdOption = None,
     title: TitleOption = None,
 ) -> None:
-    """Make one page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
+    """Write one HTML page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
 
     Needs pip install 'trimaran[spark]'.
     """

@@ -13,5 +13,5 @@ from .shared.setting_flags import with_member_flags
 
 @with_member_flags
 def resume(timeout: TimeoutOption = 30.0, output: OutputOption = OutputFormat.TABLE, **settings: Any) -> None:
-    """Take input again, after `trimaran suspend`."""
+    """Accept input again, after `trimaran suspend`."""
     carry_out(Operation.RESUME, timeout, output, settings)

@@ -31,7 +31,7 @@ from ..auth.secrets_file import SECRET_LIMIT, SecretsFile
 
 app: Final = new_group("Manage who may open sessions: add, remove and list principals.")
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The secrets file; `add` makes it.")]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The secrets file; `add` creates it.")]
 PrincipalArgument = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="A name without blanks.")]
 
 _NEXT: Final = "give every member this file; it counts for connections from a second later on"
@@ -39,7 +39,7 @@ _NEXT: Final = "give every member this file; it counts for connections from a se
 
 @app.command()
 def add(file: FileArgument, principal: PrincipalArgument) -> None:
-    """Let a principal in, with a secret that is asked for, or read from standard input; also to change it."""
+    """Add a principal, or change its secret. The command asks for the secret, or reads it from standard input."""
     encode_principal(principal)
     contents = SecretsFile.load(file) if file.exists() else SecretsFile.empty(secrets.token_bytes)
     is_known = principal.encode() in contents.verifiers
@@ -50,7 +50,7 @@ def add(file: FileArgument, principal: PrincipalArgument) -> None:
 
 @app.command()
 def remove(file: FileArgument, principal: PrincipalArgument) -> None:
-    """Let a principal in no more. Sessions that are open stay open."""
+    """Remove a principal. Its open sessions stay open."""
     contents = SecretsFile.load(file)
     if contents.verifiers.pop(principal.encode("utf-8", "replace"), None) is None:
         fail(f"principal not found: principal={principal!r} file={file}", EXIT_FAILED)
@@ -60,7 +60,7 @@ def remove(file: FileArgument, principal: PrincipalArgument) -> None:
 
 @app.command(name="list")
 def list_principals(file: FileArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show who may come in."""
+    """List the principals."""
     names = [principal.decode() for principal in SecretsFile.load(file).verifiers]
     if output is not OutputFormat.TABLE:
         print_rows(({"principal": name} for name in names), output)

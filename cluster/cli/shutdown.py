@@ -13,5 +13,5 @@ from .shared.setting_flags import with_member_flags
 
 @with_member_flags
 def shutdown(timeout: TimeoutOption = 60.0, output: OutputOption = OutputFormat.TABLE, **settings: Any) -> None:
-    """Stop every member at one log position, with a snapshot that the next start begins from."""
+    """Stop every member at one log position, with a snapshot from which the next start begins."""
     carry_out(Operation.SHUTDOWN, timeout, output, settings)

@@ -30,7 +30,7 @@ def status(
     timeout: TimeoutOption = 1.0,
     **settings: Any,
 ) -> None:
-    """Show how every member of a cluster is, also when some are down.
+    """Show the status of every member of a cluster, also when some are down.
 
     The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
 

@@ -13,5 +13,5 @@ from .shared.setting_flags import with_member_flags
 
 @with_member_flags
 def suspend(timeout: TimeoutOption = 30.0, output: OutputOption = OutputFormat.TABLE, **settings: Any) -> None:
-    """Stop taking input until `trimaran resume`: clients wait, and no session times out."""
+    """Stop accepting input until `trimaran resume`: clients wait, and no session times out."""
     carry_out(Operation.SUSPEND, timeout, output, settings)

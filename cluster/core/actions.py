@@ -14,7 +14,7 @@ hears that it is not known what will become of it. If the entry commits all the 
 
 While the cluster is suspended, and once it is to stop, the leader appends nothing of clients, timers, services or
 sessions: it *holds*. Clients are not read, so they wait; what came in just before is kept and done on release, and
-every session has its time anew.
+every session has its time again.
 
 Source: aeron.md §3.11-§3.13; seed 000, "ClusterActionRequest".
 """
@@ -160,7 +160,7 @@ class ActionControl:
         self._update_holding()
 
     def may_ignore(self, reason: Reason) -> bool:
-        """Whether this reason for an election is none, because members are stopping at a committed position."""
+        """Return True while the cluster terminates: a lost leader or quorum must then not start an election."""
         if self._publisher is not None:
             return reason.kind is K.INACTIVE_FOLLOWER_QUORUM and self.termination.position is not None
         return reason.kind in _LEADER_LOST and self.termination.needs_no_leader

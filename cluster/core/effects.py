@@ -213,7 +213,7 @@ class StopSnapshotFetch:
 
 @dataclass(slots=True)
 class InstallSnapshot:
-    """Durable: put the fetched snapshot and log in the place of this member's own, and start anew from them."""
+    """Durable: put the fetched snapshot and log in the place of this member's own, and start again from them."""
 
     log_position: int
 

@@ -1,4 +1,4 @@
-"""Messages that name a higher term than this member's: why a term ends, or an election begins anew."""
+"""Messages that name a higher term than this member's: why a term ends, or an election begins again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from enum import Enum
 class ReasonKind(Enum):
     """What happened. The value is the sentence, with the names of the facts in braces."""
 
-    # --- why an election begins, or begins anew
+    # --- why an election begins, or begins again
     NODE_STARTED = "node started"
     LEADER_LINK_CLOSED = "link to leader {leader_member_id} closed"
     LOG_LINK_CLOSED = "log link closed: {detail}"

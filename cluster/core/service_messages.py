@@ -5,8 +5,8 @@ positions, but only one member may append them, and that one may die at any mome
 
 The idea: a message gets its id where it is offered, so it has the same id on every member. Every member keeps what was
 offered and not delivered yet. The leader appends it; all of them, the leader too, forget it when it is delivered. A
-leader remembers only how much of its queue it has appended, and forgets that when it loses its place. Whoever leads
-next delivers its whole log before it appends anything, so what is left in its queue is in no log that can still
+leader remembers only how much of its queue it has appended, and forgets that when it loses its place. The member that
+leads next delivers its whole log before it appends anything, so what is left in its queue is in no log that can still
 commit, and it appends exactly that.
 
 Invariant: the queue holds the ids from `log_service_session_id + 1` to `next_service_session_id - 1`, without a gap. A

@@ -1,8 +1,8 @@
 """Asking a cluster to do something, and what its leader says about it, step by step.
 
 The request is a connection to the leader's *consensus* endpoint on `OPERATION_STREAM_ID` with one JSON document,
-`OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Whoever reaches that
-endpoint may ask. Who stops listening before the end knows no more than the last step it heard of.
+`OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Any process that
+can connect to that endpoint may ask. A client that disconnects before the end knows only the last step it received.
 """
 
 from __future__ import annotations

@@ -45,11 +45,10 @@ from .snapshots.snapshot_shipping import SnapshotFetcher
 _INBOX_LIMIT: Final = 65536
 """Events that may wait while an effect settles; so many can only mean that it never will, and the node stops."""
 
-_DELAYING: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
-"""Most of what comes: in a term it puts off what is due next, unless something is committed and delivered.
+_KEEPS_DEADLINE: Final = frozenset((ev.Recorded, ev.LogCommitted, AppendPosition, CommitPosition))
+"""Frequent events after which the next deadline can only be later, so the running timer may stay.
 
-The timer then fires too early at worst, which is nothing new to it, and setting it anew is a tenth of what a message
-costs.
+At worst it fires early and the poll does nothing. Setting it again would cost a tenth of what a message costs.
 """
 
 logger = structlog.get_logger()
@@ -307,7 +306,7 @@ class ConsensusModuleAgent:
         """
         self._is_in_turn = True
         module, ctx, inbox, clock = self.module, self._ctx, self._inbox, self._clock
-        is_timer_valid = type(event) in _DELAYING and self._timer is not None and module.election is None
+        is_timer_valid = type(event) in _KEEPS_DEADLINE and self._timer is not None and module.election is None
         try:
             is_done = not rest or self._perform(rest)
             if ctx.effects or inbox or not is_done:

@@ -36,7 +36,7 @@ class Host:
     file_system: FileSystem
     make_worker: WorkerFactory
     boot_id: str
-    """Differs whenever the machine was started anew; empty when that cannot be told."""
+    """Differs whenever the machine was started again; empty when that cannot be told."""
     set_session_nice: SetNice
     """Says how nice to other processes this one is, which is meant to be alone in its session."""
     read_wait: ReadWait

@@ -53,7 +53,7 @@ class NodeConfig(BaseSettings):
 
     member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
     members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
-    directory: Annotated[Location, Field(description="where this member's files lie; one directory per member")]
+    directory: Annotated[Location, Field(description="directory of this member's files; one for each member")]
     service: Annotated[
         Text,
         Field(
@@ -61,18 +61,18 @@ class NodeConfig(BaseSettings):
             description="the service to run, as module:Class; up to ten with commas, with ids from 0 on",
         ),
     ]
-    service_dir: Annotated[Location, Field(description="put on the import path before the service is loaded")] = Path(
-        "."
-    )
-    app_version: Annotated[AppVersion, Field(description="the service's version; majors must agree in a cluster")] = (
-        1 << 8
-    )
+    service_dir: Annotated[
+        Location, Field(description="directory to put on the import path before the service is loaded")
+    ] = Path(".")
+    app_version: Annotated[
+        AppVersion, Field(description="the service's version; the major number must be the same on every member")
+    ] = 1 << 8
 
     authenticator: Annotated[
         Text, Field(description="who may open sessions: accept-all, password (see secrets_file), or module:Class")
     ] = "accept-all"
     secrets_file: Annotated[
-        Text, Field(description="of the password authenticator; made by `trimaran secrets add`")
+        Text, Field(description="file of the password authenticator; `trimaran secrets add` creates it")
     ] = ""
     authorisation: Annotated[
         Text, Field(description="who may make requests: default (no admin requests), allow-all, deny-all, module:Class")
@@ -82,7 +82,7 @@ class NodeConfig(BaseSettings):
         Count,
         Field(ge=0, le=2, description="0 page cache, 1 fdatasync, 2 fsync, before anything is acknowledged"),
     ] = 1
-    checksums: Annotated[Switch, Field(description="a CRC-32 in every recorded frame")] = True
+    checksums: Annotated[Switch, Field(description="write a CRC-32 into every recorded frame")] = True
     term_length_bytes: Annotated[SizeBytes, Field(description="the log's term length: a power of two")] = 64 << 20
     segment_length_bytes: Annotated[SizeBytes, Field(description="a segment file's length: a multiple of a term")] = (
         128 << 20
@@ -91,27 +91,38 @@ class NodeConfig(BaseSettings):
         MTU_LENGTH_MAX_BYTES
     )
 
-    startup_canvass_timeout_ms: Annotated[Millis, Field(description="how long a starting member waits for all")] = 6_000
+    startup_canvass_timeout_ms: Annotated[
+        Millis, Field(description="how long a starting member waits for all the others")
+    ] = 6_000
     election_timeout_ms: Annotated[Millis, Field(description="how long a step of an election may take")] = 500
-    election_status_interval_ms: Annotated[Millis, Field(description="between messages while electing")] = 100
-    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader is lost")] = (
+    election_status_interval_ms: Annotated[Millis, Field(description="time between messages of an election")] = 100
+    leader_heartbeat_timeout_ms: Annotated[Millis, Field(description="silence after which a leader counts as lost")] = (
         DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS // 1_000_000
     )
-    leader_heartbeat_interval_ms: Annotated[Millis, Field(description="between heartbeats of an idle leader")] = 200
+    leader_heartbeat_interval_ms: Annotated[Millis, Field(description="time between heartbeats of an idle leader")] = (
+        200
+    )
     session_timeout_ms: Annotated[Millis, Field(description="silence after which a client session is closed")] = 10_000
     termination_timeout_ms: Annotated[Millis, Field(description="how long a shutdown waits for followers")] = 10_000
     session_limit: Annotated[Count, Field(ge=1, description="the most client sessions open at once")] = 10_000
     shared_timer_ids: Annotated[
         Switch,
         Field(
-            description="services share timer ids, and each is told of every timer, as in Aeron; the same everywhere"
+            description="services share timer ids, and each receives every timer event, as in Aeron; "
+            "the same on every member"
         ),
     ] = False
     service_queue_limit_bytes: Annotated[
         SizeBytes,
-        Field(gt=0, description="most bytes a service may have offered and not delivered; the same on every member"),
+        Field(
+            gt=0,
+            description="most bytes that a service may have offered and that are not delivered; "
+            "the same on every member",
+        ),
     ] = 64 << 20
-    ingress_window_bytes: Annotated[SizeBytes, Field(description="most bytes taken in and not delivered")] = 16 << 20
+    ingress_window_bytes: Annotated[
+        SizeBytes, Field(description="most bytes received from clients and not delivered")
+    ] = 16 << 20
     catchup_near_bytes: Annotated[
         SizeBytes,
         Field(description="in catch-up, join the live log this near its end; at most half of ingress_window_bytes"),
@@ -125,20 +136,24 @@ class NodeConfig(BaseSettings):
         ),
     ] = "auto"
 
-    keep_all: Annotated[Switch, Field(description="never remove any of the log, nor any snapshot")] = True
+    keep_all: Annotated[Switch, Field(description="never remove a part of the log or a snapshot")] = True
     keep_snapshots: Annotated[
-        Count, Field(ge=1, description="without keep_all: the newest snapshots that stay, with the log from there on")
+        Count,
+        Field(
+            ge=1,
+            description="without keep_all: number of newest snapshots to keep, with the log after the oldest of them",
+        ),
     ] = 2
     keep_log_bytes: Annotated[
-        AmountBytes, Field(description="without keep_all: so much more of the log, for members that were away")
+        AmountBytes, Field(description="without keep_all: bytes of log to keep in addition, for members that were down")
     ] = 256 << 20
 
     metrics_endpoint: Annotated[
         OptionalEndpoint, Field(description="host:port for /metrics, /livez and /readyz over HTTP; empty: none")
     ] = ""
-    stall_threshold_ms: Annotated[Millis, Field(description="a loop that is busy for so long is logged as a stall")] = (
-        100
-    )
+    stall_threshold_ms: Annotated[
+        Millis, Field(description="an event loop that is busy for this long is logged as a stall")
+    ] = 100
     log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
 
     @classmethod

@@ -649,7 +649,7 @@ class Referee:
         return len(self._read_log(member, begin, end, read)) == end - begin
 
     def _kept_log(self, member: Member) -> KeptLog:
-        """Which recording the log of a member is, and where it begins, durably; read anew when it may have changed."""
+        """Which recording the log of a member is, and where it begins, durably; read again when it may have changed."""
         node, disk = member.node, member.machine.disk
         seen = disk, node, 0 if node is None else node.log_start_position
         known = self._kept_logs.get(member.member_id)

@@ -191,7 +191,7 @@ class Registers(ClusteredService):
     def state_hash(self) -> int:
         """A number that is the same on members which were given the same entries and gave the same answers.
 
-        It is made anew with every entry from the one before, so it costs nothing to ask for.
+        It is made again with every entry from the one before, so it costs nothing to ask for.
         """
         return int.from_bytes(self._digest, "little")
 

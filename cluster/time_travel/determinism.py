@@ -79,7 +79,7 @@ def verify_snapshots(
     jobs = [(log.name, service, service_id, len(services), str(service_dir), index) for index in range(count)]
     if processes == 1 or count < 2:
         return [*map(verify_job, jobs)]
-    # Begun anew and not forked: another process has another seed of hashes, so that iteration order counts.
+    # Begun again and not forked: another process has another seed of hashes, so that iteration order counts.
     with ProcessPoolExecutor(min(processes, count), multiprocessing.get_context("spawn")) as pool:
         return [*pool.map(verify_job, jobs)]
 

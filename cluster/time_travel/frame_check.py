@@ -22,7 +22,7 @@ _LEAST_BYTES = 1 << 16
 
 
 class FrameCheck:
-    """Reads right frames of one recording, block after block."""
+    """Reads valid frames of one recording, block after block."""
 
     def __init__(self, directory: Path, descriptor: RecordingDescriptor) -> None:
         self._directory = directory
@@ -36,7 +36,7 @@ class FrameCheck:
         return f"<FrameCheck recording={self._descriptor.recording_id} position={self._position}>"
 
     def read(self, position: int, limit_bytes: int, stop_position: int) -> bytes:
-        """Read the right frames from `position` on, a block of about `limit_bytes`; nothing if they are not found."""
+        """Read the valid frames from `position` on, a block of about `limit_bytes`; nothing if they are not found."""
         from trimaran.archive.reading.vector.scan import LENGTH, FrameScanner
 
         if limit_bytes < _LEAST_BYTES or stop_position - position < _LEAST_BYTES:

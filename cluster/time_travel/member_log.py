@@ -203,7 +203,7 @@ class MemberLog:
         """Whole frames of a recording that check out, at least one.
 
         Raises:
-            ArchiveError: there is no right frame at `position`.
+            ArchiveError: there is no valid frame at `position`.
         """
         if recording_id != self.log.recording_id:
             descriptor = self.descriptor(recording_id)

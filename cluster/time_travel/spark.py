@@ -210,7 +210,7 @@ def what_if_frame(
 ) -> DataFrame:
     """Give in what other code differs from the old, or from the log alone: `what_if`, one row for each difference.
 
-    `is_resumed` begins at every snapshot anew with what the old code wrote there: the stretches run at once, and a
+    `is_resumed` begins at every snapshot again with what the old code wrote there: the stretches run at once, and a
     difference does not go on behind the next snapshot. Without it one task goes through all of the log. The columns
     are those of `DIFFERENCE_SCHEMA`; states are not compared.
 

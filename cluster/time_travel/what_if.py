@@ -81,7 +81,7 @@ class WhatIf:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Comparison:
-    """What is compared with what, and from where to where; `make` begins one of the sides anew."""
+    """What is compared with what, and from where to where; `make` begins one of the sides again."""
 
     log: MemberLog
     start: SnapshotSet | None
@@ -172,7 +172,7 @@ def make_comparison(
     for name, side in (("old", old), ("new", new)):
         parts = side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
         if any(isinstance(part, ClusteredService) for part in parts):
-            raise ConfigurationError(f"{name}={side!r} expected a class: a service begins anew for each comparison")
+            raise ConfigurationError(f"{name}={side!r} expected a class: a service begins again for each comparison")
     make = partial(make_services, directory=service_dir, service_id=service_id, service_count=service_count, log=log)
     services = make(new)
     if old is not None and len(make(old)) != len(services):
@@ -300,7 +300,7 @@ def _compare_services(
 
 
 def _locate(comparison: Comparison, state: StateOf, equal_position: int, differing_position: int) -> StateDifference:
-    """Find the entry after which the states differ: begin both anew, and look after every frame of the step."""
+    """Find the entry after which the states differ: begin both again, and look after every frame of the step."""
     assert comparison.make_old is not None
     old, new = comparison.replay(comparison.make_old()), comparison.replay(comparison.make_new())
     old.advance(equal_position)

@@ -110,7 +110,7 @@ class RecordedMorning:
 def recorded_morning(directory: Path | None = None) -> RecordedMorning:
     """The recorded morning; it is made first, in about fifteen seconds, if it is not there.
 
-    It lies in `notebooks/data/morning`, unless told otherwise. Delete that to have it made anew.
+    It lies in `notebooks/data/morning`, unless told otherwise. Delete that to have it made again.
 
     Raises:
         ClusterError: it could not be made; also TimeoutError, or a group of these.

@@ -222,7 +222,7 @@ def _are_valid(words: array[int], row: int, first: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def restart_word(kind: bytes, rest: bytes) -> int:
-    """Return the word that makes the CRC register start anew after a header that was overwritten between two payloads.
+    """Return the word that makes the CRC register start again after a header that was overwritten between two payloads.
 
     The header is then: the checksum of the payload before it, `kind` (4 bytes), four zeros, this word, `rest` (16
     bytes). After the four zeros the register is known, and before `rest` it must be what `rest` turns into the register

@@ -2,7 +2,7 @@
 
 Messages that are in flight together must not go round as one batch: then leader, followers and client would take turns,
 each waiting for all others. So delivery and the client's receiving are cut into pieces. After each piece its results
-are sent, and whoever waits for them works while the next piece is handled. Smaller pieces cost more than they gain: a
+are sent, and the receiver works while the next piece is handled. Smaller pieces cost more than they gain: a
 pass of the event loop takes some 10 us on each member.
 """
 

@@ -73,7 +73,7 @@ class FrameParser:
         self._max_frame_length = max_frame_length
         self._types = types
         self._buffer = bytearray() if buffer is None else buffer
-        """What has arrived and is in no frame yet. Whoever gives one fills it, too, and uses `take`."""
+        """What has arrived and is in no frame yet. A caller that passes one also fills it and uses `take`."""
         self._error: RemoteProtocolError | None = None
 
     def __repr__(self) -> str:

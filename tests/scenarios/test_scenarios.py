@@ -1,6 +1,6 @@
 """Whole elections as text, to be read beside the seed page: who says what to whom, and why states change.
 
-`pytest tests/scenarios --rewrite` writes the files anew; the difference is then part of the review.
+`pytest tests/scenarios --rewrite` writes the files again; the difference is then part of the review.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def _report_a_copy_before_it_is_durable(planting: Planting) -> None:
 
 
 def _truncate_what_matches(planting: Planting) -> None:
-    """A member that hears of a leader again throws away what it has of that leader's term, and copies it anew."""
+    """A member that hears of a leader again throws away what it has of that leader's term, and copies it again."""
     real = Announcement.on_new_leadership_term
 
     def on_new_leadership_term(self: Announcement, message: NewLeadershipTerm) -> None:

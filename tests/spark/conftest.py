@@ -57,7 +57,7 @@ def recorded_cluster(tmp_path_factory: pytest.TempPathFactory) -> RecordedCluste
 
 @pytest.fixture(scope="session")
 def recorded_log(spark: SparkSession, recorded_cluster: RecordedCluster) -> Callable[[int], DataFrame]:
-    """The log of a member of that cluster, with all columns; read anew by each query."""
+    """The log of a member of that cluster, with all columns; read again by each query."""
 
     def load(member_id: int) -> DataFrame:
         directory = recorded_cluster.directory_of(member_id)

@@ -100,7 +100,7 @@ def test_the_summary_is_that_of_the_truth(name: str, sample_log: Callable[[str],
 
 
 def changed(log: DataFrame, **columns: str) -> DataFrame:
-    """The log with some columns computed anew."""
+    """The log with some columns computed again."""
     return log.selectExpr(*(f"cast({columns.get(name, name)} as {kind}) as {name}" for name, kind in log.dtypes))
 
 

@@ -71,7 +71,7 @@ _HEADER_LENGTH: Final = np.uint32(HEADER_LENGTH)
 
 @dataclass(slots=True, frozen=True)
 class FrameBlock:
-    """Right frames in the order of the recording, at least one. Use it before the next one is taken.
+    """Valid frames in the order of the recording, at least one. Use it before the next one is taken.
 
     `words` is the block as int64, with spare slots behind it, and is used again for the next block; the frames
     begin at `slots` of it, 32 bytes each. `headers` are copies of theirs: with checksums those in `words` are
@@ -195,7 +195,7 @@ class FrameScanner:
                 yield block
 
     def _read_block(self, handle: int, base_position: int, file_end: int) -> FrameBlock | None:
-        """Read from `position` on, to the end of the term at most, and move it behind the right frames found.
+        """Read from `position` on, to the end of the term at most, and move it after the valid frames found.
 
         None when there is none.
         """

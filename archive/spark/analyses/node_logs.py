@@ -99,7 +99,7 @@ def member_elections(node_logs: DataFrame) -> DataFrame:
 
     Takes what `read_node_logs` gives. Gives member_id, election_number, reason and detail (why it began), started_at,
     closed_at, duration_us, leadership_term_id and leader_member_id (what came of it; these four are NULL if it never
-    closed), ballots (how often the member stood), restarts (how often it had to begin anew) and states (their names
+    closed), ballots (how often the member stood), restarts (how often it had to begin again) and states (their names
     in order).
 
     Cost: that of `election_states`.

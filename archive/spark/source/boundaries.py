@@ -5,7 +5,7 @@ that ends there and the one that begins, have to agree on the frame.
 
 *Terms.* No frame and no message crosses the end of a term, so the beginning of a term is always a place to cut.
 
-*Inside a term.* A frame says where it lies (see `scan`), so the slots that hold right headers for their
+*Inside a term.* A frame says where it lies (see `scan`), so the slots that hold valid headers for their
 own place are candidates. Each true frame of sound data is one, but a payload may hold what looks like one. Let A be
 the longest frame (the mtu, aligned). In the window [p, p + 2A) all candidates are gathered. If each of them ends where
 the next one begins, they are one chain. A true frame begins in [p, p + A), because none is longer than A; all that

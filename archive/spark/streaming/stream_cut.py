@@ -135,7 +135,7 @@ class LogWalk:
 
     @property
     def is_bound_inside_frame(self) -> bool:
-        """Whether a right frame lies across the bound: then the bound is none of this log."""
+        """Whether a valid frame crosses the bound: then the bound is none of this log."""
         scanner = self._scanner
         is_at_bound = scanner.stop_reason is not None and scanner.detail.startswith("bound_position")
         return is_at_bound and self._start.position <= scanner.position < self._bound_position

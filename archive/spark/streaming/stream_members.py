@@ -1,6 +1,6 @@
 """The members' directories that a stream reads from: what each of them says, and up to where it can be trusted.
 
-A look at a directory reads `recording.log` and the catalog anew, because members stop, come back, are wiped and fetch
+A look at a directory reads `recording.log` and the catalog again, because members stop, come back, are wiped and fetch
 snapshots while a stream goes on; the recording that is the log is the one that `recording.log` names. Each is passed
 over with a reason when it is of no use, never with an exception: the others may have what is wanted.
 """

@@ -20,9 +20,9 @@ from .describe import state_name
 from .offline import offline_archive
 
 RecordingArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="The recording.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")]
 CapacityArgument = Annotated[
-    int | None, typer.Argument(metavar="[BYTES]", min=0, help="The length that the file is to have at least.")
+    int | None, typer.Argument(metavar="[BYTES]", min=0, help="The minimum length of the file.")
 ]
 
 _FILE_COLUMNS: Final = {"name": "file", "recording_id": "id", "length_bytes": "bytes", "reason": "reason"}
@@ -36,21 +36,21 @@ _ENTRY_COLUMNS: Final = {
 
 
 def mark_invalid(directory: DirectoryArgument, recording_id: RecordingArgument) -> None:
-    """Mark a valid recording INVALID: it is not read, replayed or extended, and `compact` removes it."""
+    """Mark a valid recording INVALID: no command reads, replays or extends it, and `compact` removes it."""
     _mark(directory, recording_id, wanted=RecordingState.VALID, new=RecordingState.INVALID)
 
 
 def mark_valid(directory: DirectoryArgument, recording_id: RecordingArgument) -> None:
-    """Mark a recording VALID again that was marked INVALID. Nothing is checked: `verify` it first."""
+    """Mark an INVALID recording VALID again. The command checks nothing: run `verify` first."""
     _mark(directory, recording_id, wanted=RecordingState.INVALID, new=RecordingState.VALID)
 
 
 def compact(
     directory: DirectoryArgument, dry_run: DryRunOption = False, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Remove the recordings that are INVALID or DELETED from the catalog, and their files; say which.
+    """Remove INVALID and DELETED recordings from the catalog, delete their files, and print which.
 
-    What they hold is lost. Their ids are not given to other recordings.
+    Their data is lost. Their ids are not used again.
     """
     with offline_archive(directory, is_changing=not dry_run) as archive:
         rows = _compact_rows(archive)
@@ -62,7 +62,7 @@ def compact(
 def capacity(
     directory: DirectoryArgument, length_bytes: CapacityArgument = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Show how long the catalog file is and how much of it is used, or let it have a length, with room for more."""
+    """Show how long the catalog file is and how much of it is used, or make it longer for more recordings."""
     if length_bytes is not None:
         with offline_archive(directory) as archive:
             archive.set_capacity(length_bytes)
@@ -79,9 +79,9 @@ def capacity(
 def delete_orphaned_segments(
     directory: DirectoryArgument, dry_run: DryRunOption = False, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Delete the files that belong to no recording: detached, of deleted recordings, or left by a crash.
+    """Delete files that belong to no recording: detached, of deleted recordings, or left by a crash.
 
-    Segments that were detached on purpose go, too: attach them before, or use --dry-run to see them.
+    This also deletes segments that were detached on purpose: attach them first, or list them with --dry-run.
     """
     with offline_archive(directory, is_changing=not dry_run) as archive:
         files = list(archive.superfluous_files())

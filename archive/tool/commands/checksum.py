@@ -18,9 +18,9 @@ def checksum(
 ) -> None:
     """Write a CRC-32 into every data frame and catalog entry of recordings that have none, in place of session ids.
 
-    A recording that has checksums is left as it is, as is one that is not VALID. A wrong frame ends the work (10): its
-    segment and those behind it are not changed, and the catalog says that the recording has no checksums.
-    A member needs the setting `checksums` to go on with a log that has them.
+    It does not change a recording that has checksums or is not VALID. A wrong frame stops the command (exit status 10):
+    its segment and later ones stay unchanged, and the catalog says that the recording has no checksums. A member needs
+    the setting `checksums` to continue a log that has them.
     """
     select_entries(load_catalog(directory), recording_id)
     rows = []

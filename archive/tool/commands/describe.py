@@ -32,7 +32,7 @@ def describe(
     recording_id: RecordingOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Print what the catalog says about each valid recording, or about the one that is named, whatever its state."""
+    """Print the catalog entry of each valid recording, or of the named recording in any state."""
     entries = select_entries(load_catalog(directory), recording_id)
     if recording_id is None:
         entries = [entry for entry in entries if state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
@@ -40,7 +40,7 @@ def describe(
 
 
 def describe_all(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Print what the catalog says about each recording, also about those that are INVALID or DELETED."""
+    """Print the catalog entry of each recording, also of INVALID and DELETED ones."""
     _print_entries(directory, select_entries(load_catalog(directory), None), output)
 
 

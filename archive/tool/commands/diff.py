@@ -31,9 +31,9 @@ RecordingOption = Annotated[
 ]
 OtherOption = Annotated[
     int | None,
-    typer.Option("--other-recording-id", min=0, help="In B it has this id.", show_default=False),
+    typer.Option("--other-recording-id", min=0, help="The id of the recording in B.", show_default=False),
 ]
-ExactOption = Annotated[bool, typer.Option("--exact", help="Exit status 10 also where one is only longer.")]
+ExactOption = Annotated[bool, typer.Option("--exact", help="Exit status 10 also if one is only longer.")]
 
 _NOT_IN_TABLE: Final = frozenset({"recording_id", "session_id", "match", "match_offset", "payload", "payload_encoding"})
 _SAME: Final = (Verdict.EQUAL, Verdict.A_LONGER, Verdict.B_LONGER)
@@ -50,10 +50,10 @@ def build_diff(vocabulary: Vocabulary) -> Callable[..., None]:
         exact: ExactOption = False,
         output: OutputOption = OutputFormat.TABLE,
     ) -> None:
-        """Compare the log of two members, or another recording, as far as both have it, and show where they differ.
+        """Compare the logs of two members, or another recording, where both have it, and show where they differ.
 
-        Where they begin and end and how they are cut into files does not matter, nor does the session id of frames
-        where a checksum is in its place. Exit status 10 when they differ, one is damaged, or nothing could be compared.
+        It ignores where they begin and end, how they are divided into files, and the session id of a frame if a
+        checksum replaces it. Exit status 10 if they differ, one is damaged, or nothing could be compared.
         """
         other_id = recording_id if other_recording_id is None else other_recording_id
         files = [choose_recording(path, wanted) for path, wanted in ((a, recording_id), (b, other_id))]

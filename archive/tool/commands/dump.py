@@ -29,7 +29,7 @@ from .rows import view_recording
 FromOption = Annotated[
     int | None, typer.Option("--from-position", min=0, help="Begin at this position, a frame boundary.")
 ]
-LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many a recording.")]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=0, help="At most this many for each recording.")]
 MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
 
 
@@ -44,7 +44,7 @@ def build_dump(vocabulary: Vocabulary) -> Callable[..., None]:
         limit: LimitOption = None,
         output: OutputOption = OutputFormat.JSONL,
     ) -> None:
-        """Print the frames or messages of recordings; exit status 10 when damage was in the way."""
+        """Print the frames or messages of recordings; exit status 10 if damage stopped it."""
         entries = select_entries(load_catalog(directory), recording_id)
         if from_position is not None:
             _check_position(from_position, entries, recording_id)

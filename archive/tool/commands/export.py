@@ -59,18 +59,20 @@ _COLUMNS: Final = {
     "remarks": "remarks",
 }
 
-TargetOption = Annotated[Path, typer.Option("--to", help="The directory for the files; made if it is not there.")]
+TargetOption = Annotated[Path, typer.Option("--to", help="The directory for the files; created if it does not exist.")]
 FormatOption = Annotated[ExportFormat, typer.Option("--format", help="The kind of files.")]
 MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
-ColumnsOption = Annotated[str | None, typer.Option("--columns", help="Only these, with commas; default: all.")]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", help="Only these columns, separated by commas; default: all.")
+]
 TimeUnitOption = Annotated[TimeUnitName, typer.Option("--time-unit", help="The unit of the cluster's clock.")]
 BoundOption = Annotated[
     int | None,
-    typer.Option("--bound-position", min=0, help="Leave out frames that end beyond it. Needs --recording-id."),
+    typer.Option("--bound-position", min=0, help="Omit frames that end after this position. Needs --recording-id."),
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Remove the export that is there, and begin anew.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Remove the existing export first.")]
 FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Go on: export each segment once it is full, until interrupted.")
+    bool, typer.Option("--follow", help="Keep running: export each segment once it is full, until interrupted.")
 ]
 
 
@@ -88,9 +90,9 @@ def export(
     follow: FollowOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Write frames or messages to files, one for each segment; full segments that are there already are kept.
+    """Write frames or messages to files, one for each segment. Existing files of full segments are kept.
 
-    Exit status 10 when a recording is damaged, 12 when other files are in the way.
+    Exit status 10 if a recording is damaged, 12 if the directory has other files.
     """
     if bound_position is not None and recording_id is None:
         fail("--bound-position needs --recording-id: positions are those of one recording")

@@ -43,19 +43,24 @@ _PER_SECOND: Final = {ClockUnit.MS: 1_000, ClockUnit.US: 1_000_000, ClockUnit.NS
 PatternArgument = Annotated[
     str | None, typer.Argument(metavar="[REGEX]", help="A regular expression over the payload's bytes, as UTF-8.")
 ]
-FixedOption = Annotated[bool, typer.Option("-F", "--fixed", help="The pattern is a text, no regular expression.")]
-IgnoreCaseOption = Annotated[bool, typer.Option("-i", "--ignore-case", help="Capitals of ASCII match, too.")]
+FixedOption = Annotated[
+    bool, typer.Option("-F", "--fixed", help="The pattern is a plain text, not a regular expression.")
+]
+IgnoreCaseOption = Annotated[bool, typer.Option("-i", "--ignore-case", help="Ignore the case of ASCII letters.")]
 HexOption = Annotated[
     str | None, typer.Option("--hex", metavar="BYTES", help="Bytes to look for, such as 0a1b2c.", show_default=False)
 ]
 TypeOption = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="NAME", help="Only messages of this type; more than one may be given."),
+    typer.Option("--type", metavar="NAME", help="Only messages of this type; repeatable."),
 ]
 SessionOption = Annotated[
     int | None,
     typer.Option(
-        "--session", metavar="ID", help="Only of this cluster session, else frame session.", show_default=False
+        "--session",
+        metavar="ID",
+        help="Only messages of this cluster session, or in other recordings of this frame session.",
+        show_default=False,
     ),
 ]
 SinceOption = Annotated[
@@ -65,19 +70,21 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Before this time.", show_default=False)
 ]
-ClockUnitOption = Annotated[ClockUnit, typer.Option("--time-unit", help="What the timestamps of the log count.")]
+ClockUnitOption = Annotated[ClockUnit, typer.Option("--time-unit", help="The unit of the log's timestamps.")]
 FromOption = Annotated[
     int | None, typer.Option("--from-position", min=0, help="Begin at this frame.", show_default=False)
 ]
 ToOption = Annotated[
     int | None, typer.Option("--to-position", min=0, help="End before this position.", show_default=False)
 ]
-CountOption = Annotated[bool, typer.Option("-c", "--count", help="Count what is found, for each recording.")]
+CountOption = Annotated[
+    bool, typer.Option("-c", "--count", help="Print only the number of matches, for each recording.")
+]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=0, help="End after so many are found.", show_default=False)
+    int | None, typer.Option("--limit", min=0, help="Stop after this many matches.", show_default=False)
 ]
 ContextOption = Annotated[
-    int, typer.Option("-C", "--context", min=0, max=100, help="So many messages before and after, too.")
+    int, typer.Option("-C", "--context", min=0, max=100, help="Also show this many messages before and after a match.")
 ]
 
 
@@ -150,9 +157,9 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
         context: ContextOption = 0,
         output: OutputOption = OutputFormat.TABLE,
     ) -> None:
-        """Print the messages that are of a type, a session, a time, and have something in their payload.
+        """Print the messages with a given type, session, time or payload.
 
-        Exit status 0 also where nothing is found; 10 where damage ended the search of a recording early.
+        Exit status 0 also if nothing is found; 10 if damage ended the search of a recording early.
         """
         if recording_id is None and (from_position is not None or to_position is not None):
             fail("--from-position and --to-position need --recording-id: positions are those of one recording")

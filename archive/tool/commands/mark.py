@@ -17,7 +17,7 @@ _ERROR_COLUMNS: Final = {"count": "count", "first": "first", "last": "last", "er
 
 
 def pid(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show the process that runs on a directory, or ran there last, when it began and when it was last active.
+    """Show the process that runs on a directory, or ran there last, its start time and its last activity.
 
     `activity` is - after an orderly stop.
     """
@@ -31,7 +31,7 @@ def pid(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE)
 
 
 def errors(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show the distinct errors that an Aeron archive has written down; those of a member of ours: `trimaran errors`."""
+    """Show the distinct errors that an Aeron archive recorded. For a Trimaran member use `trimaran errors`."""
     _, area = _read(directory)
     rows = []
     for record in sorted(error_records(area), key=lambda record: record.last_ms):

@@ -20,7 +20,7 @@ EXCERPT_BYTES: Final = 64
 """How much of a payload a line shows."""
 
 BEGINNING_MESSAGES: Final = 16
-"""So many messages are looked at to tell whose recording it is, lest one that is damaged decides it."""
+"""How many messages are read to find whose recording it is, so that one damaged message does not decide it."""
 
 HEADING: Final = f"{'rec':>5}  {'position':>14}  {'term':>5}  {'type':<22}  {'session':>20}  {'time':<24}  payload"
 _IN_COLUMNS: Final = frozenset({"leadershipTermId", "clusterSessionId", "timestamp"})

@@ -41,20 +41,23 @@ TERM_LENGTH_MAX_BYTES: Final = 1 << 30
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 TermLengthOption = Annotated[int, typer.Option(help="Term length of new recordings, in bytes, a power of two.")]
 SegmentLengthOption = Annotated[int, typer.Option(help="Segment file length of new recordings, in bytes.")]
-RateOption = Annotated[int | None, typer.Option(min=1, help="Bytes a second that each replay may take.")]
+RateOption = Annotated[int | None, typer.Option(min=1, help="The most bytes per second for each replay.")]
 
 
 def serve(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The archive directory; made if need be.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The archive directory; created if it does not exist.")
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: PortOption = DEFAULT_PORT,
     term_length: TermLengthOption = _DEFAULTS.term_length_bytes,
     segment_length: SegmentLengthOption = _DEFAULTS.segment_length_bytes,
     file_sync_level: Annotated[int, typer.Option(min=0, max=2, help="0 kernel, 1 fdatasync, 2 fsync.")] = 1,
-    read_only: Annotated[bool, typer.Option(help="Let nobody record or edit.")] = False,
-    authenticator: Annotated[str, typer.Option(help="module:Class that decides who may have a session.")] = "",
+    read_only: Annotated[bool, typer.Option(help="Refuse requests to record or edit.")] = False,
+    authenticator: Annotated[str, typer.Option(help="module:Class that decides who may open a session.")] = "",
     replay_rate_limit: RateOption = None,
-    connection_limit: Annotated[int, typer.Option(min=1, help="Connections at a time.")] = 4 * CONNECTION_LIMIT,
+    connection_limit: Annotated[int, typer.Option(min=1, help="The most connections at the same time.")] = 4
+    * CONNECTION_LIMIT,
 ) -> None:
     """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
     config = _make_config(term_length, segment_length, file_sync_level)

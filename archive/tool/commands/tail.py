@@ -26,8 +26,8 @@ FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 """The pause after a look that found nothing is twice that before it, up to this."""
 
-CountOption = Annotated[int, typer.Option("-n", min=0, max=10_000, help="Begin with so many of the last messages.")]
-FollowOption = Annotated[bool, typer.Option("-f", "--follow", help="Go on with new messages as they come.")]
+CountOption = Annotated[int, typer.Option("-n", min=0, max=10_000, help="Begin with this many of the last messages.")]
+FollowOption = Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages, until Ctrl-C.")]
 
 
 def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
@@ -40,10 +40,10 @@ def build_tail(vocabulary: Vocabulary) -> Callable[..., None]:
         follow: FollowOption = False,
         output: OutputOption = OutputFormat.TABLE,
     ) -> None:
-        """Print the last messages of a recording, and with -f the new ones as they come, until Ctrl-C.
+        """Print the last messages of a recording; with -f also new messages as they arrive, until Ctrl-C.
 
-        Without --recording-id of the one that is active, or else of the log. What becomes of the recording meanwhile,
-        extended, purged, cut back, is told on standard error; once it is deleted, this ends.
+        Without --recording-id it reads the active recording, or else the log. If the recording is extended, purged or
+        cut back meanwhile, the command reports this on standard error. It ends when the recording is deleted.
         """
         show_tail(
             choose_recording(directory, recording_id, prefers_active=True), vocabulary, count, output, follow=follow

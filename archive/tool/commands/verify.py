@@ -30,10 +30,11 @@ class ChecksumMode(StrEnum):
 ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whether frames carry a CRC-32.")]
 LastSegmentOption = Annotated[bool, typer.Option("--last-segment", help="Only the last segment of each recording.")]
 FaultTolerantOption = Annotated[
-    bool, typer.Option("--fault-tolerant", help="Go on behind a wrong frame at the next right one, and name every gap.")
+    bool,
+    typer.Option("--fault-tolerant", help="Continue after a wrong frame at the next valid one, and name every gap."),
 ]
 MarkInvalidOption = Annotated[
-    bool, typer.Option("--mark-invalid", help="Mark what is wrong INVALID; refused where an archive runs.")
+    bool, typer.Option("--mark-invalid", help="Mark wrong recordings INVALID; refused while an archive runs.")
 ]
 
 
@@ -57,7 +58,7 @@ def verify(
     mark_invalid: MarkInvalidOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Check every frame of every recording; exit status 10 when something is wrong. Nothing is changed unless asked."""
+    """Check every frame of every recording; exit status 10 if one is wrong. Changes nothing without --mark-invalid."""
     entries = select_entries(load_catalog(directory), recording_id)
     checksums = None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON
 

@@ -108,22 +108,28 @@ class _Run:
 
 
 def demo(
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file.")
+    ] = None,
     requests: Annotated[
         Path | None,
         typer.Option("--requests", metavar="FILE", help="Requests as tab separated values, plain or gzipped."),
     ] = None,
     kill_leader: Annotated[bool, typer.Option(help="Kill the leader half-way.")] = True,
-    members: Annotated[int, typer.Option(min=1, max=9, help="How many nodes.")] = 3,
+    members: Annotated[int, typer.Option(min=1, max=9, help="Number of nodes.")] = 3,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", metavar="DIR", help="Put the data here: new or empty. [default: a temporary one]"),
+        typer.Option(
+            "--dir", metavar="DIR", help="The directory for the data: new or empty. [default: a temporary one]"
+        ),
     ] = None,
     file_sync_level: Annotated[
         int,
         typer.Option(min=0, max=2, help="0 page cache, 1 fdatasync, 2 fsync, before a request is answered."),
     ] = 1,
-    inflight: Annotated[int, typer.Option(min=1, max=4096, help="Most requests unanswered at a time.")] = 1024,
+    inflight: Annotated[
+        int, typer.Option(min=1, max=4096, help="The most unanswered requests at the same time.")
+    ] = 1024,
 ) -> None:
     """Run three nodes, kill the leader half-way through real requests, and check every reply.
 

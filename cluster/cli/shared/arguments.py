@@ -12,7 +12,10 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 MemberDirectoryArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory; it may run or not.")
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A member's directory, as in --directory; the member may be running or stopped."
+    ),
 ]
 
 

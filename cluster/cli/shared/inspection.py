@@ -39,7 +39,12 @@ DOWN_STYLE: Final = "red"
 
 MemberOption = Annotated[
     int | None,
-    typer.Option("--ask", metavar="ID", help="Ask only this member, leader or not. [default: all]", show_default=False),
+    typer.Option(
+        "--ask",
+        metavar="ID",
+        help="Ask only this member, even if it is not the leader. [default: all]",
+        show_default=False,
+    ),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=ROW_LIMIT, help="Show at most this many rows.")]
 OffsetOption = Annotated[int, typer.Option("--offset", min=0, help="Skip this many rows first.")]

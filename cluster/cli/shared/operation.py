@@ -43,7 +43,7 @@ _STOPPING: Final = frozenset({Operation.SHUTDOWN, Operation.ABORT})
 _GONE: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE})
 
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long all of it may take.")
+    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="The longest time for the whole command.")
 ]
 
 

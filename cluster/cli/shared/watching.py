@@ -18,7 +18,9 @@ from trimaran.archive.tool.output import OutputFormat, ended_by_reader, make_con
 
 WatchOption = Annotated[
     float | None,
-    typer.Option("--watch", min=0.1, metavar="SECONDS", help="Ask again so often, until Ctrl-C.", show_default=False),
+    typer.Option(
+        "--watch", min=0.1, metavar="SECONDS", help="Ask again at this interval, until Ctrl-C.", show_default=False
+    ),
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long a member may take to answer.")

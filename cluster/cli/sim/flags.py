@@ -15,36 +15,43 @@ ALL_KINDS: Final = "all"
 
 
 SeedsFlag = Annotated[
-    str, typer.Option("--seeds", metavar="A:B", help="From A to before B; one number; A: with --until-failure.")
+    str,
+    typer.Option(
+        "--seeds",
+        metavar="A:B",
+        help="A:B for seeds from A up to, but not including, B; one number; or A: with --until-failure.",
+    ),
 ]
 MembersFlag = Annotated[
     int | None,
-    typer.Option(min=1, max=9, help="How many members. [default: drawn per seed, mostly 3]", show_default=False),
+    typer.Option(min=1, max=9, help="Number of members. [default: drawn per seed, mostly 3]", show_default=False),
 ]
 JobsFlag = Annotated[
-    int | None, typer.Option(min=1, help="Seeds at a time. [default: one per core]", show_default=False)
+    int | None, typer.Option(min=1, help="Seeds that run at the same time. [default: one per core]", show_default=False)
 ]
 UntilFailureFlag = Annotated[bool, typer.Option("--until-failure", help="Stop at the first seed that fails.")]
 WithoutFlag = Annotated[
-    str, typer.Option(metavar="KIND,KIND", help="Leave kinds of faults out; `all` for all.", show_default=False)
+    str, typer.Option(metavar="KIND,KIND", help="Switch off these kinds of faults; `all` for all.", show_default=False)
 ]
-OnlyFlag = Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave all other kinds out.", show_default=False)]
-ClientsFlag = Annotated[int, typer.Option(min=0, help="How many clients.")]
-RequestersFlag = Annotated[int, typer.Option(min=0, help="How many clients that ask with `request`, besides those.")]
-LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults strike, in heartbeat timeouts.")]
+OnlyFlag = Annotated[
+    str, typer.Option(metavar="KIND,KIND", help="Switch off all other kinds of faults.", show_default=False)
+]
+ClientsFlag = Annotated[int, typer.Option(min=0, help="Number of clients.")]
+RequestersFlag = Annotated[int, typer.Option(min=0, help="Number of additional clients that use `request`.")]
+LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults occur, in heartbeat timeouts.")]
 OperationsFlag = Annotated[
-    int | None, typer.Option(min=0, help="Most operations of a client. [default: no limit]", show_default=False)
+    int | None, typer.Option(min=0, help="The most operations of a client. [default: no limit]", show_default=False)
 ]
 ServiceFlag = Annotated[str | None, typer.Option(metavar="MODULE:CLASS", help="Run this service.", show_default=False)]
-ServiceDirFlag = Annotated[Path, typer.Option(metavar="DIR", help="Where its module lies.")]
+ServiceDirFlag = Annotated[Path, typer.Option(metavar="DIR", help="The directory of the service's module.")]
 TraceFlag = Annotated[bool, typer.Option("--trace", help="Print a line per event of one seed.")]
 TraceFileFlag = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the trace here instead.", show_default=False)
+    Path | None, typer.Option(metavar="FILE", help="Write the trace to this file instead.", show_default=False)
 ]
 CheckDeterminismFlag = Annotated[
     bool, typer.Option("--check-determinism", help="Run each seed twice and compare the traces.")
 ]
-NoShrinkFlag = Annotated[bool, typer.Option("--no-shrink", help="Leave failures as they are.")]
+NoShrinkFlag = Annotated[bool, typer.Option("--no-shrink", help="Do not make failures smaller.")]
 VerboseFlag = Annotated[bool, typer.Option("-v", "--verbose", help="A line per seed, with its trace hash.")]
 
 

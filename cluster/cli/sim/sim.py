@@ -116,13 +116,13 @@ def sim(
 ) -> None:
     """Run the real node and client code on virtual time, with faults; check that no rule is ever broken.
 
-    Everything that chance decides comes from the seed: the same seed, options and commit give the same run, to the
-    event. A failure is made smaller and ends in one command that runs it again.
+    Every random decision comes from the seed: the same seed, options and commit give the same run, event by event. The
+    command makes a failing run smaller and prints one command that repeats it.
 
-    With --service your own service runs instead of the one that comes along: every member must be given the same
-    entries, and become the same. docs/simulation.md shows how to send it requests of your own.
+    With --service your own service runs instead of the built-in one. The rules: every member delivers the same entries
+    and reaches the same state. docs/simulation.md shows how to send it your own requests.
 
-    Exit status 0: every rule held; 1: one was broken; 2: wrong usage; 130: Ctrl-C, with the counts so far.
+    Exit status 0: every rule held; 1: a rule was broken; 2: wrong usage; 130: Ctrl-C, with the counts so far.
     """
     begin, end = parse_seeds(seeds)
     job = SeedJob(service, service_dir, check_determinism)

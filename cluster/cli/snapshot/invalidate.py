@@ -13,7 +13,10 @@ from .snapshot_files import DirectoryArgument
 
 
 def invalidate(directory: DirectoryArgument) -> None:
-    """Mark the newest valid snapshot of a stopped member invalid: it starts from the one before, or from its log."""
+    """Mark the newest valid snapshot of a stopped member invalid.
+
+    The member then starts from the previous one, or from its log.
+    """
     cluster_directory = directory / "cluster"
     disk = OsFileSystem()
     try:

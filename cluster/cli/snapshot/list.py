@@ -27,7 +27,7 @@ class SnapshotRow:
 
 
 def list_snapshots(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """List the snapshots of a member, oldest first; of those that are valid the last one is what it starts from."""
+    """List the snapshots of a member, oldest first. The member starts from the last valid one."""
     print_rows((asdict(row) for row in _rows(SnapshotFiles(directory))), output, empty="no snapshots")
 
 

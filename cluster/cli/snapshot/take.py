@@ -18,11 +18,14 @@ def take(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
     standby: Annotated[
-        bool, typer.Option("--standby", help="Let standby nodes take it. Refused (12): a cluster has none.")
+        bool,
+        typer.Option(
+            "--standby", help="Let standby nodes take it. Refused (exit status 12): a cluster has no standby nodes."
+        ),
     ] = False,
     **settings: Any,
 ) -> None:
-    """Have every member take a snapshot; wait until each has its own, durably.
+    """Take a snapshot on every member; wait until each member has its snapshot durably.
 
     The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
     """

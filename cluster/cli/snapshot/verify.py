@@ -15,7 +15,7 @@ from .snapshot_files import DirectoryArgument, SnapshotFiles
 
 
 def verify(directory: DirectoryArgument) -> None:
-    """Read every valid snapshot of a member to its end, and check all that can be checked without its service.
+    """Read every valid snapshot of a member to its end, and check everything that can be checked without its service.
 
     Exit status 0: every snapshot is intact; 10: one is damaged.
     """

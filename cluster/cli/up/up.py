@@ -37,20 +37,34 @@ LENGTHS: Final = {"term_length_bytes": "16MiB", "segment_length_bytes": "16MiB"}
 
 MembersOption = Annotated[
     int | None,
-    typer.Option("--members", min=1, max=9, help="How many. [default: 3, or as many as are there]", show_default=False),
+    typer.Option(
+        "--members",
+        min=1,
+        max=9,
+        help="Number of members. [default: 3, or as many as the directory has]",
+        show_default=False,
+    ),
 ]
 ServiceOption = Annotated[
     str | None,
-    typer.Option("--service", metavar="MODULE:CLASS", help="What they run. [default: an example]", show_default=False),
+    typer.Option(
+        "--service", metavar="MODULE:CLASS", help="The service to run. [default: an example]", show_default=False
+    ),
 ]
-ServiceDirOption = Annotated[Path, typer.Option("--service-dir", metavar="DIR", help="Where its module lies.")]
-DirectoryOption = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where data, logs and cluster.toml lie.")]
+ServiceDirOption = Annotated[
+    Path, typer.Option("--service-dir", metavar="DIR", help="The directory of the service's module.")
+]
+DirectoryOption = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", help="The directory for data, logs and cluster.toml.")
+]
 PortOption = Annotated[
     int | None,
-    typer.Option("--port", min=1, max=65_000, help="The first base port. [default: free ones]", show_default=False),
+    typer.Option("--port", min=1, max=65_000, help="The first base port. [default: free ports]", show_default=False),
 ]
-OnceOption = Annotated[bool, typer.Option("--once", help="End as soon as every member is in the leader's term.")]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long for a leader.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Exit as soon as every member is in the leader's term.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for a leader.")
+]
 
 
 def up(
@@ -63,10 +77,10 @@ def up(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Start a cluster for development on this machine, and show how it is until Ctrl-C.
+    """Start a cluster for development on this machine, and show its status until Ctrl-C.
 
-    A member that you kill is started again after two seconds. The next start on the same directory goes on with the
-    same data, at the same endpoints; DIR/cluster.toml names them for other commands.
+    A member that you kill starts again after two seconds. The next start on the same directory uses the same data and
+    the same endpoints; DIR/cluster.toml has the endpoints for other commands.
     """
     if service is None:
         service, service_dir = EXAMPLE_SERVICE, examples_directory()

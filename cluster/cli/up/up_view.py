@@ -1,4 +1,4 @@
-"""Shows a development cluster: a table that is drawn anew in a terminal, a line for each change elsewhere.
+"""Shows a development cluster: a table that is drawn again in a terminal, a line for each change elsewhere.
 
 As JSON it is an object a line: `event` says what it is about, `started`, `member`, `down`, `killed`, `stopped`,
 `state` or `stopping`; a `state` holds a report as `trimaran status` prints it, one for each change of who leads and who

@@ -23,8 +23,8 @@ from .recording_log import RecordingLog
 class RetentionPolicy:
     """How much of the past is kept.
 
-    The default keeps everything: the log is what people analyse, and what is deleted is gone on every member. Whoever
-    wants the disk back says so; then two sets are kept, so that one may be damaged.
+    The default keeps everything: the log is what people analyse, and what is deleted is lost on every member. To get
+    the disk space back, an operator sets `keep_all` to false; then two sets are kept, so that one may be damaged.
     """
 
     keep_all: bool = True

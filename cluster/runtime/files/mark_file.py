@@ -101,7 +101,7 @@ class ClusterMarkFile:
     ) -> Self:
         """Lock the directory and say who runs there; the file is made if it is missing.
 
-        `boot_id` is a text that differs whenever the machine was started anew, empty when that cannot be told.
+        `boot_id` is a text that differs whenever the machine was started again, empty when that cannot be told.
 
         Raises:
             DirectoryInUseError: another process has the lock.

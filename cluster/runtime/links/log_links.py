@@ -346,7 +346,7 @@ class LogSubscription:
     def close(self) -> None:
         """Stop listening and drop every connection, also one that is just being made.
 
-        A node that begins anew in its process would leave them open, and the leader would not dial it again.
+        A node that begins again in its process would leave them open, and the leader would not dial it again.
         """
         self._is_closed = True
         if self._listener is not None:

@@ -4,7 +4,7 @@ The member that lacks it asks the leader which snapshot it has, and copies: the 
 the beginning of the segment in which the snapshot's position lies, so that segments are cut at the same positions on
 every member. All of this is new, beside what is there: elections go on, and nothing of the old is touched. When the
 copies are durable and have been read through, the recording log that names them is put in the place of the old one, in
-one step. That is the moment at which the member's state changes; it then ends, and begins anew in the same process.
+one step. That is the moment at which the member's state changes; it then ends, and begins again in the same process.
 What no recording log names, a start removes, so a crash before or after that moment leaves the old state or the new.
 
 The leader keeps what it has named for as long as it is being read (`retention`). Should it go all the same, or the
@@ -215,7 +215,7 @@ class SnapshotFetcher:
             self._tasks.create_task(self._discard(ready), name="snapshot-fetch-discard")
 
     async def install(self, effect: fx.InstallSnapshot) -> None:
-        """Put what was fetched in the place of what is here; this node ends then, to begin anew."""
+        """Put what was fetched in the place of what is here; this node ends then, to begin again."""
         ready = self._ready
         if ready is None or ready.log_position != effect.log_position or ready.recording_log is None:
             return  # it was stopped while its event was on the way

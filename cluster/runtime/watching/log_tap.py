@@ -20,7 +20,7 @@ import structlog
 from .error_log import ErrorObservation
 
 _LEVELS: Final = {"warning": "warning", "error": "error", "exception": "error", "critical": "critical"}
-"""Method of a logger to level; others are none of our business."""
+"""Method of a logger to level; other levels are ignored."""
 
 _WAITING_LIMIT: Final = 32
 _TRACE_FRAME_LIMIT: Final = 20

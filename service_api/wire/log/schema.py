@@ -2,7 +2,7 @@
 
 The problem: readers of recordings run where pydantic is not installed, such as Spark's executors, and must not pay for
 importing it. The idea: the models stay the one source, and a module without imports is written from them. A test holds
-the two together; `python -m trimaran.service_api.wire.log.schema` writes it anew.
+the two together; `python -m trimaran.service_api.wire.log.schema` writes it again.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ async def test_a_replay_of_a_recording_that_is_purged_is_refused_and_no_corrupti
 
     with pytest.raises(ArchiveError) as late:
         await replay.run()
-    with pytest.raises(ArchiveError) as anew:
+    with pytest.raises(ArchiveError) as again:
         ReplaySession(archive, 0, position=0, stop_position=None, sink=BlockedSink())
 
-    assert (late.value.code, anew.value.code) == (ArchiveErrorCode.UNKNOWN_RECORDING,) * 2
+    assert (late.value.code, again.value.code) == (ArchiveErrorCode.UNKNOWN_RECORDING,) * 2
     assert told == []

@@ -355,7 +355,9 @@ def test_a_fork_is_refused_and_its_close_leaves_the_session_alone() -> None:
         os.waitpid(child, 0)
         client.offer(b"still open")
 
-        assert said == f"this client belongs to process_id={os.getpid()}, of which this process is a fork: connect anew"
+        assert (
+            said == f"this client belongs to process_id={os.getpid()}, of which this process is a fork: connect again"
+        )
         assert client.receive(DEADLINE_S).payload == b"still open"
 
 

@@ -154,7 +154,7 @@ class MemberFiles:
         )
 
     def write(self) -> Path:
-        """Write the directory anew; gives it."""
+        """Write the directory again; gives it."""
         self.wipe()
         self.archive.mkdir(parents=True)
         descriptor = self.descriptor()

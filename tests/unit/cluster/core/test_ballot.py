@@ -211,7 +211,7 @@ def test_yes_of_a_member_that_is_gone_since_counts() -> None:
 
 
 def test_no_does_not_take_a_yes_back() -> None:
-    """The voter was started anew in between: it knows that it voted in this term, and not for whom."""
+    """The voter was started again in between: it knows that it voted in this term, and not for whom."""
     solo = stand_after_silence_of(4, member_count=5, heard=(1, 2))
     solo.feed(solo.vote(1, vote=True), solo.vote(1, vote=False))
 

@@ -39,7 +39,7 @@ def leader_publisher(node: Node) -> LogPublisher:
 
 @pytest.mark.parametrize("room", [None, 64])
 def test_half_a_message_of_a_dead_leader_is_skipped(room: int | None) -> None:
-    """The rest of it will never come: the next leader's first entry, or its padding, begins anew.
+    """The rest of it will never come: the next leader's first entry, or its padding, begins again.
 
     Without that every member stops at this position, again after every start: the cluster is lost.
     """

@@ -226,7 +226,7 @@ def test_leader_with_one_of_two_followers_goes_on() -> None:
 
 
 def test_canvass_is_answered_with_what_the_member_needs() -> None:
-    """Aeron.md §2.4, a settled leader; hazard 5: an old catch-up to it ends, it begins anew."""
+    """Aeron.md §2.4, a settled leader; hazard 5: an old catch-up to it ends, it begins again."""
     solo = leader()
 
     effects = solo.feed(solo.canvass(2, 0, 640))

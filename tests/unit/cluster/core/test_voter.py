@@ -1,4 +1,4 @@
-"""The franchise: a member that has lost its directory must not elect a leader without what it once acknowledged.
+"""Voters: a member that has lost its directory must not elect a leader without what it once acknowledged.
 
 Source: peers.md C4 class 17, "node id reuse with empty disk".
 """

@@ -256,7 +256,7 @@ def test_too_little_space_is_refused(single: Path, tmp_path: Path, monkeypatch: 
 def test_an_interrupted_import_leaves_nothing_that_looks_complete(
     single: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is killed before its last step; the next one begins anew."""
+    """It is killed before its last step; the next one begins again."""
 
     def die(*arguments: object) -> None:
         raise KeyboardInterrupt

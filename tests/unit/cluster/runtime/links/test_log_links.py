@@ -268,7 +268,7 @@ async def test_commit_is_not_told_of_once_the_image_is_dropped(follower: Followe
 
 
 async def test_closing_drops_every_connection_also_one_that_is_just_being_made(follower: Follower) -> None:
-    """A node that begins anew in its process left them open, and the leader did not dial again: seed 19000059."""
+    """A node that begins again in its process left them open, and the leader did not dial again: seed 19000059."""
     silent, late = FakeTransport(), FakeTransport()
     follower.subscription._make_image().connection_made(silent)
     _, superseded = follower.connect()

@@ -11,7 +11,7 @@ from trimaran.service_api.wire.log.schema import MODULE, layout_source
 
 
 def test_the_layout_is_written_from_the_models() -> None:
-    """Write it anew with `python -m trimaran.service_api.wire.log.schema`."""
+    """Write it again with `python -m trimaran.service_api.wire.log.schema`."""
     assert MODULE.read_text() == layout_source()
 
 
