@@ -56,7 +56,7 @@ notebooks: $(STAMP)  ## Open JupyterLab on the notebooks; on a machine without a
 
 # Several workers run the suite, two on two cores. `make test WORKERS=0` runs it in one process, for a debugger.
 WORKERS ?= auto
-SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+SUITE := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 FAST_TESTS := $(wildcard tests/test_*.py) tests/scenarios $(addprefix tests/unit/,service_api client cluster/core)
 

@@ -12,6 +12,8 @@ from typing import Final
 import pytest
 import structlog
 import typer.main
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # A shell that starts the suite in the background has Ctrl-C ignored, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -35,12 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers run the suite: say which tests belong to one, and which it begins with.
+    """Where several workers run the suite: begin with the longest tests.
 
-    The tests of a file stay together, since they share fixtures; so do those of a folder in `ONE_WORKER`. A test whose
-    name holds an address has another name in each worker, and xdist then runs nothing.
+    A test whose name holds an address has another name in each worker, and xdist then runs nothing.
 
     Raises:
         pytest.UsageError: the name of a test holds an address.
@@ -48,14 +48,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: the name holds an address; give its parameters ids")
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        folder = folder_of(item)
-        group = folder if folder in ONE_WORKER else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-    ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get(folder_of(item), len(ranks)))
+    if hasattr(config, "workerinput"):
+        ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: ranks.get(folder_of(item), len(ranks)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Say which tests belong to one worker: those of a file, since they share fixtures, or of a folder in `ONE_WORKER`.
+
+    xdist's own groups are marks, which pytest 9.2 does not let it append to the names of tests any more.
+    """
+    return _OneWorkerForAFile(config, log)
+
+
+class _OneWorkerForAFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        folder = Path(file).relative_to("tests").parts[0]
+        return folder if folder in ONE_WORKER else file
 
 
 def folder_of(item: pytest.Item) -> str:
