@@ -20,6 +20,7 @@ NEEDED: Final = {
     "compare": ("peers", "parameters", "environment", "not_measurable"),
     "echo": ("throughput_msgs_per_s", "cpu_seconds_per_100k", "parameters", "environment"),
     "failover": ("environment",),
+    "fairness": ("environment",),
     "profile": ("processes", "bound", "system_calls_per_1000_messages", "environment"),
     "query": ("environment",),
     "replay": ("environment",),
