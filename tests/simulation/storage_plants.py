@@ -32,11 +32,11 @@ from .plant import Plant, Planting
 
 
 def _sync_no_votes(planting: Planting) -> None:
-    planting.replace(node_state_file, "_sync", lambda *_: planting.ran())
+    planting.replace(node_state_file, "sync_at_level", lambda *_: planting.ran())
 
 
 def _sync_no_marks(planting: Planting) -> None:
-    planting.replace(recording_log_file, "_sync", lambda *_: planting.ran())
+    planting.replace(recording_log_file, "sync_at_level", lambda *_: planting.ran())
 
 
 def _write_the_node_state_anew(planting: Planting) -> None:
