@@ -185,7 +185,7 @@ def layout_of(model: type[BaseModel], block_length: int | None = None) -> Messag
 
 def message_name_of(model: type[BaseModel]) -> str:
     """The name of a message in its schema, which is what errors say; the class name of a part of one."""
-    name: str = getattr(model, "WIRE_NAME", model.__name__)
+    name: str = vars(model).get("WIRE_NAME", model.__name__)
     return name
 
 

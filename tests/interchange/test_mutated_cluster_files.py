@@ -154,7 +154,7 @@ def test_a_plan_whose_recordings_are_not_there_ends_with_10(samples: Path, tmp_p
         (Field(16, "<i"), 0, "position=8: frame_length=0 expected from 16"),
         (Field(16, "<i"), -8, "position=8: frame_length=-8"),
         (Field(16, "<i"), 2**31 - 1, "position=8: frame_length=2147483647"),
-        (Field(16, "<i"), 24, "CandidateTerm: length=24"),
+        (Field(16, "<i"), 24, "candidateTerm: length=24"),
         (Field(50, "<H"), 999, "template_id=999"),
         (Field(56, "<i"), 0, "position=48: frame_length=0"),
     ],

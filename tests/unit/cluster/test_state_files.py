@@ -325,7 +325,7 @@ def test_new_node_state_file_is_durable_before_it_has_its_name(tmp_path: Path) -
         (16, b"\x00\x00\x00\x00", "position=8: frame_length=0"),
         (10, b"\x09\x00", "template_id=9"),
         (12, b"\x6f\x00", "schema_id=111"),
-        (50, b"\x2d\x01", "CandidateTerm"),
+        (50, b"\x2d\x01", "candidateTerm"),
         (8, bytes.fromhex("000030017000"), "no candidate term before the footer"),
     ],
 )
