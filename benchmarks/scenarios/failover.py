@@ -228,10 +228,14 @@ class _Subject:
         leadership = await self.settle(logs)
         if leadership.leader_member_id == old_leader_id and leadership.leadership_term_id <= old_term_id:
             raise ProcessError(f"the old leader leads still: {leadership}")
+        failover_ms = _ms(expected.replied_ns - started_ns)
         return FaultRun(
             kind=kind,
-            failover_ms=_ms(expected.replied_ns - started_ns),
-            steps_ms={**_steps(logs[winner_id], wall_ns), **_client_steps(expected, started_ns)},
+            failover_ms=failover_ms,
+            steps_ms={
+                **steps_before_reply(logs[winner_id], wall_ns, failover_ms),
+                **_client_steps(expected, started_ns),
+            },
             ballots=sum(len(_states(log, "CANDIDATE_BALLOT")) for log in logs.values()),
             further_terms=leadership.leadership_term_id - expected.leadership_term_id,
         )
@@ -336,8 +340,11 @@ def _states(log: RigMemberLog, state: str) -> list[dict[str, object]]:
     return log.events("election.state_changed", new=state)
 
 
-def _steps(log: RigMemberLog, fault_wall_ns: int) -> dict[str, float]:
-    """When the next leader came to each step; of a step taken several times the last one, which led on."""
+def steps_before_reply(log: RigMemberLog, fault_wall_ns: int, failover_ms: float) -> dict[str, float]:
+    """When the next leader came to each step; of a step taken several times the last one, which led on.
+
+    What comes after the first reply is another election: it is counted as a further term, and is no step to the reply.
+    """
     last: dict[str, float] = {}
     for event in log.events():
         name = {"election.state_changed": "new", "election.started": "event", "election.closed": "event"}.get(
@@ -346,7 +353,10 @@ def _steps(log: RigMemberLog, fault_wall_ns: int) -> dict[str, float]:
         if name is None or (event["event"] == "election.started" and "election.started" in last):
             continue
         at = datetime.fromisoformat(event["timestamp"]).astimezone(UTC)
-        last[event[name]] = round(at.timestamp() * 1e3 - fault_wall_ns / 1e6, 2)
+        after_ms = round(at.timestamp() * 1e3 - fault_wall_ns / 1e6, 2)
+        if after_ms > failover_ms:
+            break
+        last[event[name]] = after_ms
     return last
 
 

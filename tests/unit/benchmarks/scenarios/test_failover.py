@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from trimaran.benchmarks.app import main
 from trimaran.benchmarks.load.echo import SEQUENCE, LoadError
 from trimaran.benchmarks.load.failover import FailoverLoad
 from trimaran.benchmarks.rig.member_log import RigMemberLog
-from trimaran.benchmarks.scenarios.failover import FailoverParameters, FaultKind, run
+from trimaran.benchmarks.scenarios.failover import FailoverParameters, FaultKind, run, steps_before_reply
 from trimaran.client import ClusterClient
 from trimaran.service_api.errors import ConfigurationError
 
@@ -60,6 +61,19 @@ async def test_traffic_is_steady_and_a_reply_that_comes_twice_ends_the_run() -> 
 
         with pytest.raises(LoadError, match="sequence=0 last="):
             await traffic
+
+
+def test_what_the_new_leader_does_after_the_first_reply_is_no_step_to_it(tmp_path: Path) -> None:
+    """A loaded machine can elect once more before the member's log is read."""
+    log = RigMemberLog(tmp_path / "member-1.log")
+    states = [(10, "CANVASS"), (40, "CANDIDATE_BALLOT"), (60, "LEADER_READY"), (90, "CANVASS")]
+    at = {ms: datetime.fromtimestamp(1_000 + ms / 1_000, UTC).isoformat() for ms, _ in states}
+    lines = [{"event": "election.state_changed", "new": state, "timestamp": at[ms]} for ms, state in states]
+    log.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    steps = steps_before_reply(log, 1_000 * 10**9, 70.0)
+
+    assert steps == {"CANVASS": 10.0, "CANDIDATE_BALLOT": 40.0, "LEADER_READY": 60.0}
 
 
 @pytest.mark.parametrize(
