@@ -9,7 +9,8 @@ import ast
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parent.parent
+from tests.places import ROOT
+
 BEGIN: Final = "<!-- The table is written by `python -m tests.layout`. -->\n"
 END: Final = "<!-- End of the table. -->\n"
 _DEPTHS: Final = {"service_api": 3, "archive": 2, "client": 1, "cluster": 2, "benchmarks": 1, "notebooks": 2}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.layout import first_sentence, packages, replace_table
+from tests.places import ROOT
 from trimaran.cluster.core.election_state import LEGAL_TRANSITIONS, ElectionState, mermaid
 
-ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     "README.md",
     "ARCHITECTURE.md",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from trimaran.cluster.cli.app import COMMANDS
 
-ROOT = Path(__file__).parent.parent
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
 ARCHIVE_TOOL_PAGE = (ROOT / "docs" / "archive-tool.md").read_text()

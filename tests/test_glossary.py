@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from trimaran.cluster.settings.config import NodeConfig
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = ("archive", "client", "cluster", "service_api", "benchmarks", "notebooks")
 RULED_OUT = re.compile(
     r"(?:^|_)(?:alike|franchise|desk|office|unsaid|whoever)(?:_|$)|Desk|Office|Franchise|_right_frames"

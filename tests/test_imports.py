@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.places import ROOT
+
 FOLDERS = ("archive", "benchmarks", "client", "cluster", "service_api")
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 

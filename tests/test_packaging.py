@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.places import ROOT
+
 TOP = ("pyspark_trimaran.py", "trimaran")
 SOURCE = ROOT / "src"
 NEEDING_AN_EXTRA = (

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.places import ROOT
+
 ENDPOINT_COUNT = 5
 DEADLINE_S = 60
 

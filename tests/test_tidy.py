@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.places import ROOT
+
 PACKAGES = ("service_api", "archive", "client", "cluster", "src")
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "notebooks", "tests")
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.archive.streams import AERON, extract_sample, load_truth
+from tests.places import AERON
+from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran.cluster.cli.app import build_app, report_error
 
 CLUSTER_NODES = (

@@ -114,7 +114,7 @@ def test_a_recording_log_that_is_cut_ends_with_its_last_whole_entry(samples: Pat
 def test_what_nothing_protects_in_aerons_file_is_shown_as_it_is(
     samples: Path, tmp_path: Path, name: str, offset: int, key: str
 ) -> None:
-    """Aeron writes no checksum. Ours has one: `tests/unit/cluster/test_state_files.py` flips every bit of it."""
+    """Aeron writes no checksum. Ours has one: the state files' tests flip every bit of it."""
     format_ = "<i" if name == "serviceId" else "<q"
     directory = mutated(
         samples / DIRECTORY, tmp_path / "damaged", "recording.log", change(Field(64 + offset, format_), "+3")

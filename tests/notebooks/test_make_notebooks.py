@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from notebooks.execute import scripts
+from tests.places import ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 INSTALLED: Final = (".venv/.trimaran-installed", ".venv/.trimaran-tools-installed")
 DEADLINE_S: Final = 60
 

@@ -19,7 +19,6 @@ import pyspark
 from trimaran.archive.spark import ensure_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
-ROOT = Path(__file__).parents[2]
 LIBRARIES = ("fsspec", "numpy", "numpy.libs", "pyarrow", "pyarrow.libs")
 """What a machine must have for reading, besides Spark's own Python files, which Spark brings; fsspec for URLs only."""
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.processes import ROOT, SPARK_HOME, bare_environment, make_bare_python, run_job, run_server
+from tests.places import ROOT
+from tests.spark.processes import SPARK_HOME, bare_environment, make_bare_python, run_job, run_server
 from tests.unit.archive.streams import extract_sample
 from trimaran import archive
 

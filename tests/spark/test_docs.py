@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.places import ROOT
 from tests.unit.archive.streams import extract_sample
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

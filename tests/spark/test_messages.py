@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.interchange.samples import sample_of
 from tests.unit.archive.spark.expected import wire_fields
 from tests.unit.archive.streams import extract_sample
-from tests.unit.service_api.test_golden_messages import MESSAGES_ENTRIES
+from tests.unit.service_api.wire.test_golden_messages import MESSAGES_ENTRIES
 from trimaran import archive
 from trimaran.archive.format.messages import RecordingSignalEvent
 from trimaran.archive.spark import log_messages, message_schema

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.places import ROOT
 from trimaran.archive.spark import create_session
 from trimaran.archive.spark.session import JVM_LOG, _open_log
 from trimaran.service_api.errors import ConfigurationError
@@ -70,7 +71,7 @@ end_jvm()
 @pytest.mark.campaign
 def test_a_session_after_a_stop_has_a_jvm_of_its_own_and_only_a_log_with_a_name_is_left(tmp_path: Path) -> None:
     """Spark would keep the old one, and its memory."""
-    root = Path(__file__).parents[2]
+    root = ROOT
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(root)}
 
     result = subprocess.run(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.processes import ROOT, run_job
+from tests.places import ROOT
+from tests.spark.processes import run_job
 from tests.unit.archive.streams import extract_sample
 from trimaran import archive
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.system.directory_checker import check_directory
 from tests.system.file_systems import is_in_memory
-
-_PROJECT_DIR = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     if not is_in_memory(tmp_path):
         yield tmp_path / "data"
         return
-    directory = _PROJECT_DIR / ".test-data" / f"{os.getpid()}-{tmp_path.name}"
+    directory = ROOT / ".test-data" / f"{os.getpid()}-{tmp_path.name}"
     directory.mkdir(parents=True)
     yield directory
     shutil.rmtree(directory)

@@ -26,9 +26,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.places import ROOT
 from trimaran.benchmarks.rig.processes import ManagedProcess, ProcessGroup, die_with_parent
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 PRELOADED: Final = ("trimaran.cluster.cli.node", "trimaran.cluster.node", "tests.system.append_list", "uvloop")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.places import AERON
 from tests.system.cluster_process import TIMEOUT_S, Member, SystemCluster
 from tests.system.directory_checker import DirectoryReport, RecordingView, check_directory
 from tests.system.test_snapshots import take
@@ -26,7 +27,6 @@ from trimaran.client import ClientConfig, ClusterClient
 
 pytestmark = pytest.mark.slow
 
-AERON = Path(__file__).parents[1] / "data" / "aeron"
 ONE = "tests.system.aeron_sample:AeronSampleService"
 TWO = "tests.system.aeron_sample:FirstOfTwo,tests.system.aeron_sample:SecondOfTwo"
 COUNTS = ("messages", "payload_bytes", "timers", "opened", "closed", "service_messages")

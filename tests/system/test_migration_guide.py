@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.system.directory_checker import check_directory
 from tests.system.guide import run_guide
 from tests.unit.archive.streams import extract_sample
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.settings.config import NodeConfig
 
-ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "migrating-from-aeron.md"
 PORTS = ("9000", "9100", "9200")
 

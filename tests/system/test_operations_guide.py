@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.system.guide import run_guide, steps_of
 
-GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
+GUIDE = ROOT / "docs" / "operations.md"
 
 EXPECTED_STATUSES = {
     "trimaran health": 3,  # at the end, when nothing runs

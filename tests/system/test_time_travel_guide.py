@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.system.guide import run_guide, steps_of
 
-ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "time-travel.md"
 WHAT_IF = "trimaran replay past/node-0 --service bank:Bank --what-if bank:StrictBank"
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.places import AERON
 from trimaran.archive import Archive, ArchiveConfig
 from trimaran.archive.disk.file_system import FileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem, OnOperation
@@ -18,7 +19,6 @@ from trimaran.archive.files.mark_file import MARK_FILE_NAME
 from trimaran.archive.store.worker import Done, Job, ThreadWorker, WorkerFactory
 from trimaran.service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
 
-AERON = Path(__file__).parents[2] / "data" / "aeron"
 DIRECTORY = Path("/archive")
 TERM_LENGTH = 65536
 STREAM_ID = 100

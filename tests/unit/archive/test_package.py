@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from trimaran import archive
 
 HEAVY = ("pydantic", "structlog", "typer", "rich", "uvloop", "aiofiles", "prometheus_client", "pydantic_settings")
@@ -55,7 +56,7 @@ for name in {HEAVY}:
 import {module}
 print(sorted(name for name in sys.modules if name.startswith("trimaran.archive.")))
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
     )

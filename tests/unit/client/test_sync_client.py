@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from tests.places import ROOT
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
 from trimaran.client import (
     ClientConfig,
@@ -33,7 +33,6 @@ from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError,
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.session import Challenge, EventCode, SessionCloseRequest, SessionConnectRequest
 
-ROOT = Path(__file__).resolve().parents[3]
 _T = TypeVar("_T")
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from examples.access_quota import AccessQuota, Request
+from tests.places import DATA
 from trimaran.archive import ArchiveError
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.client import ClientConfig, ClusterClient, ConnectTimeoutError
@@ -28,7 +29,7 @@ from trimaran.service_api.member_status import MemberStatus
 from trimaran.service_api.transport import Listener, P, Purpose, SocketListener, SocketStack
 from trimaran.service_api.types import STATUS_STREAM_ID
 
-DATA: Final = Path(__file__).resolve().parents[2] / "data" / "tls"
+TLS: Final = DATA / "tls"
 DEADLINE_S: Final = 120
 
 
@@ -39,11 +40,11 @@ class EncryptedStack(SocketStack):
         self.listened: set[Purpose] = set()
         self.dialled: set[Purpose] = set()
         self._contexts = {
-            side: ssl.create_default_context(side, cafile=str(DATA / "certificate.pem"))
+            side: ssl.create_default_context(side, cafile=str(TLS / "certificate.pem"))
             for side in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH)
         }
         for context in self._contexts.values():
-            context.load_cert_chain(DATA / "certificate.pem", DATA / "key.pem")
+            context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
             context.verify_mode = ssl.CERT_REQUIRED
 
     async def listen(

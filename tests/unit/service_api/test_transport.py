@@ -7,12 +7,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import uvloop
 
+from tests.places import ROOT
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import (
     SOCKETS,
@@ -23,7 +23,6 @@ from trimaran.service_api.transport import (
     limit_unacknowledged,
 )
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 PRODUCT: Final = ("archive", "client", "cluster", "service_api")
 SEAM: Final = "service_api/transport.py"
 CALLS: Final = frozenset(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[4]
+from tests.places import ROOT
 
 WITHOUT_LINUX = """
 import fcntl, os, select, socket

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.unit.archive.streams import DIRECTORY, extract_sample, failing, launch
 from trimaran.archive import ArchiveError, CorruptionError
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -158,7 +159,7 @@ def test_a_process_holds_its_directory_until_it_is_killed(tmp_path: Path) -> Non
         [sys.executable, "-c", _OWNER, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[4],
+        cwd=ROOT,
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"locked\n"

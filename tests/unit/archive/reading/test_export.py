@@ -18,11 +18,10 @@ import pytest
 from pyarrow import dataset, ipc, parquet
 from typer.testing import CliRunner, Result
 
+from tests.places import ROOT
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran import archive
 from trimaran.cluster.cli.archive import app
-
-ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")

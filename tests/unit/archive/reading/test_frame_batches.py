@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.places import ROOT
 from tests.unit.archive.streams import extract_sample, load_truth
 from trimaran import archive
 from trimaran.archive import ReadProblem
@@ -265,7 +266,7 @@ def test_what_cannot_be_meant_is_refused_with_one_clear_line(checksummed: Path, 
 
 
 def python(program: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
     )
@@ -293,7 +294,7 @@ except Exception as error:
 
 
 def test_the_program_in_the_documentation_runs(checksummed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[4] / "docs" / "archive-frames.md").read_text()
+    text = (ROOT / "docs" / "archive-frames.md").read_text()
     program = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0]
     assert "data/node-0/archive" in program
 

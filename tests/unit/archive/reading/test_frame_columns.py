@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from tests.places import ROOT
 from trimaran.archive.reading.frame_batches import make_schema
 from trimaran.archive.reading.frame_columns import (
     COLUMNS,
@@ -21,8 +20,6 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.frame import FrameHeader
 from trimaran.service_api.wire.log.fields import LogFields
-
-ROOT = Path(__file__).parents[4]
 
 
 def test_columns_are_the_fields_of_a_header_and_of_a_message() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from tests.places import ROOT
 from trimaran.archive.spark.source.options import OPTIONS, ReadMode
 
-TEXT = (Path(__file__).parents[4] / "docs" / "spark.md").read_text()
+TEXT = (ROOT / "docs" / "spark.md").read_text()
 
 
 def section(heading: str) -> str:

@@ -13,9 +13,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.places import ROOT
 from trimaran.cluster.cli.archive import app
 
-ROOT = Path(__file__).parents[4]
 GUIDE = (ROOT / "docs" / "archive-tool.md").read_text()
 
 ON_OTHER_PAGES = {"export", "import", "serve"}

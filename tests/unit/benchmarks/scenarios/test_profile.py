@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.unit.benchmarks.page import samples
 from trimaran.benchmarks.profiling.sampling import parse_perf_script, parse_perf_stat, parse_stacks
 from trimaran.benchmarks.profiling.shares import divide
@@ -15,8 +15,6 @@ from trimaran.benchmarks.profiling.stages import RULES, StackFrame, Stage, nativ
 from trimaran.benchmarks.scenarios import profile
 from trimaran.benchmarks.scenarios.profile import ProfileParameters
 from trimaran.service_api import ConfigurationError
-
-ROOT = Path(__file__).resolve().parents[4]
 
 PERF_SCRIPT = """
   454

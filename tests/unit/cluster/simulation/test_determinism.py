@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from trimaran.cluster.simulation.run import Options, simulate
 
-ROOT = Path(__file__).resolve().parents[4]
 OPTIONS = Options(member_count=3, safety_timeouts=5)
 
 PROGRAM = """

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from trimaran.archive.errors import ArchiveError, ArchiveErrorCode
 from trimaran.archive.net.client import ArchiveClient
 
-ROOT = Path(__file__).parents[5]
 SMALL = ("--port=0", "--term-length=65536", "--segment-length=65536")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from tests.places import ROOT
 from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.tool.output import format_duration
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, make_report
@@ -15,7 +15,7 @@ from trimaran.cluster.cli.shared.cluster_table import as_table, describe_electio
 from trimaran.cluster.documents.query import Outcome
 from trimaran.service_api.member_status import DifferingMember, ElectionStatus, SnapshotFetchStatus
 
-README = Path(__file__).parents[5] / "README.md"
+README = ROOT / "README.md"
 
 REPORT = make_report(
     [

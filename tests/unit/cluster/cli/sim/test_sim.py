@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.places import ROOT
 from trimaran.cluster.cli.app import main
 from trimaran.cluster.cli.sim.campaign_report import SimulationReport, as_json, print_report
 from trimaran.cluster.cli.sim.flags import kinds_left_out, parse_kinds, parse_seeds
@@ -264,7 +265,7 @@ def test_help_does_not_import_the_simulator() -> None:
 # --- the page about it
 
 
-PAGE = Path(__file__).resolve().parents[5] / "docs" / "simulation.md"
+PAGE = ROOT / "docs" / "simulation.md"
 
 
 def test_the_page_names_every_kind_of_fault() -> None:

@@ -6,12 +6,12 @@ import gc
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.places import ROOT
 from tests.unit.cluster.core.sessions.test_pending_sessions import Doorman, admit, connect, refuse
 from tests.unit.cluster.core.sessions.test_pending_sessions import leader as leading
 from tests.unit.cluster.core.sessions.test_sessions import appended, deliver, keep_alive, show
@@ -26,7 +26,6 @@ from trimaran.cluster.runtime.watching.vitals import EffectCounts
 from trimaran.cluster.simulation.cluster import Member
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
 
-ROOT = Path(__file__).parents[5]
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
 ALERTS = ROOT / "deploy" / "alerts.yml"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.service_api.test_golden_messages import MESSAGES_ENTRIES, OLDER_ENTRIES
+from tests.unit.service_api.wire.test_golden_messages import MESSAGES_ENTRIES, OLDER_ENTRIES
 from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.reading.vector.message_columns import find_messages, read_messages
 from trimaran.archive.reading.vector.message_plan import MessagePlan

@@ -7,31 +7,29 @@ import json
 import tarfile
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.places import AERON
 from trimaran.cluster.cli.recording_log import rows_of
 from trimaran.cluster.core.log.recording_log import EntryWrite, RecordingLog
 from trimaran.service_api.errors import ClusterError, InvariantViolation, RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
-DATA = Path(__file__).parents[2] / "data" / "aeron"
-
 
 @cache
 def truth() -> dict[str, Any]:
-    with gzip.open(DATA / "truth-state-files.json.gz", "rt") as file:
+    with gzip.open(AERON / "truth-state-files.json.gz", "rt") as file:
         return {name: state for name, state in json.load(file).items() if "entries" in state}
 
 
 @cache
 def file_of(name: str) -> bytes:
-    with tarfile.open(DATA / "state-files.tar.gz") as tar:
+    with tarfile.open(AERON / "state-files.tar.gz") as tar:
         member = tar.extractfile(f"state-files/{name}/recording.log")
         assert member is not None
         return member.read()

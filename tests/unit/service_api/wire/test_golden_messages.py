@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,18 +12,18 @@ from pydantic import BaseModel
 
 import trimaran.archive.format.messages
 import trimaran.cluster.messages
+from tests.places import AERON
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.wire import versioned
 from trimaran.service_api.wire.fields import BlockField, MessageLayout
 from trimaran.service_api.wire.message import MESSAGES, Message, decode_message, peek_header, registry_key
 
-DATA = Path(__file__).parents[2] / "data" / "aeron"
 MODULES = (trimaran.archive.format.messages, trimaran.cluster.messages)  # imported for their registration
 
 
 @cache
 def golden(name: str) -> tuple[dict[str, Any], ...]:
-    with gzip.open(DATA / name, "rt") as file:
+    with gzip.open(AERON / name, "rt") as file:
         return tuple(json.load(file))
 
 

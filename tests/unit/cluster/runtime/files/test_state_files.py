@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.places import AERON, ROOT
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.log.recording_log import RecordingLog
@@ -35,12 +36,10 @@ from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api.errors import ClusterError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
-DATA = Path(__file__).parents[2] / "data" / "aeron"
-
 
 @cache
 def member_of(tar_name: str, path: str) -> bytes:
-    with tarfile.open(DATA / tar_name) as tar:
+    with tarfile.open(AERON / tar_name) as tar:
         member = tar.extractfile(path)
         assert member is not None
         return member.read()
@@ -48,7 +47,7 @@ def member_of(tar_name: str, path: str) -> bytes:
 
 @cache
 def truth(name: str) -> dict[str, Any]:
-    with gzip.open(DATA / name, "rt") as file:
+    with gzip.open(AERON / name, "rt") as file:
         state: dict[str, Any] = json.load(file)
         return state
 
@@ -405,7 +404,7 @@ def test_lock_is_dropped_when_its_process_is_killed(tmp_path: Path) -> None:
         "mark = ClusterMarkFile.open(pathlib.Path(sys.argv[1]), member_id=0, now_ms=1)\n"
         "print('locked', flush=True); sys.stdin.read()\n"
     )
-    root = Path(__file__).parents[3]
+    root = ROOT
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
         stdin=subprocess.PIPE,

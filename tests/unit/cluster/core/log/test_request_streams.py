@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.unit.cluster.core.test_log_streams import (
+from tests.unit.cluster.core.log.test_log_streams import (
     PREFIX,
     buffer_at,
     content,

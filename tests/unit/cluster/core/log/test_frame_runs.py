@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.client.dialogue import RecordingListener
 from tests.unit.client.fake_member import egress_frames
-from tests.unit.cluster.core.test_log_streams import PREFIX, buffer_at, content, ingress
+from tests.unit.cluster.core.log.test_log_streams import PREFIX, buffer_at, content, ingress
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.service.log_writer import SESSION, Rig
 from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter

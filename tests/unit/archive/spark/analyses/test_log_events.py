@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from tests.places import ROOT
 from trimaran.archive.spark import analyses
 
-PAGE = Path(__file__).parents[4] / "docs" / "analyses.md"
+PAGE = ROOT / "docs" / "analyses.md"
 
 
 def test_every_analysis_has_its_place_in_the_page_about_them() -> None:
