@@ -36,7 +36,7 @@ DrawRequest = Callable[[Random, int], bytes]
 _RANDOM_REQUEST_LIMIT: Final = 200
 _RETRY_MIN_S: Final = 0.05
 _RETRY_MAX_S: Final = 1.0
-_FULL_PAUSE_S: Final = 0.02
+FULL_PAUSE_S: Final = 0.02
 
 
 class ClientApplication(Protocol):
@@ -153,8 +153,8 @@ class ServiceWorkload:
                 )
 
     async def _send(self, client: ClusterClient, request: bytes, tasks: asyncio.TaskGroup) -> bool:
-        """Send one request once there is room; False if it is time to stop."""
-        while not self._stopped.is_set():
+        """Send one request once there is room; False if the session ends before, or it is time to stop."""
+        while not (client.is_closed or self._stopped.is_set()):
             if not self._uses_requests:
                 if client.try_offer(request):
                     return True
@@ -162,7 +162,7 @@ class ServiceWorkload:
                 self._asking_count += 1
                 tasks.create_task(self._ask(client, request))
                 return True
-            await self._pause(_FULL_PAUSE_S)
+            await self._pause(FULL_PAUSE_S)
         return False
 
     async def _ask(self, client: ClusterClient, request: bytes) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from functools import partial
 from random import Random
 
+from tests.unit.client.fake_member import fake_cluster, session_event
+from tests.unit.cluster.simulation.clients.test_workload import until
+from trimaran.client import ClientConfig
+from trimaran.cluster.simulation.clients.history import History
 from trimaran.cluster.simulation.clients.service_workload import (
+    FULL_PAUSE_S,
     ServiceWorkload,
     draw_request_of,
     random_request,
     takes_requests,
 )
+from trimaran.cluster.simulation.clients.workload import WorkloadSettings
 from trimaran.cluster.simulation.faults import KIND_NAMES
 from trimaran.cluster.simulation.run import Options, RunOutcome, simulate
 from trimaran.service_api import ClientSession, ClusteredService
+from trimaran.service_api.wire.session import EventCode
 
 CALM = Options(member_count=3, without=frozenset(KIND_NAMES), safety_timeouts=3)
 
@@ -108,6 +117,44 @@ def test_no_more_is_sent_than_the_limit_says() -> None:
     run(Seen, Options(member_count=1, client_count=1, safety_timeouts=3, operation_limit=4))
 
     assert 0 < len(set(Seen.seen)) <= 4
+
+
+class Full(ServiceWorkload):
+    """Tells when it waits for room."""
+
+    is_waiting = False
+
+    async def _pause(self, duration_s: float) -> None:
+        self.is_waiting = duration_s == FULL_PAUSE_S
+        await super()._pause(duration_s)
+
+
+async def test_a_session_that_ends_while_there_is_no_room_is_followed_by_another() -> None:
+    async with asyncio.timeout(60), fake_cluster() as cluster:
+        member = cluster.leader_member
+        member.is_echoing = member.is_reading = False
+        workload = Full(
+            ClientConfig(endpoints=tuple(cluster.endpoints), outgoing_window_bytes=8_192),
+            1,
+            history=History(),
+            random=Random(1),
+            now_ns=time.monotonic_ns,
+            settings=WorkloadSettings(think_mean_s=1e-6, idle_rate=0.0, close_rate=0.0),
+            draw_request=lambda random, number: bytes(4_000),
+        )
+        running = asyncio.create_task(workload.run())
+        member.is_reading = True
+        await until(lambda: bool(member.connections) and member.connections[0].session_id is not None)
+        member.is_reading = False
+        await until(lambda: workload.is_waiting)
+
+        member.connections[0].send(session_event(EventCode.CLOSED, detail="TIMEOUT"))
+        member.is_reading = True
+        await cluster.notify()
+        await until(lambda: workload.session_count == 2 or running.done())
+        workload.stop()
+
+        await running
 
 
 def test_random_requests_are_small_and_not_empty() -> None:
