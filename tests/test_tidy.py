@@ -195,6 +195,15 @@ def test_a_public_class_name_means_one_thing() -> None:
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
+def test_unit_tests_lie_as_the_modules_do() -> None:
+    """Who knows where a module is knows where its tests are."""
+    unit = ROOT / "tests" / "unit"
+    folders = {file.parent.relative_to(unit) for file in python_files("tests/unit")}
+
+    assert folders
+    assert {folder.as_posix() for folder in folders if not (ROOT / folder).is_dir()} == set()
+
+
 def test_every_directory_of_a_package_is_a_package() -> None:
     bare = {
         file.parent.relative_to(ROOT).as_posix()
