@@ -54,7 +54,7 @@ PLANTS = (
             (
                 "told-to-stop-once",
                 15,
-                "a termination is told until it is acknowledged",
+                "a leader repeats a termination until members acknowledge it",
                 _tell_followers_once,
                 "cluster-stops",
             ),

@@ -455,7 +455,7 @@ PLANTS = (
     Plant("half-is-a-quorum", 1, "a quorum is more than half of all members", _commit_with_half),
     Plant("report-received", 1, "a follower reports what it has on disk", _report_what_was_received),
     Plant("spare-reports-what-waits", 1, "a spare follower reports what it has synced", _report_what_waits),
-    Plant("commit-received", 1, "a follower commits nothing that it has not on disk", _commit_what_the_leader_says),
+    Plant("commit-received", 1, "a follower commits only what it has on disk", _commit_what_the_leader_says),
     Plant("vote-in-memory", 2, "a vote survives a restart", _forget_votes),
     Plant("vote-then-persist", 2, "a vote is durable before it is sent", _vote_before_it_is_durable),
     Plant("vote-twice", 2, "a member votes once in a term", _vote_twice),
@@ -464,19 +464,19 @@ PLANTS = (
     Plant(
         "longest-log-wins",
         6,
-        "of two logs the one with the newer last term is newer",
+        "of two logs, the one with the newer last term is newer",
         _compare_only_lengths,
         "two-ends",
     ),
     Plant(
         "broken-copy-is-whole",
         7,
-        "a copy that breaks off is not complete",
+        "a copy that is interrupted is not complete",
         _take_a_broken_copy_for_whole,
         "broken-copy",
     ),
     Plant("copy-not-durable", 7, "a copy is durable before it is reported", _report_a_copy_before_it_is_durable),
-    Plant("truncate-matching", 8, "what agrees with the leader's log is kept", _truncate_what_matches),
+    Plant("truncate-matching", 8, "entries that match the leader's log are kept", _truncate_what_matches),
     Plant(
         "truncate-uncommitted",
         8,
@@ -504,9 +504,11 @@ PLANTS = (
         _stand_without_asking,
         "member-returns",
     ),
-    Plant("wiped-member-votes", 17, "who lost its directory elects nobody", _let_everybody_vote, "wiped-member"),
+    Plant(
+        "wiped-member-votes", 17, "a member that lost its directory does not vote", _let_everybody_vote, "wiped-member"
+    ),
     Plant("deliver-uncommitted", 19, "nothing is delivered past the commit position", _deliver_what_is_recorded),
-    Plant("unanimous-or-nothing", 21, "a majority is enough", _wait_for_everybody, "member-left-out"),
+    Plant("unanimous-or-nothing", 21, "a majority is enough for an election", _wait_for_everybody, "member-left-out"),
     Plant(
         "leader-without-followers",
         21,
@@ -515,6 +517,6 @@ PLANTS = (
         "leader-alone",
     ),
     Plant("canvass-storm", 27, "a canvass is answered once", _answer_every_canvass, "no-quorum"),
-    Plant("late-sync-forgotten", 28, "what a spare follower lets wait is synced all the same", _forget_late_syncs),
+    Plant("late-sync-forgotten", 28, "a spare follower syncs in the end what it lets wait", _forget_late_syncs),
     Plant("slowest-decides", 28, "a commit waits for a majority only", _commit_what_all_have, "slow-disk"),
 )

@@ -66,22 +66,27 @@ def _answer_before_delivery(planting: Planting) -> None:
 PLANTS = tuple(
     Plant(name, 19, rule, break_it, scenario=scenario, options=QUERY_HUNT_OPTIONS)
     for name, rule, break_it, scenario in (
-        ("query-not-confirmed", "a majority confirms a leader that is read from", _confirm_alone, "deposed-leader"),
+        (
+            "query-not-confirmed",
+            "a majority confirms a leader before it answers a query",
+            _confirm_alone,
+            "deposed-leader",
+        ),
         (
             "query-earlier-round",
-            "a read waits for a round that began after it came",
+            "a query waits for a probe that began after the query came",
             _use_the_round_under_way,
             "deposed-leader",
         ),
         (
             "query-ack-anybody",
-            "who elects or follows another leader confirms none",
+            "a member that elects or follows another leader does not confirm",
             _acknowledge_anybody,
             "deposed-leader-asks",
         ),
         (
             "query-before-delivery",
-            "an answer reflects the log up to the read position",
+            "the answer to a query reflects the log up to its read position",
             _answer_before_delivery,
             None,
         ),

@@ -105,7 +105,7 @@ PLANTS = tuple(
         (
             "relay-not-sent-again",
             32,
-            "what a deposed leader appended is unsent again",
+            "messages that a deposed leader appended become pending again",
             _forget_what_was_appended,
             "lost-offers",
         ),
@@ -117,9 +117,27 @@ PLANTS = tuple(
             _leave_trackers_out_of_snapshots,
             None,
         ),
-        ("relay-queue-lost", 31, "what services have offered is in snapshots", _leave_the_queue_out_of_snapshots, None),
-        ("relay-log-unseen", 32, "what is in the log is unsent nowhere", _deliver_what_was_delivered, None),
-        ("relay-followers-keep", 32, "followers forget what they see in the log", _keep_a_message_from_followers, None),
-        ("relay-timer-astray", 25, "a timer is its service's", _give_timers_to_the_first_service, None),
+        (
+            "relay-queue-lost",
+            31,
+            "messages that services offered are in snapshots",
+            _leave_the_queue_out_of_snapshots,
+            None,
+        ),
+        (
+            "relay-log-unseen",
+            32,
+            "a message that is in the log is pending on no member",
+            _deliver_what_was_delivered,
+            None,
+        ),
+        (
+            "relay-followers-keep",
+            32,
+            "followers drop pending messages that they see in the log",
+            _keep_a_message_from_followers,
+            None,
+        ),
+        ("relay-timer-astray", 25, "a timer fires in the service that set it", _give_timers_to_the_first_service, None),
     )
 )

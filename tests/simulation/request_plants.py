@@ -138,10 +138,10 @@ PLANTS = tuple(
     for name, class_number, rule, break_it in (
         ("replies-gone-with-leader", 23, "replies outlive the leader that gave them", _drop_replies_with_the_leader),
         ("replies-not-replicated", 23, "every member keeps the replies", _keep_replies_on_the_leader_only),
-        ("request-runs-again", 22, "a request that comes again is not run again", _run_what_comes_again),
-        ("request-numbered-anew", 22, "what is sent again keeps its number", _number_what_comes_again_anew),
-        ("request-not-resent", 22, "what is unanswered is sent again", _send_the_new_before_the_old),
-        ("unknown-called-rejected", 22, "only what never ran is rejected", _call_the_unknown_rejected),
+        ("request-runs-again", 22, "a request that is sent again does not run again", _run_what_comes_again),
+        ("request-numbered-anew", 22, "a request that is sent again keeps its number", _number_what_comes_again_anew),
+        ("request-not-resent", 22, "a request without an answer is sent again", _send_the_new_before_the_old),
+        ("unknown-called-rejected", 22, "only a request that never ran is rejected", _call_the_unknown_rejected),
         ("replies-dropped-early", 23, "a reply is kept until its client has it", _drop_replies_early),
         ("replies-not-in-snapshot", 23, "replies are in snapshots", _leave_replies_out_of_snapshots),
     )

@@ -87,8 +87,13 @@ PLANTS = tuple(
     Plant(name, class_number, rule, break_it, options=RETENTION_HUNT_OPTIONS)
     for name, class_number, rule, break_it in (
         ("purge-too-early", 7, "a log is purged once its snapshot is durable", _purge_before_the_set_is_durable),
-        ("purge-too-much", 12, "a log is kept from the oldest snapshot on", _purge_above_the_oldest_snapshot),
-        ("unlink-too-early", 7, "a start position is durable before a file goes", _unlink_before_the_catalog_knows),
+        ("purge-too-much", 12, "the log is kept from the oldest snapshot on", _purge_above_the_oldest_snapshot),
+        (
+            "unlink-too-early",
+            7,
+            "a start position is durable before a segment file is deleted",
+            _unlink_before_the_catalog_knows,
+        ),
         ("shipped-not-durable", 7, "a shipped snapshot counts once it is durable", _name_copies_that_are_not_durable),
         ("shipped-log-short", 12, "a shipped log reaches its snapshot", _install_what_was_not_copied_to_its_end),
     )

@@ -290,27 +290,37 @@ PLANTS = (
     Plant("session-id-in-memory", 19, "session ids come from committed state", _give_session_ids_from_memory),
     Plant("links-dialled-once", 21, "a link that was lost is dialled again", _dial_once),
     Plant("timer-of-one-leader", 25, "a timer fires under any leader", _set_timers_on_the_leader_only),
-    Plant("timer-fires-twice", 25, "a timer that has fired is gone", _keep_fired_timers),
+    Plant("timer-fires-twice", 25, "a timer that has fired is removed", _keep_fired_timers),
     Plant("timer-by-own-clock", 25, "a timer fires when its event is delivered", _fire_by_the_own_clock),
     Plant("log-time-goes-back", 25, "log time never goes backwards across leaders", _let_log_time_go_backwards),
     Plant(
         "old-term-egress",
         26,
-        "clients drop what old leaders say",
+        "a client drops messages of old leaders",
         _accept_egress_of_any_term,
         "old-replies",
     ),
     Plant("window-keeps-all", 29, "the window is bounded", _keep_the_whole_log, scenario="bounded-memory"),
-    Plant("links-fill", 29, "what waits for a follower is bounded", _let_links_fill, scenario="bounded-memory"),
-    Plant("ingress-never-pauses", 29, "what waits to be committed is bounded", _never_pause_ingress, "bounded-memory"),
-    Plant("leads-in-the-replay", 31, "a replay is of a follower, on a new leader too", _lead_in_the_replay),
-    Plant("replay-skips-closes", 31, "a replay gives every kind of entry", _replay_no_closes),
+    Plant(
+        "links-fill", 29, "the bytes that wait for a follower are bounded", _let_links_fill, scenario="bounded-memory"
+    ),
+    Plant(
+        "ingress-never-pauses",
+        29,
+        "the bytes that wait for a commit are bounded",
+        _never_pause_ingress,
+        "bounded-memory",
+    ),
+    Plant("leads-in-the-replay", 31, "a member replays as a follower, even if it will lead", _lead_in_the_replay),
+    Plant("replay-skips-closes", 31, "a replay delivers every kind of entry", _replay_no_closes),
     Plant(
         "replay-keeps-timers",
         31,
         "a replay leaves the state that live delivery leaves",
         _replay_timers_to_the_service_only,
     ),
-    Plant("replay-doubles-a-frame", 12, "reading goes on where it ended", _replay_the_first_frame_of_a_segment_twice),
-    Plant("replay-tells-todays-time", 35, "a replay gives the time of the log", _replay_with_todays_time),
+    Plant(
+        "replay-doubles-a-frame", 12, "a reader goes on where it stopped", _replay_the_first_frame_of_a_segment_twice
+    ),
+    Plant("replay-tells-todays-time", 35, "a replay passes the time of the log", _replay_with_todays_time),
 )
