@@ -64,7 +64,7 @@ def test_the_counts_in_the_introduction_are_right() -> None:
 
     introduction = " ".join(SCENARIOS.split("\n## ")[0].split())
     assert f"{covered} are covered, {different} differ on purpose, {elsewhere} do not apply" in introduction
-    assert f"{backup} are of the backup agent" in introduction
+    assert f"{backup} test the backup agent" in introduction
     assert f"{missing} are not covered yet" in introduction
 
 

@@ -25,32 +25,34 @@ class ReasonKind(Enum):
     HIGHER_TERM_CANVASS = "canvass of member {member_id} names a higher term {term_id}"
     SURPLUS_LOG = (
         "log ends at {append_position} but term {next_term_id} begins at {next_term_base_log_position}: "
-        "what follows never committed"
+        "later entries never committed"
     )
-    NEXT_TERM_UNKNOWN = "leader {leader_member_id} cannot say which term follows {log_term_id}"
-    NO_FOLLOWER_QUORUM = "no quorum of followers came"
+    NEXT_TERM_UNKNOWN = "leader {leader_member_id} does not know which term follows {log_term_id}"
+    NO_FOLLOWER_QUORUM = "no quorum of followers joined the term"
     CANVASS_OUTDATED = "no quorum would vote for this member any more"
     NO_PROGRESS = "{state} made no progress"
     BELOW_OLDEST_SEGMENT = (
         "log ends at {position}, before the oldest position {oldest_position} of leader {leader_member_id}: "
-        "getting its snapshot"
+        "this member copies its snapshot"
     )
     ACTIVITY_FAILED = "{detail}"
 
     # --- why the election goes from one state to another
-    DECKS_CLEARED = "cleared the decks"
+    LOG_STOPPED = "the log is stopped, and entries that never committed are rolled back"
     ONLY_MEMBER = "the only member"
-    NEWEST_LOG_OF_ALL = "the newest log of all that can be reached"
-    NEWEST_LOG_OF_QUORUM = "the newest log of a quorum"
+    NEWEST_LOG_OF_ALL = "no reachable member has a newer log"
+    NEWEST_LOG_OF_QUORUM = "no member of a quorum has a newer log"
     NOMINATION = "nomination for term {term_id}"
-    UNANIMOUS_VOTE = "every member that was heard voted yes"
-    QUORUM_VOTE = "a quorum voted yes and nobody no"
+    UNANIMOUS_VOTE = "every member that answered voted yes"
+    QUORUM_VOTE = "a quorum voted yes and no member voted no"
     QUORUM_VOTE_AGAIN = "a quorum voted yes, and this is not the first ballot"
     BALLOT_NOT_WON = "ballot of term {term_id} was not won"
     VOTED = "voted for member {member_id}"
-    NO_LEADER_OF_BALLOT = "no leader came of the ballot"
+    NO_LEADER_OF_BALLOT = "the ballot ended without a leader"
     CANDIDATE_GAVE_UP = "candidate {member_id} canvasses again"
-    LEADER_SPOKE_OF_OTHER_LOG = "leader {leader_member_id} spoke of log term {log_term_id}"
+    LEADER_ANSWERED_FOR_OTHER_LOG = (
+        "leader {leader_member_id} answered for log term {log_term_id}, which is not the own one"
+    )
     QUORUM_HOLDS_LOG = "a quorum holds the log up to {position}"
     REPLAYED = "replayed to {position}"
     LOG_OPEN = "the log is open"
@@ -74,12 +76,12 @@ class ReasonKind(Enum):
         "the candidate's in term {candidate_log_term_id} at {candidate_log_position}"
     )
     VOTED_IN_TERM = "voted in term {candidate_term_id} already"
-    NO_FRANCHISE = (
-        "this member never voted, or its directory was removed: until it has caught up with a leader it votes for "
-        "nobody and does not stand, unless every log is empty"
+    NOT_A_VOTER = (
+        "this member is not a voter: it never voted, or its directory was removed; it does not vote or stand until it "
+        "has caught up with a leader, unless every log is empty"
     )
-    NO_FRANCHISED_QUORUM = (
-        "members {member_ids} never voted, or their directories were removed: without them "
+    NO_QUORUM_OF_VOTERS = (
+        "members {member_ids} are not voters: they never voted, or their directories were removed; without them "
         "{voter_count} of {member_count} members can vote; start the others"
     )
     VOTED_IN_HIGHER_TERM = "voted in a higher term {candidate_term_id}"

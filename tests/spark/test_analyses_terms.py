@@ -181,7 +181,7 @@ def test_refusals_are_told_with_the_election_that_they_came_in(spark: SparkSessi
     log_0 = [
         "not an event",
         _line(0, "00.1", "election.started", reason="leader_heartbeat_timeout", detail="no heartbeat"),
-        _line(0, "00.2", "election.state_changed", old="INIT", new="CANVASS", reason="decks_cleared"),
+        _line(0, "00.2", "election.state_changed", old="INIT", new="CANVASS", reason="log_stopped"),
         _line(0, "00.3", "election.state_changed", old="CANVASS", new="CANDIDATE_BALLOT", reason="nomination"),
         _line(0, "00.5", "election.state_changed", old="CANDIDATE_BALLOT", new="CANVASS", reason="ballot_not_won"),
         _line(0, "01.0", "election.state_changed", old="CANVASS", new="CLOSED", reason="following"),

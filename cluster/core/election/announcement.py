@@ -51,7 +51,7 @@ class Announcement:
         election = self._election
         if election.state in (ElectionState.CANDIDATE_BALLOT, ElectionState.FOLLOWER_BALLOT):
             reason = Reason(
-                K.LEADER_SPOKE_OF_OTHER_LOG,
+                K.LEADER_ANSWERED_FOR_OTHER_LOG,
                 leader_member_id=message.leader_member_id,
                 log_term_id=message.log_leadership_term_id,
             )

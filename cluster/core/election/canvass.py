@@ -81,7 +81,7 @@ class Canvass(ElectionPhase):
         self._forget_silent()
         is_over = ctx.now_ns >= self.deadline_ns
         if not ctx.is_voter and ctx.is_cluster_formed:
-            self._refuse_nomination(Reason(K.NO_FRANCHISE))
+            self._refuse_nomination(Reason(K.NOT_A_VOTER))
         elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
             election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
         elif is_over and is_quorum_candidate(ctx.voting_members, ctx.me):
@@ -100,7 +100,7 @@ class Canvass(ElectionPhase):
     def _poll_nominate(self) -> None:
         ctx, election = self._ctx, self._election
         if not ctx.is_voter and ctx.is_cluster_formed:
-            election.restart(Reason(K.NO_FRANCHISE))
+            election.restart(Reason(K.NOT_A_VOTER))
         elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voting_members, ctx.me):
             election.restart(Reason(K.CANVASS_OUTDATED))
         elif ctx.now_ns >= self.deadline_ns:
@@ -134,7 +134,7 @@ class Canvass(ElectionPhase):
         if barred and ctx.is_majority(len(spoken)):
             self._refuse_nomination(
                 Reason(
-                    K.NO_FRANCHISED_QUORUM,
+                    K.NO_QUORUM_OF_VOTERS,
                     member_ids=", ".join(str(member.member_id) for member in barred),
                     voter_count=len(spoken) - len(barred),
                     member_count=len(ctx.voting_members),

@@ -261,7 +261,7 @@ class InitPhase(ElectionPhase):
         if not self._is_log_stopped or ctx.now_ns < self._not_before_ns:
             return
         if len(ctx.members) > 1:
-            self._election.enter(ElectionState.CANVASS, Reason(K.DECKS_CLEARED))
+            self._election.enter(ElectionState.CANVASS, Reason(K.LOG_STOPPED))
             return
         ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
         self._election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.ONLY_MEMBER))

@@ -82,7 +82,7 @@ class Voting:
         """Neither yes nor no: a no would be a veto. A canvass that names no term tells why."""
         ctx, candidate_id = self._ctx, MemberId(message.candidate_member_id)
         if self._election.state in BALLOT_STATES:
-            ctx.emit(fx.VoteRefused(candidate_id, message.candidate_term_id, Reason(K.NO_FRANCHISE)))
+            ctx.emit(fx.VoteRefused(candidate_id, message.candidate_term_id, Reason(K.NOT_A_VOTER)))
             ctx.send(candidate_id, dialogue.canvass_position(ctx))
 
 

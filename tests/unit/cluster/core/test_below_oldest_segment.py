@@ -37,7 +37,9 @@ def test_member_behind_the_oldest_segment_says_so_and_asks_for_a_snapshot(way: s
 
     effects = solo.feed(ev.BelowOldestSegment(800, 960))
 
-    assert reasons(effects) == ["log ends at 800, before the oldest position 960 of leader 1: getting its snapshot"]
+    assert reasons(effects) == [
+        "log ends at 800, before the oldest position 960 of leader 1: this member copies its snapshot"
+    ]
     assert of(effects, fx.FetchSnapshot) == [fx.FetchSnapshot(MemberId(1))]
     assert solo.module.last_election is not None
     assert solo.module.last_election.reason.kind is ReasonKind.BELOW_OLDEST_SEGMENT

@@ -62,13 +62,13 @@ def test_member_that_lost_its_directory_elects_nobody_without_what_it_once_ackno
     cluster.run(10_000 * MS)
 
     assert cluster.leader() is None
-    assert ReasonKind.NO_FRANCHISED_QUORUM in {refused.reason.kind for refused in of(effects, fx.NominationRefused)}
+    assert ReasonKind.NO_QUORUM_OF_VOTERS in {refused.reason.kind for refused in of(effects, fx.NominationRefused)}
     cluster.settle()
     first = next(iter(cluster.nodes.values()))
     assert first.adapter.position >= committed
 
 
-def test_terms_do_not_rise_while_members_without_the_franchise_are_all_there_is() -> None:
+def test_terms_do_not_rise_while_no_member_is_a_voter() -> None:
     cluster = cluster_with_a_stale_member()
     leader = cluster.leader()
     assert leader is not None
@@ -123,7 +123,7 @@ def test_newcomer_neither_votes_for_nor_against_a_candidate_with_a_log() -> None
 
     assert messages(effects, Vote) == []
     assert of(effects, fx.PersistCandidateTerm) == []
-    assert of(effects, fx.VoteRefused) == [fx.VoteRefused(MemberId(1), 1, Reason(ReasonKind.NO_FRANCHISE))]
+    assert of(effects, fx.VoteRefused) == [fx.VoteRefused(MemberId(1), 1, Reason(ReasonKind.NOT_A_VOTER))]
     assert [canvass.leadership_term_id for canvass in messages(effects, CanvassPosition, to=1)] == [-1]
 
 
@@ -178,7 +178,7 @@ def test_newcomer_says_why_it_does_not_stand() -> None:
 
     solo.wait(2_000 * MS)
 
-    assert of(solo.effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NO_FRANCHISE))]
+    assert of(solo.effects, fx.NominationRefused) == [fx.NominationRefused(Reason(ReasonKind.NOT_A_VOTER))]
 
 
 def test_log_without_a_candidate_term_does_not_make_a_voter() -> None:
@@ -206,9 +206,7 @@ def test_nomination_does_not_wait_for_a_newcomer_nor_count_it() -> None:
     solo.wait(100 * MS)
     assert solo.is_in(S.CANVASS)
     (refused,) = of(solo.effects, fx.NominationRefused)
-    assert refused.reason == Reason(
-        ReasonKind.NO_FRANCHISED_QUORUM, member_ids="1, 2, 3", voter_count=2, member_count=5
-    )
+    assert refused.reason == Reason(ReasonKind.NO_QUORUM_OF_VOTERS, member_ids="1, 2, 3", voter_count=2, member_count=5)
     solo.feed(solo.canvass(3, 0, 0, term_id=0))
 
     assert solo.is_in(S.NOMINATE)
