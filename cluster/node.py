@@ -65,7 +65,7 @@ from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
 from .runtime.queries import QueryHandler
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
-from .runtime.snapshots.recovery import Recovered, find_time_unit, load_snapshots, remove_leftovers
+from .runtime.snapshots.recovery import Recovered, find_newest_term_time_unit, load_snapshots, remove_leftovers
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
@@ -250,7 +250,7 @@ class Node:
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
                 node = cls(config, services, archive, recording, files, host, recovered)
-                time_unit = find_time_unit(
+                time_unit = find_newest_term_time_unit(
                     archive,
                     files.recording_log.recording_log,
                     recording.descriptor,

@@ -1,9 +1,12 @@
-"""Sizes and durations as people write them: one parser for each, for settings, commands and Spark options."""
+"""Sizes, durations and times as people write them: one parser for each, for settings, commands and Spark options."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from .types import TICKS_PER_MS, TimeUnit
 
 _SIZE: Final = re.compile(r"([0-9]{1,19}) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _SIZE_SHIFTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -11,6 +14,10 @@ _SIZE_LIMIT_BYTES: Final = 1 << 63
 
 _DURATION: Final = re.compile(r"([0-9]{1,15}) ?(ms|s|m)?", re.IGNORECASE)
 _DURATION_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000}
+
+_TICKS: Final = re.compile(r"-?[0-9]{1,19}")
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def parse_size_bytes(text: str) -> int:
@@ -44,3 +51,30 @@ def parse_duration_ms(text: str) -> int:
     if match is None:
         raise ValueError(f"bad duration: {text!r} expected milliseconds, such as 500, 500ms, 2s or 1m")
     return int(match[1]) * _DURATION_UNITS_MS[(match[2] or "ms").lower()]
+
+
+def parse_time(text: str) -> int | datetime:
+    """Read a time: a number in a log's own unit, or a date such as `2026-11-21T04:22:31Z`, in UTC unless it says else.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    if _TICKS.fullmatch(text):
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"bad time: {text!r} expected a number, or a date such as 2026-11-21T04:22:31Z") from None
+
+
+def time_in_unit(moment: int | datetime, time_unit: TimeUnit) -> int:
+    """Return a time in the unit of a log. A date without a zone is one of UTC."""
+    if not isinstance(moment, datetime):
+        return moment
+    return microseconds_of(moment) * TICKS_PER_MS[time_unit] // 1_000
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return the microseconds from the Unix epoch to a date. A date without a zone is one of UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // _MICROSECOND

@@ -10,17 +10,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE
+from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, TimeUnit
 
 from ..disk.file_system import OsFileSystem
 from ..errors import CorruptionError
-from ..files.catalog import CATALOG_FILE_NAME
+from ..files.catalog import CATALOG_FILE_NAME, read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.segment_names import segment_base_positions
 from ..reading.fast_forward import skip_valid_frames
 from .member_directory import ArchiveLocation, MemberDirectory
+from .time_unit import find_time_unit
 
 
 def is_log(descriptor: RecordingDescriptor) -> bool:
@@ -123,6 +124,19 @@ class LogFile:
         for _ in reader:
             pass
         return reader.ending()
+
+    def time_unit(self) -> TimeUnit:
+        """Find the unit of the timestamps: what the log says, or if its beginning was purged, a snapshot beside it.
+
+        Raises:
+            CorruptionError: the catalog is damaged.
+            OSError: the disk or the store refused.
+        """
+        beside: list[RecordingDescriptor] = []
+        if self.descriptor.stream_id == LOG_STREAM_ID:
+            known = read_catalog(self.location.file_system, self.location.directory).readable
+            beside = [descriptor for descriptor in known if descriptor.stream_id != LOG_STREAM_ID]
+        return find_time_unit(self.location, [self.descriptor, *beside])
 
     def find_reach(self) -> int:
         """Find where the last valid frame ends, whatever is damaged before it: the stop position, if there is one.

@@ -16,13 +16,14 @@ unopened that is always right. The grammar is a conjunction of comparisons of a 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.quantities import microseconds_of
 
 from ..reading.frame_columns import FRAME_COLUMNS
-from .source.filters import UNHANDLED_COLUMNS, Condition, Conditions, microseconds_of
+from .source.filters import UNHANDLED_COLUMNS, Condition, Conditions
 
 _TOKEN: Final = re.compile(r"\s*(?:(<=>|<=|>=|<>|!=|==|[=<>(),])|(-?\d+)\b|'([^']*)'|([A-Za-z_]\w*)|(\S))", re.ASCII)
 _COMPARISONS: Final = {
@@ -112,7 +113,7 @@ class _Parser:
             if kind != 3 or when is None:
                 raise self._wrong("a timestamp such as '2026-11-21 04:01:25'")
             self._next += 1
-            return microseconds_of(when if when.tzinfo is not None else when.replace(tzinfo=UTC))
+            return microseconds_of(when)
         kind, word = self._peek()
         if kind != 2 or not -(1 << 63) <= int(word) < 1 << 63:
             raise self._wrong("an integer")

@@ -35,6 +35,7 @@ from trimaran.archive.tool.output import (
     print_rows,
 )
 from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.quantities import parse_time
 from trimaran.service_api.types import TICKS_PER_MS
 
 from ..time_travel import (
@@ -283,16 +284,10 @@ def _read_number(option: str, text: str, expected: str) -> int:
 
 
 def _read_time(text: str | None) -> int | datetime | None:
-    if text is None:
-        return None
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"--time {text}: expected a date as 2026-01-31T12:00:00, or a number") from None
+        return None if text is None else parse_time(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--time: {error}") from None
 
 
 # --- files

@@ -28,7 +28,6 @@ from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
 from ..import_aeron.source import Source, read_source
-from ..runtime.snapshots.recovery import find_time_unit
 from .frame_check import make_frame_check
 
 Bound = Literal["committed", "recorded"] | int
@@ -98,9 +97,8 @@ class MemberLog:
 
     @cached_property
     def time_unit(self) -> TimeUnit:
-        """The unit of the log's times: what its newest term says."""
-        found = find_time_unit(self, self.recording_log, self.log, append_position=self.recorded_position)
-        return TimeUnit.MILLIS if found is None else found
+        """The unit of the log's times: what the log says, or a snapshot beside it."""
+        return self._file.time_unit()
 
     @cached_property
     def recorded_position(self) -> int:
@@ -176,7 +174,7 @@ class MemberLog:
         if self._frame_check is not None:
             self._frame_check.forget()
 
-    # --- a `SnapshotSource` and a `LogSource`
+    # --- a `SnapshotSource`
 
     @property
     def directory(self) -> Path:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from trimaran.service_api import ClusteredService, ConfigurationError, SnapshotPublication
+from trimaran.service_api.quantities import time_in_unit
 from trimaran.service_api.session import ClientSession
-from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, TimeUnit
+from trimaran.service_api.types import ClusterSessionId, TimeUnit
 from trimaran.service_api.wire.frame import iter_headers, unpack_header
 
 from ..core import effects as fx
@@ -358,16 +359,6 @@ def find_target(log: MemberLog, *, position: int | None, time: int | datetime | 
             f"(committed_position={log.committed_position} recorded_position={log.recorded_position}){behind}"
         )
     return position
-
-
-def time_in_unit(moment: int | datetime, time_unit: TimeUnit) -> int:
-    """Give a time in the unit of a log; a date without a zone is one of UTC."""
-    if not isinstance(moment, datetime):
-        return moment
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    since = aware - datetime.fromtimestamp(0, tz=UTC)
-    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    return microseconds * TICKS_PER_MS[time_unit] // 1_000
 
 
 def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: int, target: int) -> SnapshotSet | None:

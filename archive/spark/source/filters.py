@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Self
 
 import numpy as np
@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import datasource as sources
 
+from trimaran.service_api.quantities import microseconds_of
+
 from ...reading.frame_columns import FRAME_COLUMNS
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 UNHANDLED_COLUMNS: Final = frozenset({"payload"})
 """Those whose filters are left to Spark."""
 
@@ -201,11 +201,6 @@ def translate(pushed: sources.Filter) -> Condition | None:
     if not values:
         return None
     return Condition(column, comparison, values, is_negated, isinstance(plain, sources.EqualNullSafe))
-
-
-def microseconds_of(when: datetime) -> int:
-    """Count the microseconds from the epoch to a time that has a time zone."""
-    return (when - _EPOCH) // _MICROSECOND
 
 
 def _integers(column: str, given: Iterable[Any]) -> tuple[int, ...] | None:

@@ -16,6 +16,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 
 from ...format.descriptor import RecordingDescriptor, RecordingState
+from ...log.log_file import LogFile, is_log
 from ...reading.export import (
     ExportFormat,
     ExportOptions,
@@ -65,7 +66,10 @@ MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messa
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", help="Only these columns, separated by commas; default: all.")
 ]
-TimeUnitOption = Annotated[TimeUnitName, typer.Option("--time-unit", help="The unit of the cluster's clock.")]
+TimeUnitOption = Annotated[
+    TimeUnitName | None,
+    typer.Option("--time-unit", help="The unit of the timestamps; by default the one that the log names."),
+]
 BoundOption = Annotated[
     int | None,
     typer.Option("--bound-position", min=0, help="Omit frames that end after this position. Needs --recording-id."),
@@ -83,7 +87,7 @@ def export(
     recording_id: RecordingOption = None,
     messages: MessagesOption = False,
     columns: ColumnsOption = None,
-    time_unit: TimeUnitOption = TimeUnitName.MS,
+    time_unit: TimeUnitOption = None,
     checksum: ChecksumOption = ChecksumMode.AUTO,
     bound_position: BoundOption = None,
     overwrite: OverwriteOption = False,
@@ -96,17 +100,17 @@ def export(
     """
     if bound_position is not None and recording_id is None:
         fail("--bound-position needs --recording-id: positions are those of one recording")
+    descriptors, faults = _find_descriptors(directory, recording_id)
     options = ExportOptions(
         format=file_format,
         messages=messages,
         columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
-        time_unit=_TIME_UNITS[time_unit],
+        time_unit=_find_time_unit(directory, descriptors) if time_unit is None else _TIME_UNITS[time_unit],
         checksums=None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON,
         bound_position=bound_position,
     )
     try:
         _check_columns(options)
-        descriptors, faults = _find_descriptors(directory, recording_id)
         open_export(target, options, descriptors, overwrite=overwrite)
         results = list(_export_all(directory, descriptors, target, options))
         rows = [*faults, *map(_row, results)]
@@ -123,6 +127,11 @@ def export(
         fail(f"export stopped: {error}", 1)
     if any(row["remarks"] for row in rows):
         raise typer.Exit(EXIT_UNHEALTHY)
+
+
+def _find_time_unit(directory: Path, descriptors: list[RecordingDescriptor]) -> TimeUnit:
+    logs = [LogFile.of(directory, descriptor) for descriptor in descriptors if is_log(descriptor)]
+    return logs[-1].time_unit() if logs else TimeUnit.MILLIS
 
 
 def _check_columns(options: ExportOptions) -> None:

@@ -9,14 +9,14 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
+from trimaran.service_api.quantities import parse_time, time_in_unit
 from trimaran.service_api.wire.message import Registry
 
 from ...files.reader import MessageReader, RecordedMessage
@@ -28,17 +28,6 @@ from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_row
 from ..selection import DirectoryArgument, RecordingOption, expect_descriptor, load_catalog, tell_end
 from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
 from .rows import HEADING, MessageRows, as_line
-
-
-class ClockUnit(StrEnum):
-    """What the timestamps of a log count."""
-
-    MS = "ms"
-    US = "us"
-    NS = "ns"
-
-
-_PER_SECOND: Final = {ClockUnit.MS: 1_000, ClockUnit.US: 1_000_000, ClockUnit.NS: 1_000_000_000}
 
 PatternArgument = Annotated[
     str | None, typer.Argument(metavar="[REGEX]", help="A regular expression over the payload's bytes, as UTF-8.")
@@ -70,7 +59,6 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Before this time.", show_default=False)
 ]
-ClockUnitOption = Annotated[ClockUnit, typer.Option("--time-unit", help="The unit of the log's timestamps.")]
 FromOption = Annotated[
     int | None, typer.Option("--from-position", min=0, help="Begin at this frame.", show_default=False)
 ]
@@ -94,6 +82,10 @@ class Search:
 
     vocabulary: Vocabulary
     query: MessageQuery
+    """What is looked for at any time."""
+    since: int | datetime | None = None
+    until: int | datetime | None = None
+    """A date stands for the time in the unit that a log names."""
     context: int = 0
     from_position: int | None = None
     to_position: int | None = None
@@ -102,11 +94,20 @@ class Search:
     def rows(self, log: LogFile, advance: Advance) -> Iterator[dict[str, Any]]:
         """Yield what is found in one recording."""
         rows = MessageRows.of(log, self.vocabulary)
-        yield from map(rows.hit_row, find_hits(self._messages(log, advance), self.query, context=self.context))
+        query = self._query_of(log)
+        yield from map(rows.hit_row, find_hits(self._messages(log, advance), query, context=self.context))
 
     def count(self, log: LogFile, advance: Advance) -> int:
         """Count what is found in one recording."""
-        return sum(self.query.match(message) is not None for message in self._messages(log, advance))
+        query = self._query_of(log)
+        return sum(query.match(message) is not None for message in self._messages(log, advance))
+
+    def _query_of(self, log: LogFile) -> MessageQuery:
+        if self.since is None and self.until is None:
+            return self.query
+        unit = log.time_unit()
+        since, until = (None if time is None else time_in_unit(time, unit) for time in (self.since, self.until))
+        return replace(self.query, since=since, until=until)
 
     def _messages(self, log: LogFile, advance: Advance) -> Iterator[RecordedMessage]:
         start = log.descriptor.start_position if self.from_position is None else self.from_position
@@ -148,7 +149,6 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
         session: SessionOption = None,
         since: SinceOption = None,
         until: UntilOption = None,
-        time_unit: ClockUnitOption = ClockUnit.MS,
         recording_id: RecordingOption = None,
         from_position: FromOption = None,
         to_position: ToOption = None,
@@ -167,12 +167,16 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
             registry=vocabulary.registry,
             type_names=choose_types(type_name or [], vocabulary.registry),
             session_id=session,
-            since=_parse_time("--since", since, time_unit),
-            until=_parse_time("--until", until, time_unit),
             pattern=_compile(pattern, hex_bytes, is_fixed=fixed, ignores_case=ignore_case),
         )
         search = Search(
-            vocabulary=vocabulary, query=query, context=context, from_position=from_position, to_position=to_position
+            vocabulary=vocabulary,
+            query=query,
+            since=_parse_time("--since", since),
+            until=_parse_time("--until", until),
+            context=context,
+            from_position=from_position,
+            to_position=to_position,
         )
         logs = _searchable(directory, recording_id)
         if not count:
@@ -253,18 +257,8 @@ def _compile(
         fail(f"no regular expression: pattern={pattern}: {error}; -F takes it as a text")
 
 
-def _parse_time(option: str, text: str | None, unit: ClockUnit) -> int | None:
-    """Read a number in the log's own unit, or a date, which is UTC unless it says otherwise."""
-    if text is None:
-        return None
-    if text.lstrip("-").isdecimal():
-        return int(text)
+def _parse_time(option: str, text: str | None) -> int | datetime | None:
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"no time: {option}={text} expected a number, or a date such as 2026-11-21T04:22:31Z")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since_epoch = moment - datetime.fromtimestamp(0, UTC)
-    microseconds = (since_epoch.days * 86_400 + since_epoch.seconds) * 1_000_000 + since_epoch.microseconds
-    return microseconds * _PER_SECOND[unit] // 1_000_000
+        return None if text is None else parse_time(text)
+    except ValueError as error:
+        fail(f"{option}: {error}")

@@ -11,7 +11,6 @@ from trimaran.service_api.types import TICKS_PER_MS, TimeUnit
 
 from ...files.reader import MessageReader, RecordedMessage
 from ...log.log_file import LogFile
-from ...log.time_unit import find_time_unit
 from ...reading.message_view import APPLICATION, MessageViewer, Vocabulary
 from ...reading.search import Hit, payload_start
 from ..output import ABSENT, format_time
@@ -39,8 +38,7 @@ class MessageRows:
     def of(cls, log: LogFile, vocabulary: Vocabulary) -> MessageRows:
         """Make those of a recording on a disk, of which the first messages say what it holds."""
         viewer = view_recording(log, vocabulary, is_whole=False)
-        unit = find_time_unit(log.location, [log.descriptor])
-        return cls(log.descriptor.recording_id, viewer, vocabulary, unit)
+        return cls(log.descriptor.recording_id, viewer, vocabulary, log.time_unit())
 
     @classmethod
     def of_log(cls, recording_id: int, stream_id: int, vocabulary: Vocabulary) -> MessageRows:

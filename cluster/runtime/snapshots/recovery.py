@@ -148,17 +148,10 @@ def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, s
     )
 
 
-class LogSource(Protocol):
-    """An archive, or just its directory, that frames of a log are read from."""
-
-    def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        """Whole frames from `position`, one at least, none beyond `stop_position`; an `ArchiveError` without one."""
-
-
-def find_time_unit(
-    archive: LogSource, recording_log: RecordingLog, log: RecordingDescriptor, *, append_position: int
+def find_newest_term_time_unit(
+    archive: Archive, recording_log: RecordingLog, log: RecordingDescriptor, *, append_position: int
 ) -> TimeUnit | None:
-    """Find the unit of the times in the log: what the first entry of its newest term says. None if it has none here.
+    """Find the unit that the first entry of the newest term names. None if the log has no such entry here.
 
     Blocks, for a read of a few frames at most a term.
 

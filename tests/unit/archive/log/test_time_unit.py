@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from tests.unit.archive.streams import extract_sample
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.files.catalog import read_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
-from trimaran.archive.log.member_directory import locate_archive
+from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import MemberDirectory, locate_archive
 from trimaran.archive.log.time_unit import find_time_unit
+from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api.types import MemberId, TermId, TimeUnit
 from trimaran.service_api.wire.log.fields import read_time_unit
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
@@ -52,6 +55,15 @@ def test_a_log_says_it_or_if_its_beginning_is_purged_a_snapshot(tmp_path: Path, 
     assert find_time_unit(location, descriptors) is unit
     assert len(snapshots) > 1
     assert find_time_unit(location, snapshots) is unit
+
+
+def test_every_reader_of_a_log_whose_beginning_is_purged_has_the_same_unit(tmp_path: Path) -> None:
+    member = extract_sample("checksummed", tmp_path) / "node0"
+    log = LogFile.find(MemberDirectory.find(member))
+    first = next(iter(log.reader()))
+    purged = LogFile(log.location, replace(log.descriptor, start_position=first.end_position))
+
+    assert [log.time_unit(), purged.time_unit(), MemberLog.open(member).time_unit] == [TimeUnit.NANOS] * 3
 
 
 def test_without_such_messages_it_is_milliseconds(tmp_path: Path) -> None:

@@ -148,7 +148,9 @@ def test_what_is_recorded_and_does_not_count_is_told(recorded: Recorded, tmp_pat
     ("arguments", "said"),
     [
         pytest.param(["--position", "1", "--time", "2"], "expected one of them", id="position and time"),
-        pytest.param(["--time", "yesterday"], "--time yesterday: expected a date as", id="time"),
+        pytest.param(
+            ["--time", "yesterday"], "--time: bad time: 'yesterday' expected a number, or a date such as", id="time"
+        ),
         pytest.param(["--snapshot", "last"], "--snapshot last: expected newest, oldest, none or a", id="snapshot"),
         pytest.param(["--bound", "all"], "--bound all: expected committed, recorded or a position", id="bound"),
         pytest.param(["--position", str(1 << 40)], f"position={1 << 40} expected 0 to", id="after the end"),
