@@ -204,7 +204,7 @@ def query(
     time_limit: Annotated[float, typer.Option(help="Seconds after which the run is given up.")] = 300.0,
     json: JsonOption = None,
 ) -> None:
-    """DocumentRequests that are in no log, linearizable and a second stale at most, beside echoes through the log."""
+    """Queries that are in no log, linearizable and a second stale at most, beside echoes through the log."""
     parameters = QueryParameters(
         members=members,
         payload=payload,

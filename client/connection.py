@@ -72,7 +72,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         self._transport = None
         if not self.lost.done():
             self.lost.set_result(None)
-        self._conductor.on_lost(self.connection_id, describe(exc) if exc else "closed by the member")
+        self._conductor.on_lost(self.connection_id, describe_connection_error(exc) if exc else "closed by the member")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Offer the free end of the buffer; never empty, for it is longer than the longest frame."""
@@ -399,7 +399,7 @@ class ClientConductor:
                 )
         except (OSError, UnicodeError) as error:
             self._dials.pop(dial.connection_id, None)
-            self.protocol.on_disconnected(dial.connection_id, self._now_ns(), describe(error))
+            self.protocol.on_disconnected(dial.connection_id, self._now_ns(), describe_connection_error(error))
             self._after_input()
         finally:
             self._dials.pop(dial.connection_id, None)
@@ -450,7 +450,7 @@ class ClientConductor:
                 waiter.set_result(None)
 
 
-def describe(error: BaseException) -> str:
+def describe_connection_error(error: BaseException) -> str:
     """Say what went wrong with a socket, in a few words."""
     if isinstance(error, ClusterError):
         return str(error)

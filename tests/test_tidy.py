@@ -204,6 +204,20 @@ def test_unit_tests_lie_as_the_modules_do() -> None:
     assert {folder.as_posix() for folder in folders if not (ROOT / folder).is_dir()} == set()
 
 
+def test_a_public_function_name_means_one_thing() -> None:
+    """But for entry points, and an analysis: its figure, its caption and its section in the report have its name."""
+    places: dict[str, list[str]] = {}
+    for name, tree in parsed(*PACKAGES):
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name != "main" and not node.name.startswith("_"):
+                room = "analyses" if name.startswith(("archive/report/", "archive/spark/analyses/")) else name
+                places.setdefault(node.name, []).append(room)
+
+    assert {name: rooms for name, rooms in places.items() if len(set(rooms)) > 1} == {}
+
+
 def test_every_directory_of_a_package_is_a_package() -> None:
     bare = {
         file.parent.relative_to(ROOT).as_posix()

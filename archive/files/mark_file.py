@@ -143,7 +143,9 @@ class ArchiveMarkFile:
             self.release()
 
 
-def read_mark_file(directory: Path, *, file_system: FileSystem | None = None) -> tuple[ArchiveMarkFileHeader, bytes]:
+def read_archive_mark_file(
+    directory: Path, *, file_system: FileSystem | None = None
+) -> tuple[ArchiveMarkFileHeader, bytes]:
     """Read the mark file of an archive directory, ours or Aeron's, without its lock: the header and the error log.
 
     Raises:

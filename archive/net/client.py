@@ -30,7 +30,7 @@ from .control import CONTROL_STREAM_ID, check_channel
 from .publication import Publication
 from .replay_merge import ReplayMerge
 from .replay_reader import BoundedReplay, ReplayReader, SingleReplay
-from .replication import describe
+from .replication import fetch_descriptor
 from .server.queries import LIST_LIMIT
 
 EDIT_TIMEOUT_S: Final = 60.0
@@ -92,7 +92,7 @@ class ArchiveClient:
         Raises:
             ArchiveError: UNKNOWN_RECORDING.
         """
-        return await describe(self._session, recording_id)
+        return await fetch_descriptor(self._session, recording_id)
 
     async def list_recordings(
         self,

@@ -76,7 +76,7 @@ async def replicate(
             network, source, credentials=Credentials(encoded=credentials), timeout_s=connect_timeout_s
         )
         try:
-            check_fit(await describe(connection, src_recording_id), recording.descriptor)
+            check_fit(await fetch_descriptor(connection, src_recording_id), recording.descriptor)
             stream = await open_replay(
                 connection,
                 src_recording_id,
@@ -141,7 +141,7 @@ async def copy(
         recording.is_copy = False
 
 
-async def describe(connection: ArchiveConnection, recording_id: int) -> messages.RecordingDescriptorRow:
+async def fetch_descriptor(connection: ArchiveConnection, recording_id: int) -> messages.RecordingDescriptorRow:
     """Ask an archive for the descriptor of a recording.
 
     Raises:

@@ -109,7 +109,7 @@ def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def markdown_table() -> str:
+def columns_as_markdown() -> str:
     """Write the table of the documentation."""
     rows = [f"| `{column.name}` | {column.type.value} | {column.meaning} |" for column in COLUMNS.values()]
     return "\n".join(("| column | type | meaning |", "|---|---|---|", *rows)) + "\n"

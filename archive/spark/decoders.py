@@ -32,7 +32,7 @@ from ..reading.vector.message_plan import MessagePlan
 from ..reading.vector.payloads import Payloads
 from ..reading.vector.struct_columns import StructPlan, read_structs
 from .json_schema import json_schema, required_fields
-from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_columns, check_mode, parse_time_unit
+from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_mode, expect_columns, parse_time_unit
 
 Decoder = str | struct.Struct | type | Callable[[Any], Any]
 """See `decode_payload`."""
@@ -96,7 +96,7 @@ def decode_payload(
     check_mode(mode)
     if sent_by not in SENDERS:
         raise ConfigurationError(f"sent_by={sent_by!r} expected one of {', '.join(SENDERS)}")
-    check_columns(df, ("payload",) if sent_by == "all" else ("payload", "cluster_session_id"))
+    expect_columns(df, ("payload",) if sent_by == "all" else ("payload", "cluster_session_id"))
     kept = [name for name in df.columns if name != "payload"]
     rows = _with_bodies(_session_messages(df, sent_by, requests))
     rows = _DecoderChoice(names, schema, parse_time_unit(time_unit), mode == DROPMALFORMED).apply(rows, decoder)

@@ -74,7 +74,7 @@ def log_messages(
         raise ConfigurationError(
             f"no recording holds it: {message.WIRE_NAME} is of schema {plan.schema_id}, of {where}"
         )
-    check_columns(df, (*_PLACE, "payload"))
+    expect_columns(df, (*_PLACE, "payload"))
     chosen = df
     if plan.schema_id == LOG_SCHEMA_ID and "template_id" in df.columns:
         chosen = df.where(F.col("template_id") == plan.template_id)
@@ -124,7 +124,7 @@ def check_mode(mode: str) -> None:
         raise ConfigurationError(f"mode={mode!r} expected one of {', '.join(MODES)}")
 
 
-def check_columns(df: DataFrame, names: Iterable[str]) -> None:
+def expect_columns(df: DataFrame, names: Iterable[str]) -> None:
     """Refuse a DataFrame that is no log.
 
     Raises:

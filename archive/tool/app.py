@@ -2,7 +2,7 @@
 
 Exit status: 0 fine; 2 the directory or an option cannot be used; 10 something was looked at and is wrong or different;
 12 refused as things are, such as a change of a directory on which an archive runs.
-`build_app` takes the messages that the commands decode; `app` knows every message class that the program
+`build_archive_app` takes the messages that the commands decode; `app` knows every message class that the program
 has imported.
 """
 
@@ -23,14 +23,14 @@ from .commands.diff import build_diff
 from .commands.dump import build_dump
 from .commands.export import export
 from .commands.grep import build_grep
-from .commands.mark import errors, pid
+from .commands.mark import archive_errors, pid
 from .commands.serve import serve
 from .commands.tail import build_tail
 from .commands.verify import verify
 from .output import new_group
 
 
-def build_app(vocabulary: Vocabulary) -> typer.Typer:
+def build_archive_app(vocabulary: Vocabulary) -> typer.Typer:
     """Make the command group; `vocabulary` holds the messages that its commands decode."""
     group = new_group("Inspect and maintain recordings.")
     add_command(group, describe, "describe data/node-0/archive")
@@ -50,7 +50,7 @@ def build_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
     add_command(group, serve, "serve data/archive --port 8010")
     add_command(group, pid, "pid data/node-0/archive -o json")
-    add_command(group, errors, "errors data/node-0/archive")
+    add_command(group, archive_errors, "errors data/node-0/archive")
     return group
 
 
@@ -59,5 +59,5 @@ def add_command(group: typer.Typer, command: Callable[..., Any], example: str) -
     group.command(example.split()[0], epilog=f"Example: trimaran archive {example}")(command)
 
 
-app: Final = build_app(Vocabulary(MESSAGES, {}))
+app: Final = build_archive_app(Vocabulary(MESSAGES, {}))
 """The command group, decoding every message class that the program has imported."""

@@ -86,7 +86,7 @@ COMMANDS: Final = {
         "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
     ),
     "timers": Command(
-        "trimaran.cluster.cli.timers:timers",
+        "trimaran.cluster.cli.timers:show_timers",
         "Show the timers that the services have set.",
         WATCH,
         "trimaran timers --config trimaran-data/cluster.toml --watch 0.5",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trimaran.archive.reading.message_view import StreamContent, Vocabulary
-from trimaran.archive.tool.app import build_app
+from trimaran.archive.tool.app import build_archive_app
 from trimaran.service_api.types import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
@@ -32,7 +32,7 @@ VOCABULARY: Final = Vocabulary(
 )
 """What a member's recordings hold."""
 
-app: Final = build_app(VOCABULARY)
+app: Final = build_archive_app(VOCABULARY)
 app.command(
     "import", epilog="Example: trimaran archive import /var/lib/aeron/node0 --to trimaran-data/node-0 --dry-run"
 )(import_directories)

@@ -97,7 +97,7 @@ def import_directories(
     jobs = [*zip(itertools.cycle(surveys) if len(surveys) == 1 else surveys, targets, strict=False)]
     if is_written:
         _write(jobs, as_is=as_is, now_ms=now_ms)
-    documents = [describe(survey, target, as_is=as_is, is_written=is_written) for survey, target in jobs]
+    documents = [describe_import(survey, target, as_is=as_is, is_written=is_written) for survey, target in jobs]
     _print(documents, output)
     for problem in problems:
         print_error(problem)
@@ -105,7 +105,7 @@ def import_directories(
         raise typer.Exit(EXIT_UNHEALTHY)
 
 
-def describe(survey: Survey, target: Path, *, as_is: bool, is_written: bool) -> dict[str, Any]:
+def describe_import(survey: Survey, target: Path, *, as_is: bool, is_written: bool) -> dict[str, Any]:
     """What was found and what is done with it, as one object. Positions and lengths are bytes."""
     log, facts = survey.log, survey.facts
     is_checksummed = log.checksummed or not as_is

@@ -22,7 +22,7 @@ def _group() -> None:
 
 @app.command(name="show")
 @with_setting_flags
-def show(
+def show_config(
     output: OutputOption = OutputFormat.TABLE,
     **settings: Any,
 ) -> None:

@@ -33,7 +33,7 @@ def errors(
     """
     found = read_errors(find_mark_file(directory))
     if output is OutputFormat.TABLE:
-        show(found, make_console(), traces=traces)
+        print_errors(found, make_console(), traces=traces)
     else:
         print_rows(map(as_dict, found), output)
 
@@ -66,7 +66,7 @@ def as_dict(error: DistinctError) -> dict[str, Any]:
     }
 
 
-def show(found: list[DistinctError], console: Console, *, traces: bool) -> None:
+def print_errors(found: list[DistinctError], console: Console, *, traces: bool) -> None:
     """Print a table, and below it the traces if they are wanted."""
     if not found:
         console.print("no errors")

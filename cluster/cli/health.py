@@ -105,11 +105,11 @@ def health(
     except ValueError:
         raise ConfigurationError(f"bad size: --max-lag={max_lag!r} expected a size, such as 16MiB") from None
     report = asyncio.run(_ask_until_well(endpoints, timeout, lag_limit_bytes, wait))
-    print_object(report.model_dump(mode="json"), output, lambda: as_table(report))
+    print_object(report.model_dump(mode="json"), output, lambda: health_table(report))
     raise typer.Exit(report.exit_status)
 
 
-def as_table(report: HealthReport) -> RenderableType:
+def health_table(report: HealthReport) -> RenderableType:
     """Draw the verdict, and a line for each problem."""
     word = "healthy" if report.is_healthy else "unhealthy"
     verdict = Text(f"{word}: {report.verdict}", style="bold green" if report.is_healthy else "bold red")

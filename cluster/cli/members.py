@@ -30,10 +30,10 @@ def members(
     -o json prints one object, -o jsonl a member per line, --watch an object per line.
     """
     asked = Inspection(settings, output, watch_every, timeout, ask)
-    asked.show(MembersView, draw, lambda view: view.members)
+    asked.show(MembersView, members_table, lambda view: view.members)
 
 
-def draw(view: MembersView) -> RenderableType:
+def members_table(view: MembersView) -> RenderableType:
     """Draw the members as the one that answered sees them."""
     table = new_table(
         *("member", "role", "link", "append", "lag", "heard", "ingress", "archive"),

@@ -30,10 +30,10 @@ def sessions(
     -o json prints one object, -o jsonl a session per line, --watch an object per line.
     """
     asked = Inspection(settings, output, watch_every, timeout, ask, offset=offset, limit=limit)
-    asked.show(SessionsView, draw, lambda view: view.sessions)
+    asked.show(SessionsView, sessions_table, lambda view: view.sessions)
 
 
-def draw(view: SessionsView) -> RenderableType:
+def sessions_table(view: SessionsView) -> RenderableType:
     """Draw the sessions that are open."""
     table = new_table(
         *("session", "state", "opened at", "idle", "connected", "principal"), numbers=["session", "opened at", "idle"]

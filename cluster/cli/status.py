@@ -18,7 +18,7 @@ from trimaran.archive.tool.output import (
 )
 
 from .shared.cluster_report import ask_cluster, exit_status
-from .shared.cluster_table import as_table
+from .shared.cluster_table import status_table
 from .shared.setting_flags import load_consensus_endpoints, with_member_flags
 from .shared.watching import TimeoutOption, WatchOption, watch
 
@@ -41,9 +41,9 @@ def status(
     """
     endpoints = load_consensus_endpoints(settings)
     if watch_every is not None:
-        watch(lambda: ask_cluster(endpoints, timeout), as_table, interval_s=watch_every, output=output)
+        watch(lambda: ask_cluster(endpoints, timeout), status_table, interval_s=watch_every, output=output)
         return
     report = asyncio.run(ask_cluster(endpoints, timeout))
-    print_object(report.model_dump(mode="json"), output, lambda: as_table(report))
+    print_object(report.model_dump(mode="json"), output, lambda: status_table(report))
     if not report.has_quorum:
         fail(report.verdict, exit_status(report))

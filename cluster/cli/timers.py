@@ -15,7 +15,7 @@ from .shared.watching import TimeoutOption, WatchOption
 
 
 @with_member_flags
-def timers(
+def show_timers(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,
     timeout: TimeoutOption = 1.0,
@@ -29,10 +29,10 @@ def timers(
     -o json prints one object, -o jsonl a timer per line, --watch an object per line.
     """
     asked = Inspection(settings, output, watch_every, timeout, ask, offset=offset, limit=limit)
-    asked.show(TimersView, draw, lambda view: view.timers)
+    asked.show(TimersView, timers_table, lambda view: view.timers)
 
 
-def draw(view: TimersView) -> RenderableType:
+def timers_table(view: TimersView) -> RenderableType:
     """Draw the timers that are set."""
     table = new_table(
         *("correlation id", "service", "deadline", "due in"), numbers=["correlation id", "service", "deadline"]

@@ -478,7 +478,7 @@ class Referee:
         sessions = frozenset(
             [s.cluster_session_id for s in module.sessions.sessions.values() if s.opened_log_position <= position]
         )
-        timers = frozenset(module.timers._deadlines.items())
+        timers = frozenset(module.timers.pending())
         pending = tuple([tracker.state() for tracker in module.service_messages.trackers])
         now = (sessions, timers, pending)
         first = self._modules.setdefault(position, now)
@@ -696,5 +696,4 @@ def _durable_last_term(member: Member) -> RecordingLogEntry | None:
 def _overdue_timers(member: Member) -> list[int]:
     assert member.node is not None
     module = member.node.module
-    deadlines = module.timers._deadlines
-    return [key for key, deadline in deadlines.items() if deadline < module.ctx.timestamp - _TIMER_SLACK]
+    return [key for key, deadline in module.timers.pending() if deadline < module.ctx.timestamp - _TIMER_SLACK]

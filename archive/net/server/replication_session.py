@@ -31,7 +31,7 @@ from ...store.recording import Recording
 from ..connection import ArchiveConnection, Credentials
 from ..frame_stream import TERM_LENGTH_LIMIT_BYTES, FrameStream, open_replay
 from ..replay_merge import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplayMerge, is_connection_failure
-from ..replication import check_fit, copy, describe
+from ..replication import check_fit, copy, fetch_descriptor
 from .control_session import ControlSession
 
 TERM_LENGTH_MIN_BYTES: Final = 64 << 10
@@ -141,7 +141,7 @@ class ReplicationSession:
         order = self.order
         connection = await self._dial()
         try:
-            remote = await describe(connection, order.src_recording_id)
+            remote = await fetch_descriptor(connection, order.src_recording_id)
             if self._recording is None:
                 self._recording = await self._open_destination(remote)
             recording = self._recording

@@ -20,7 +20,7 @@ from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.log.fields import NOT_YET_APPENDED
 
 from .message_plan import BlockPlan, FixedFieldPlan, GroupPlan, MessagePlan, VarFieldPlan
-from .payloads import Payloads, as_text
+from .payloads import Payloads, as_string_column
 
 _HEADER: Final = np.dtype("<u8")
 _HEADER_LENGTH: Final = 8
@@ -339,4 +339,4 @@ def _microseconds(values: NDArray[np.int64], there: Mask, unit: TimeUnit) -> tup
 
 def _var_column(payloads: Payloads, var: VarFieldPlan, begins: Places, ends: Places, there: Mask) -> Any:
     column = payloads.slices(begins, ends, there)
-    return as_text(column) if var.type == pa.string() else column
+    return as_string_column(column) if var.type == pa.string() else column

@@ -82,7 +82,7 @@ class Payloads:
         return both.take(pa.array(taken, mask=None if is_there.all() else ~is_there)).cast(pa.binary())
 
 
-def as_text(column: Any) -> Any:
+def as_string_column(column: Any) -> Any:
     """Turn a column of US-ASCII bytes into one of strings; a byte above 0x7F becomes U+FFFD, as in the codec."""
     validity, offset_buffer, data_buffer = column.buffers()
     count = len(column)

@@ -16,7 +16,7 @@ from ...format.descriptor import RecordingState
 from ...store.maintenance import OfflineArchive
 from ..output import OutputFormat, OutputOption, print_rows
 from ..selection import DirectoryArgument, load_catalog, select_entries
-from .describe import state_name
+from .describe import entry_state_name
 from .offline import offline_archive
 
 RecordingArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="The recording.")]
@@ -94,7 +94,7 @@ def delete_orphaned_segments(
 def _mark(directory: DirectoryArgument, recording_id: int, *, wanted: RecordingState, new: RecordingState) -> None:
     entries = select_entries(load_catalog(directory), recording_id)
     with offline_archive(directory) as archive:
-        states = {state_name(entry) for entry in entries}
+        states = {entry_state_name(entry) for entry in entries}
         if states == {new.name}:
             typer.echo(f"recording_id={recording_id} is {new.name} already")
             return

@@ -35,7 +35,7 @@ def describe(
     """Print the catalog entry of each valid recording, or of the named recording in any state."""
     entries = select_entries(load_catalog(directory), recording_id)
     if recording_id is None:
-        entries = [entry for entry in entries if state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
+        entries = [entry for entry in entries if entry_state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
     _print_entries(directory, entries, output)
 
 
@@ -46,12 +46,12 @@ def describe_all(directory: DirectoryArgument, output: OutputOption = OutputForm
 
 def count_entries(directory: DirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Count the entries of the catalog by state."""
-    counts = Counter(state_name(entry) for entry in load_catalog(directory).entries)
+    counts = Counter(entry_state_name(entry) for entry in load_catalog(directory).entries)
     row = {name.lower(): counts[name] for name in ("VALID", "INVALID", "DELETED", UNREADABLE)}
     print_rows([row | {"total": counts.total()}], output)
 
 
-def state_name(entry: CatalogEntry) -> str:
+def entry_state_name(entry: CatalogEntry) -> str:
     """Name the state of an entry, `UNREADABLE` for one of which the bytes say nothing."""
     return UNREADABLE if entry.descriptor is None else entry.descriptor.state.name
 

@@ -74,7 +74,7 @@ class MessageRows:
             "payload_encoding": encoding,
             "match": True,
             "match_offset": match_start,
-            "excerpt": as_text(message.payload[near : near + EXCERPT_BYTES]),
+            "excerpt": printable_text(message.payload[near : near + EXCERPT_BYTES]),
         }
 
 
@@ -95,7 +95,7 @@ def encode_payload(payload: bytes) -> tuple[str, str]:
     return base64.b64encode(payload).decode(), "base64"
 
 
-def as_text(data: bytes) -> str:
+def printable_text(data: bytes) -> str:
     r"""Show bytes as text: what is printable ASCII as it is, the rest as `\x00`."""
     return "".join(chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02x}" for byte in data)
 

@@ -36,7 +36,7 @@ from .demo_report import (
     check_replies,
     count_decisions,
     percentile_us,
-    print_report,
+    print_demo_report,
 )
 from .demo_view import DemoView
 from .recordings import find_log_recording
@@ -204,7 +204,7 @@ async def _run(options: DemoOptions) -> DemoReport:
         finally:
             await nodes.close()
         report = _make_report(run, expected, cluster_session_id)
-    print_report(report, console)
+    print_demo_report(report, console)
     return report
 
 

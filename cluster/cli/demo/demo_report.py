@@ -154,7 +154,7 @@ def count_decisions(replies: Sequence[bytes | None]) -> tuple[int, int]:
     return words.count(b"allowed"), words.count(b"denied")
 
 
-def print_report(report: DemoReport, console: Console) -> None:
+def print_demo_report(report: DemoReport, console: Console) -> None:
     """Show the figures, the checks, and what to type next."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")

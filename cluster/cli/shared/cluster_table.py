@@ -23,7 +23,7 @@ _ORDINARY_STATES: Final = frozenset({"INIT", "ACTIVE"})
 _FAILED_STYLE: Final = "red"
 
 
-def as_table(report: ClusterReport) -> Group:
+def status_table(report: ClusterReport) -> Group:
     """Draw a report: the verdict, the positions, the processes."""
     verdict = Text(report.verdict, style="bold green" if report.has_quorum else "bold red")
     return Group(verdict, "", _positions(report), "", _processes(report))

@@ -144,7 +144,7 @@ def _seed_as_dict(outcome: RunOutcome) -> dict[str, Any]:  # JSON
 # --- for people
 
 
-def as_table(report: SimulationReport) -> Group:
+def campaign_table(report: SimulationReport) -> Group:
     """Draw a report: the counts, the faults, the failures."""
     failures = report.totals.failures
     parts: list[Any] = [_counts(report), "", _faults(report)]  # anything rich can draw
@@ -247,9 +247,9 @@ def _new_table() -> Table:
     return Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
 
 
-def print_report(report: SimulationReport, console: Console) -> None:
+def print_campaign_report(report: SimulationReport, console: Console) -> None:
     """Print a report for people; lines that are commands are never broken."""
-    console.print(as_table(report), soft_wrap=False, crop=False)
+    console.print(campaign_table(report), soft_wrap=False, crop=False)
 
 
 def describe_outcome(outcome: RunOutcome) -> str:

@@ -34,7 +34,7 @@ from ...settings.service_loading import load_service_class
 from ...simulation.campaign import run_campaign
 from ...simulation.run import Options, RunOutcome
 from ...simulation.shrink import Attempt, shrink
-from .campaign_report import SimulationReport, as_json, describe_outcome, find_commit, print_report
+from .campaign_report import SimulationReport, as_json, describe_outcome, find_commit, print_campaign_report
 from .flags import (
     CheckDeterminismFlag,
     ClientsFlag,
@@ -148,7 +148,7 @@ def sim(
     with SimView(Console(stderr=True), None if end is None else end - begin) as view:
         _run(report, view, seed_range, until_failure=until_failure, is_shrunk=not no_shrink, is_verbose=verbose)
     if output is OutputFormat.TABLE:
-        print_report(report, make_console(WIDTH_IN_PIPE))
+        print_campaign_report(report, make_console(WIDTH_IN_PIPE))
     else:
         typer.echo(as_json(report, indent=2 if output is OutputFormat.JSON else None))
     if report.is_interrupted or report.totals.failures:

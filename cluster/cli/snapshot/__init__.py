@@ -12,15 +12,15 @@ from typing import Final
 
 from trimaran.archive.tool.output import new_group
 
-from .describe import describe
+from .describe import describe_snapshots
 from .invalidate import invalidate
 from .list import list_snapshots
 from .take import take
-from .verify import verify
+from .verify import verify_snapshot
 
 app: Final = new_group("Take, list, describe, verify and invalidate snapshots.")
 app.command()(take)
 app.command("list")(list_snapshots)
-app.command(epilog="Example: trimaran snapshot describe data/node-0")(describe)
-app.command()(verify)
+app.command("describe", epilog="Example: trimaran snapshot describe data/node-0")(describe_snapshots)
+app.command("verify")(verify_snapshot)
 app.command()(invalidate)

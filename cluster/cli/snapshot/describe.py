@@ -25,7 +25,7 @@ from ..shared.arguments import MemberDirectoryArgument, expect_recording_log
 _COLUMNS: Final = {"position": "position", "name": "message", "what": "what it says"}
 
 
-def describe(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def describe_snapshots(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the consensus module's newest valid snapshot: its marks, ids, sessions, timers and pending messages.
 
     JSON has an object for each message, as `trimaran archive dump --messages`. Example: trimaran snapshot describe

@@ -14,7 +14,7 @@ from ...runtime.snapshots.recovery import read_snapshots
 from .snapshot_files import DirectoryArgument, SnapshotFiles
 
 
-def verify(directory: DirectoryArgument) -> None:
+def verify_snapshot(directory: DirectoryArgument) -> None:
     """Read every valid snapshot of a member to its end, and check everything that can be checked without its service.
 
     Exit status 0: every snapshot is intact; 10: one is damaged.

@@ -20,7 +20,7 @@ from rich.text import Text
 from trimaran.archive.tool.output import OutputFormat, make_console, print_line
 
 from ..shared.cluster_report import ClusterReport
-from ..shared.cluster_table import as_table
+from ..shared.cluster_table import status_table
 from .place import Place
 
 _NOTES_SHOWN: Final = 8
@@ -84,7 +84,7 @@ class UpView:
 
     def _draw(self) -> None:
         assert self._live is not None
-        parts: list[RenderableType] = [] if self._report is None else [as_table(self._report), ""]
+        parts: list[RenderableType] = [] if self._report is None else [status_table(self._report), ""]
         self._live.update(Group(*parts, *self._notes), refresh=True)
 
     def _facts(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ Answerer = Callable[[bytes], AsyncGenerator[bytes, None]]
 """Gives the answer to a request, a document at a time, as an asynchronous generator."""
 
 CONCURRENT_LIMIT: Final = 8
-"""DocumentRequests that may wait on one stream at once; more are refused, and the client may ask again."""
+"""Requests that may wait on one stream at once; more are refused, and the client may ask again."""
 
 REQUEST_LIMIT_BYTES: Final = 16384
 """The longest request frame."""

@@ -30,7 +30,7 @@ from ...documents.inspection import (
     View,
 )
 from ...settings.member_endpoints import MemberEndpoints
-from .status_publisher import ROLE_NAMES, state_name
+from .status_publisher import ROLE_NAMES, member_state_name
 
 _NS_PER_S: Final = 1_000_000_000
 
@@ -83,7 +83,7 @@ class Inspector:
         return MembersView(
             answered_by=ctx.config.member_id,
             role=ROLE_NAMES[ctx.role],
-            state=state_name(self._module),
+            state=member_state_name(self._module),
             leader_member_id=ctx.leader_member_id,
             leadership_term_id=self._term_id,
             candidate_term_id=_id_or_none(ctx.candidate_term_id),
@@ -127,7 +127,7 @@ class Inspector:
         return SessionsView(
             answered_by=ctx.config.member_id,
             role=ROLE_NAMES[ctx.role],
-            state=state_name(self._module),
+            state=member_state_name(self._module),
             leadership_term_id=self._term_id,
             delivered_position=self._delivered_position(),
             total_count=len(ids),
@@ -162,7 +162,7 @@ class Inspector:
         return TimersView(
             answered_by=ctx.config.member_id,
             role=ROLE_NAMES[ctx.role],
-            state=state_name(self._module),
+            state=member_state_name(self._module),
             leadership_term_id=self._term_id,
             cluster_time=now,
             total_count=len(pending),

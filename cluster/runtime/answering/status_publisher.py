@@ -73,7 +73,7 @@ class StatusPublisher:
             pid=self._pid,
             uptime_s=_seconds(now_ns - self._started_ns),
             role=ROLE_NAMES[ctx.role],
-            state=state_name(module),
+            state=member_state_name(module),
             module_state=module.actions.state.name,
             control_toggle=module.actions.toggle.name,
             leader_member_id=ctx.leader_member_id,
@@ -96,7 +96,7 @@ class StatusPublisher:
         )
 
 
-def state_name(module: ConsensusModule) -> str:
+def member_state_name(module: ConsensusModule) -> str:
     """Return the member's state in its term or election, as `MemberStatus.state` describes it."""
     if module.election is not None:
         return module.election.state.name

@@ -160,7 +160,7 @@ class ClusterMarkFile:
             self._file_system.close_file(self._handle)
 
 
-def read_mark_file(path: Path, *, file_system: FileSystem | None = None) -> MarkFileHeader:
+def read_cluster_mark_file(path: Path, *, file_system: FileSystem | None = None) -> MarkFileHeader:
     """Read the header of any cluster mark file, ours or Aeron's, without its lock.
 
     Raises:

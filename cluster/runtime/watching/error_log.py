@@ -27,7 +27,7 @@ from trimaran.archive.disk.file_system import FileSystem, OsFileSystem, opened, 
 from trimaran.archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
 from trimaran.service_api import ClusterError
 
-from ..files.mark_file import MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH, read_mark_file
+from ..files.mark_file import MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH, read_cluster_mark_file
 
 TEXT_LIMIT_BYTES: Final = 8192
 """The longest text of a record; a longer one is cut off."""
@@ -216,7 +216,7 @@ def read_errors(path: Path, *, file_system: FileSystem | None = None) -> list[Di
         OSError: it cannot be read.
     """
     disk = OsFileSystem() if file_system is None else file_system
-    read_mark_file(path, file_system=disk)
+    read_cluster_mark_file(path, file_system=disk)
     with opened(disk, path) as handle:
         area = read_fully(disk, handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
     return decode_errors(error_records(area))

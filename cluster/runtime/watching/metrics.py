@@ -581,7 +581,7 @@ class MetricsPage:
         return generate_latest(self._registry)
 
 
-def markdown_table() -> str:
+def metrics_as_markdown() -> str:
     """Draw the table of docs/metrics.md."""
     lines = ["| metric | kind | labels | meaning | Aeron |", "|---|---|---|---|---|"]
     for row in METRICS:

@@ -29,7 +29,7 @@ WINDOW_BYTES: Final = 256 << 10
 _CLIENT_PORTS_BEGIN: Final = 40_000
 _KEEP_ALIVE_NS: Final = 1_500_000_000
 _KEEP_ALIVE_LIMIT: Final = 3
-"""DocumentRequests in a row that may go unanswered."""
+"""How many keep-alive probes in a row may go unanswered."""
 _RETRANSMISSION_LIMIT_NS: Final = 1_000_000_000
 """How long after a block has ended TCP may take to notice."""
 

@@ -13,7 +13,7 @@ from trimaran.archive.reading.frame_columns import (
     HEADER_COLUMNS,
     MESSAGE_COLUMNS,
     choose_columns,
-    markdown_table,
+    columns_as_markdown,
 )
 from trimaran.archive.spark.source.columns import frame_struct
 from trimaran.service_api.errors import ConfigurationError
@@ -53,5 +53,5 @@ def test_names_of_a_user_are_checked(columns: list[str], reason: str) -> None:
 
 
 def test_the_table_of_the_documentation_is_the_codes() -> None:
-    """Regenerate the table with `print(markdown_table())`."""
-    assert markdown_table() in (ROOT / "docs" / "archive-frames.md").read_text()
+    """Regenerate the table with `print(columns_as_markdown())`."""
+    assert columns_as_markdown() in (ROOT / "docs" / "archive-frames.md").read_text()

@@ -11,7 +11,7 @@ from tests.places import ROOT
 from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.tool.output import format_duration
 from trimaran.cluster.cli.shared.cluster_report import ClusterReport, make_report
-from trimaran.cluster.cli.shared.cluster_table import as_table, describe_election
+from trimaran.cluster.cli.shared.cluster_table import describe_election, status_table
 from trimaran.cluster.documents.query import Outcome
 from trimaran.service_api.member_status import DifferingMember, ElectionStatus, SnapshotFetchStatus
 
@@ -49,7 +49,7 @@ def drawn(report: ClusterReport, *, width: int = 100, is_terminal: bool = False)
         color_system="standard" if is_terminal else None,
         highlight=False,
     )
-    console.print(as_table(report))
+    console.print(status_table(report))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

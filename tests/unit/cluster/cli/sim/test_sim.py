@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.places import ROOT
 from trimaran.cluster.cli.app import main
-from trimaran.cluster.cli.sim.campaign_report import SimulationReport, as_json, print_report
+from trimaran.cluster.cli.sim.campaign_report import SimulationReport, as_json, print_campaign_report
 from trimaran.cluster.cli.sim.flags import kinds_left_out, parse_kinds, parse_seeds
 from trimaran.cluster.cli.sim.seed_job import SeedJob
 from trimaran.cluster.simulation.faults import KIND_NAMES
@@ -222,7 +222,7 @@ def make_report() -> SimulationReport:
 
 def test_a_report_names_the_failure_and_one_command() -> None:
     out = io.StringIO()
-    print_report(make_report(), Console(file=out, width=80))
+    print_campaign_report(make_report(), Console(file=out, width=80))
     text = out.getvalue()
 
     assert text.count("trimaran sim --seeds") == 1
@@ -233,7 +233,7 @@ def test_a_report_names_the_failure_and_one_command() -> None:
 
 def test_a_report_shows_faults_that_never_struck_and_those_left_out() -> None:
     out = io.StringIO()
-    print_report(make_report(), Console(file=out, width=100, force_terminal=True, color_system="standard"))
+    print_campaign_report(make_report(), Console(file=out, width=100, force_terminal=True, color_system="standard"))
     text = out.getvalue()
 
     assert "\x1b[1;33m" in text.partition("pause")[2].partition("clock_jump")[0]

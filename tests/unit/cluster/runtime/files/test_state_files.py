@@ -25,7 +25,7 @@ from trimaran.cluster.runtime.files.mark_file import (
     MARK_FILE_NAME,
     ClusterMarkFile,
     DirectoryInUseError,
-    read_mark_file,
+    read_cluster_mark_file,
 )
 from trimaran.cluster.runtime.files.node_state_file import (
     NODE_STATE_FILE_LENGTH,
@@ -359,7 +359,7 @@ def test_real_mark_files_are_read(tar_name: str, tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(member_of(f"{tar_name}.tar.gz", f"{tar_name}/node0/cluster/{name}"))
 
-        header = read_mark_file(path)
+        header = read_cluster_mark_file(path)
 
         fields = mark["fields"]
         names = {field.wire_name: field.name for field in header.LAYOUT.block}
@@ -377,14 +377,14 @@ def test_mark_file_says_who_runs_and_since_when(tmp_path: Path) -> None:
 
     mark.update_activity(2000)
 
-    header = read_mark_file(path)
+    header = read_cluster_mark_file(path)
     assert (header.member_id, header.cluster_id, header.pid) == (2, 5, os.getpid())
     assert (header.start_timestamp, header.activity_timestamp) == (1000, 2000)
     assert header.component_type is ClusterComponentType.CONSENSUS_MODULE
     assert path.stat().st_size == 1_056_768
     assert repr(mark) == f"<ClusterMarkFile path={path} member_id=2 pid={os.getpid()}>"
     mark.close()
-    assert read_mark_file(path).activity_timestamp == -1
+    assert read_cluster_mark_file(path).activity_timestamp == -1
 
 
 def test_second_opener_is_told_the_directory_and_the_owners_pid(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_boot_id_lies_where_aerons_header_does_not_reach(tmp_path: Path) -> None
 
     data = (tmp_path / MARK_FILE_NAME).read_bytes()
     assert data[4096:8192].rstrip(b"\0") == b"0b7c-boot"
-    assert read_mark_file(tmp_path / MARK_FILE_NAME).member_id == 2
+    assert read_cluster_mark_file(tmp_path / MARK_FILE_NAME).member_id == 2
     assert len(data) == 1_056_768
     mark.close()
 
@@ -476,7 +476,7 @@ def test_what_is_not_a_mark_file_is_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(bytes(8192))
 
     with pytest.raises(ClusterError, match=r"damaged mark file: path=.*schema_id=0 expected=110"):
-        read_mark_file(path)
+        read_cluster_mark_file(path)
 
 
 def test_directory_name_too_long_for_the_header_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.unit.cluster.simulation.small_cluster import SmallCluster, running_cl
 from tests.unit.cluster.simulation.test_snapshots import Keeper, ask, service_of, take
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.runtime.watching.metrics import METRICS, MetricsPage, markdown_table
+from trimaran.cluster.runtime.watching.metrics import METRICS, MetricsPage, metrics_as_markdown
 from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.runtime.watching.vitals import EffectCounts
 from trimaran.cluster.simulation.cluster import Member
@@ -208,8 +208,8 @@ def test_names_say_what_they_are() -> None:
 
 
 def test_the_table_of_the_documentation_is_the_codes() -> None:
-    """Regenerate the table with `print(markdown_table())`."""
-    assert markdown_table() in (ROOT / "docs" / "metrics.md").read_text()
+    """Regenerate the table with `print(metrics_as_markdown())`."""
+    assert metrics_as_markdown() in (ROOT / "docs" / "metrics.md").read_text()
 
 
 def names_in(text: str) -> set[str]:
