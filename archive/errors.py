@@ -76,10 +76,10 @@ class CorruptionError(ArchiveError):
 
 
 def below_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:
-    """Say that what was asked for is older than everything that is kept here."""
+    """The error for a position below the oldest segment of an archive."""
     return ArchiveError(
         f"before the oldest segment of this archive: asked={position} oldest_position={oldest_position}; "
-        "what came before was purged, only a snapshot has it",
+        "earlier entries were purged; start from a snapshot",
         code=ArchiveErrorCode.INVALID_POSITION,
         recording_id=recording_id,
         position=position,

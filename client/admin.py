@@ -44,7 +44,7 @@ class AdminTracker:
             BackPressureError: too many are under way.
         """
         if len(self._waiting) >= ADMIN_REQUEST_LIMIT:
-            raise BackPressureError(f"too many admin requests under way: limit={ADMIN_REQUEST_LIMIT}")
+            raise BackPressureError(f"too many admin requests are pending: limit={ADMIN_REQUEST_LIMIT}")
         correlation_id = self._next_correlation_id
         self._next_correlation_id += 1
         self._waiting[correlation_id] = on_done

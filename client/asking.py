@@ -54,7 +54,7 @@ async def query(
                 outcome = await waiter
     except TimeoutError:
         said = "; ".join(f"member {member_id}: {refusal}" for member_id, refusal in asked.refusals.items())
-        raise ClusterTimeoutError(f"query not answered: timeout_s={timeout_s} {said or 'nobody refused'}") from None
+        raise ClusterTimeoutError(f"query not answered: timeout_s={timeout_s} {said or 'no member answered'}") from None
     finally:
         conductor.protocol.queries.forget(asked)
     if isinstance(outcome, ClusterError):
@@ -82,7 +82,7 @@ async def take_snapshot(conductor: ClientConductor, timeout_s: float) -> int:
             outcome = await waiter
     except TimeoutError:
         said = "asked" if correlation_id is not None else "no leader to ask"
-        raise IndeterminateError(f"no answer about the snapshot: {said} timeout_s={timeout_s:g}") from None
+        raise IndeterminateError(f"the outcome of the snapshot is not known: {said} timeout_s={timeout_s:g}") from None
     finally:
         if correlation_id is not None:
             conductor.protocol.admin.forget(correlation_id)

@@ -364,7 +364,7 @@ class ClientConductor:
     def _on_bad_peer(self, connection: MemberConnection, error: RemoteProtocolError) -> None:
         """Drop a connection whose bytes make no sense; the protocol dials again after a back-off."""
         if self.protocol.state is not ClientState.CONNECTING:
-            message = "a cluster member sent what it must not send; reconnecting"
+            message = "a cluster member sent invalid bytes; the client reconnects"
             self.loop.call_exception_handler({"message": message, "exception": error, "protocol": connection})
         self._connections.pop(connection.connection_id, None)
         self._end_connection(connection)

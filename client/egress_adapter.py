@@ -225,7 +225,7 @@ class EgressAdapter:
             return
         block_length = peek_header(message)[0]
         if block_length < SESSION_MESSAGE[0] or len(message) < MESSAGE_HEADER.size + block_length:
-            raise RemoteProtocolError(f"egress message cut short: block_length={block_length} length={len(message)}")
+            raise RemoteProtocolError(f"incomplete egress message: block_length={block_length} length={len(message)}")
         *_, term, session_id, timestamp = SESSION_MESSAGE_HEADER.unpack_from(message)
         session = self._session
         if session_id != session.cluster_session_id:

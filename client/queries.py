@@ -123,7 +123,7 @@ class QueryTracker:
         if len(payload) > self._payload_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._payload_limit}")
         if len(self._queries) >= QUERY_LIMIT:
-            raise BackPressureError(f"too many queries under way: limit={QUERY_LIMIT}")
+            raise BackPressureError(f"too many queries are pending: limit={QUERY_LIMIT}")
         query = Query(self._next_correlation_id, payload, options, on_done)
         self._next_correlation_id += 1
         self._queries[query.correlation_id] = query

@@ -179,7 +179,7 @@ class RequestWindow:
         if late:
             self._unsent = deque(request for request in self._unsent if request.deadline_ns > now_ns)
             for request in late:
-                _fail(request.future, RejectedError("timed out before there was a leader, or room, to send it"))
+                _fail(request.future, RejectedError("timed out before it was sent: no leader, or no room to send"))
         for request in self._sent:
             if request.deadline_ns <= now_ns and request.payload is not None:
                 self._mark_indeterminate(request)
@@ -257,7 +257,7 @@ def _error_of(code: int, reply: bytes) -> ClusterError:
         return RequestFailedError(reply.decode(errors="replace"))
     if code == RequestCode.NO_REQUESTS:
         return RejectedError("the service takes no requests")
-    return RequestIndeterminateError(f"the cluster did not keep what came of it: code={code}", None)
+    return RequestIndeterminateError(f"the cluster no longer has the reply: code={code}", None)
 
 
 def _fail(future: asyncio.Future[bytes], error: ClusterError) -> None:

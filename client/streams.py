@@ -52,7 +52,7 @@ class EgressIterator:
     async def _wait(self) -> None:
         queue = self._queue
         if queue.is_awaited:
-            raise LocalProtocolError("another task is waiting for the egress of this client")
+            raise LocalProtocolError("another task already waits for the egress of this client: read it in one task")
         queue.is_awaited = True
         try:
             await self._conductor.wait_until(self._is_ready)

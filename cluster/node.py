@@ -688,4 +688,4 @@ def _naming(what: str, endpoint: str) -> Iterator[None]:
 
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what no callback of the loop caught: a bug, and one to be found in the error log."""
-    logger.error("loop.exception", message=context.get("message"), exc_info=context.get("exception"))
+    logger.error("loop.exception_raised", message=context.get("message"), exc_info=context.get("exception"))

@@ -64,7 +64,7 @@ class ClusteredService:
         `payload` is a read-only view of the log itself: copy what outlives the call. `timestamp` is cluster time. A
         service without this method takes no messages: each is logged as an error, and the client is told nothing.
         """
-        raise LocalProtocolError(f"service takes no messages, only requests: service={type(self).__qualname__}")
+        raise LocalProtocolError(f"the service has no on_session_message: service={type(self).__qualname__}")
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
         """A committed request of a client session; the return value is the reply.
@@ -74,7 +74,7 @@ class ClusteredService:
         member the same, so it should say nothing that differs between them. A service without this method takes no
         requests, and clients are told so. `payload` and `timestamp` are as for `on_session_message`.
         """
-        raise LocalProtocolError(f"service takes no requests: service={type(self).__qualname__}")
+        raise LocalProtocolError(f"the service has no on_request: service={type(self).__qualname__}")
 
     @property
     def takes_requests(self) -> bool:
@@ -105,7 +105,7 @@ class ClusteredService:
             def on_query(self, payload):
                 return str(self.balances[bytes(payload)]).encode()
         """
-        raise LocalProtocolError(f"service takes no queries: service={type(self).__qualname__}")
+        raise LocalProtocolError(f"the service has no on_query: service={type(self).__qualname__}")
 
     @property
     def takes_queries(self) -> bool:
@@ -118,7 +118,7 @@ class ClusteredService:
         No log entry is processed meanwhile. A service without this method has no snapshots: each that is asked for
         fails, and every start replays the whole log. One without state may write nothing.
         """
-        raise LocalProtocolError(f"service writes no snapshots: service={type(self).__qualname__}")
+        raise LocalProtocolError(f"the service has no on_take_snapshot: service={type(self).__qualname__}")
 
     def on_role_change(self, role: Role) -> None:
         """This member leads from now on, or no longer does: `role` is LEADER or FOLLOWER.

@@ -63,13 +63,13 @@ class RemoteFileSystem:
         if info["type"] != "file":
             raise FileNotFoundError(errno.ENOENT, "not a file", url)
         if info["size"] is None:
-            raise OSError(errno.EIO, "the server does not say how long the file is", url)
+            raise OSError(errno.EIO, "the server does not report the length of the file", url)
 
         def fetch(begin: int, end: int) -> bytes:
             with _os_errors(url):
                 data: bytes = self._store.cat_file(place, start=begin, end=end)
             if len(data) != end - begin:
-                reason = f"the server gave other bytes than asked for: length={len(data)} expected={end - begin}"
+                reason = f"the server sent the wrong number of bytes: length={len(data)} expected={end - begin}"
                 raise OSError(errno.EIO, reason, url)
             return data
 
@@ -167,7 +167,7 @@ def _open_store(url: str) -> tuple[Any, str]:
         package = getattr(error.__cause__, "name", None) or "the package named here"
         raise ConfigurationError(f"to read {url} its library is needed: pip install {package} ({error})") from error
     except ValueError as error:
-        raise ConfigurationError(f"no such place can be read: {url} ({error})") from error
+        raise ConfigurationError(f"no file system for this URL: {url} ({error})") from error
     except Exception as error:  # whatever the library of a store raises when it is set up
         raise ConfigurationError(f"cannot open {url}: {type(error).__name__}: {error}") from error
     return store, root

@@ -3,7 +3,7 @@
 The problem: an entry is changed in place (a recording stops, is extended, is cut), and a power loss in the
 middle of that write may leave half of it, without a checksum in the middle of a list that has no other index.
 The idea: before an entry is written, its new bytes go, with their CRC-32, to `archive.catalog.redo`, which is
-synced first. At the next start an entry that does not check out is written again from there.
+synced first. At the next start an entry that is not valid is written again from there.
 Invariant: at every moment either the entry in place or the redo record is whole.
 Rejected: rewriting the whole catalog under another name and renaming it (1 MiB written for 256 bytes), and
 trusting sector atomicity (the checksum and the stop position of an entry lie in different 64-byte lines).
@@ -93,7 +93,7 @@ class CatalogContent:
 
     @property
     def readable(self) -> list[RecordingDescriptor]:
-        """The recordings, in any state, whose entries check out."""
+        """The recordings, in any state, whose entries are valid."""
         return [e.descriptor for e in self.entries if e.descriptor is not None and e.problem is None]
 
 
@@ -142,20 +142,20 @@ def encode_catalog(descriptors: Iterable[RecordingDescriptor], *, next_recording
 
 
 def parse_catalog(data: bytes) -> CatalogContent:
-    """Read a whole catalog file; entries that do not check out are returned with their problem.
+    """Read a whole catalog file; entries that are not valid are returned with their problem.
 
     Raises:
         CorruptionError: the file header is not that of a catalog this version can read.
     """
     if len(data) < HEADER_LENGTH:
-        raise CorruptionError(f"catalog cut short: length={len(data)} expected at least {HEADER_LENGTH}")
+        raise CorruptionError(f"incomplete catalog: length={len(data)} expected at least {HEADER_LENGTH}")
     version, length, next_recording_id, alignment = _FILE_HEADER.unpack_from(data)
     if version >> 16 != CATALOG_VERSION >> 16:
-        raise CorruptionError(f"catalog version unknown: major={version >> 16} expected={CATALOG_VERSION >> 16}")
+        raise CorruptionError(f"unknown catalog version: major={version >> 16} expected={CATALOG_VERSION >> 16}")
     if length != HEADER_LENGTH or alignment != ENTRY_ALIGNMENT:
-        raise CorruptionError(f"catalog header impossible: length={length} alignment={alignment} expected=32, 64")
+        raise CorruptionError(f"invalid catalog header: length={length} alignment={alignment} expected=32, 64")
     if next_recording_id < 0:
-        raise CorruptionError(f"catalog header impossible: next_recording_id={next_recording_id} expected from 0")
+        raise CorruptionError(f"invalid catalog header: next_recording_id={next_recording_id} expected from 0")
     entries: list[CatalogEntry] = []
     offset = HEADER_LENGTH
     while offset + ENTRY_HEADER_LENGTH <= len(data):
@@ -168,7 +168,7 @@ def parse_catalog(data: bytes) -> CatalogContent:
         if offset > len(data) or entry.length % ENTRY_ALIGNMENT:
             break  # where the next one begins is not known
     if offset <= len(data) and data.count(0, offset) != len(data) - offset:
-        hidden = "entry length impossible, or the entries end here: bytes after this place are not zero"
+        hidden = "invalid entry length, or the entries end here: bytes after this place are not zero"
         entries.append(CatalogEntry(offset, 0, 0, None, hidden))
     header = CatalogHeader(version, next_recording_id, alignment)
     return CatalogContent(header, _with_unique_ids(entries), offset, len(data))
@@ -205,7 +205,7 @@ class Catalog:
         """Load the catalog, creating an empty one in a directory that has none, and repair a torn entry.
 
         Raises:
-            CorruptionError: an entry does not check out and cannot be restored.
+            CorruptionError: an entry is not valid and cannot be restored.
         """
         names = self._file_system.list_directory(self._directory)
         if CATALOG_FILE_NAME not in names:
@@ -329,7 +329,7 @@ class Catalog:
         for entry in content.entries:
             if entry.descriptor is None or entry.problem is not None:
                 raise CorruptionError(
-                    f"catalog entry does not check out: offset={entry.offset} {entry.problem}; "
+                    f"catalog entry is not valid: offset={entry.offset} {entry.problem}; "
                     "restore the archive directory from another member or a backup",
                     recording_id=None if entry.descriptor is None else entry.descriptor.recording_id,
                 )
@@ -426,7 +426,7 @@ def _with_unique_ids(entries: list[CatalogEntry]) -> tuple[CatalogEntry, ...]:
         if entry.descriptor is not None:
             first = taken.setdefault(entry.descriptor.recording_id, entry.offset)
             if first != entry.offset and entry.problem is None:
-                entry = replace(entry, problem=f"recording id taken by the entry at offset={first}")
+                entry = replace(entry, problem=f"recording id is also used by the entry at offset={first}")
         checked.append(entry)
     return tuple(checked)
 
@@ -436,7 +436,7 @@ def _parse_entry(data: bytes, offset: int, body_length: int) -> CatalogEntry:
     _, state, checksum = _ENTRY_HEADER.unpack_from(data, offset)
     length = ENTRY_HEADER_LENGTH + body_length
     if length % ENTRY_ALIGNMENT or body_length < _BLOCK.size or offset + length > len(data):
-        cut_short = f"entry length impossible: length={body_length} available={len(data) - offset - 32}"
+        cut_short = f"invalid entry length: length={body_length} available={len(data) - offset - 32}"
         return CatalogEntry(offset, length, checksum, None, cut_short)
     body = data[offset + ENTRY_HEADER_LENGTH : offset + length]
     problem: str | None
@@ -450,7 +450,7 @@ def _parse_entry(data: bytes, offset: int, body_length: int) -> CatalogEntry:
         if computed != checksum:
             stale = _is_checksum_before_stop(body, checksum)
             if not stale:
-                problem = problem or f"entry checksum wrong: checksum={checksum} expected={computed}"
+                problem = problem or f"wrong entry checksum: checksum={checksum} expected={computed}"
     return CatalogEntry(offset, length, checksum, descriptor, problem, stale)
 
 
@@ -469,15 +469,15 @@ def _parse_body(body: bytes, state: int) -> tuple[RecordingDescriptor | None, st
     offset = _BLOCK.size
     for _ in range(3):
         if offset + 4 > len(body):
-            return None, "entry texts cut short"
+            return None, "incomplete entry texts"
         (text_length,) = _TEXT_LENGTH.unpack_from(body, offset)
         offset += 4
         if text_length > len(body) - offset:
-            return None, f"entry text impossible: length={text_length} available={len(body) - offset}"
+            return None, f"invalid entry text: length={text_length} available={len(body) - offset}"
         texts.append(body[offset : offset + text_length].decode("ascii", "replace"))
         offset += text_length
     if state not in RecordingState.__members__.values():
-        return None, f"entry state unknown: state={state}"
+        return None, f"unknown entry state: state={state}"
     descriptor = RecordingDescriptor(
         control_session_id=values[0],
         correlation_id=values[1],
@@ -504,15 +504,15 @@ def find_impossible(descriptor: RecordingDescriptor) -> str | None:
     """Say what cannot be true of a descriptor, or None; of one that is impossible no frame can be found."""
     term, segment, mtu = descriptor.term_buffer_length, descriptor.segment_file_length, descriptor.mtu_length
     if term < 64 or term & (term - 1):
-        return f"term length impossible: term_buffer_length={term} expected a power of two"
+        return f"invalid term length: term_buffer_length={term} expected a power of two"
     if segment < term or segment % term:
-        return f"segment length impossible: segment_file_length={segment} term_buffer_length={term}"
+        return f"invalid segment length: segment_file_length={segment} term_buffer_length={term}"
     if not 32 < mtu <= min(term, MAX_MTU_LENGTH_BYTES) or mtu % 32:
         limit = min(term, MAX_MTU_LENGTH_BYTES)
-        return f"mtu impossible: mtu_length={mtu} expected a multiple of 32 from 64 to {limit}"
+        return f"invalid mtu: mtu_length={mtu} expected a multiple of 32 from 64 to {limit}"
     if descriptor.recording_id < 0:
-        return f"recording id impossible: recording_id={descriptor.recording_id} expected from 0"
+        return f"invalid recording id: recording_id={descriptor.recording_id} expected from 0"
     start, stop = descriptor.start_position, descriptor.stop_position
     if start < 0 or start % 32 or (stop is not None and (stop < start or stop % 32)):
-        return f"positions impossible: start_position={start} stop_position={stop}"
+        return f"invalid positions: start_position={start} stop_position={stop}"
     return None

@@ -79,7 +79,7 @@ def decode_edit(data: bytes) -> Edit | None:
         return None
     magic, kind, recording_id, position, stop_position, dst_recording_id, timestamp_ms = _RECORD.unpack(record)
     if magic != _MAGIC or kind not in EditKind.__members__.values():
-        raise CorruptionError(f"edit unknown: file={EDIT_FILE_NAME} magic={magic!r} kind={kind}")
+        raise CorruptionError(f"unknown edit: file={EDIT_FILE_NAME} magic={magic!r} kind={kind}")
     return Edit(
         kind=EditKind(kind),
         recording_id=recording_id,

@@ -94,7 +94,7 @@ class FollowingBytes:
             return LogEnd(self._position, "damaged", reason, resumes_at)
         far = self._find_written(self._position + UNSYNCED_LIMIT_BYTES)
         if far is not None:
-            fault = f"{reason}; bytes were written up to position={far} and beyond, which is no torn write"
+            fault = f"{reason}; bytes were written up to position={far} and beyond, so this is not a torn write"
             return LogEnd(self._position, "damaged", fault)
         return LogEnd(self._position, "open", reason)
 

@@ -1,7 +1,7 @@
 """Reading a recording from its files: frames, complete messages, and the reason why the reading ended.
 
 This works on any archive directory, whether an archive is running on it or not, and changes nothing. A
-`FrameReader` is a plain iterator over blocks read with `pread`, so that a file cut short is a reason to stop
+`FrameReader` is a plain iterator over blocks read with `pread`, so that an incomplete file is a reason to stop
 and never a fault of the process, as it would be with mmap. `read_messages` joins fragments.
 `AsyncFrameReader` reads in a thread, batch by batch. Bounds: one block (1 MiB, or one frame if that is
 longer) and one message (16 MiB).
@@ -49,7 +49,7 @@ class StopReason(StrEnum):
     STOP_POSITION = "stop position reached"
     BLANK = "frame length 0"
     NO_SEGMENT = "no segment file"
-    FILE_CUT = "file cut short"
+    FILE_CUT = "incomplete file"
     BAD_FRAME = "bad frame"
 
 

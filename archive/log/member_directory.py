@@ -123,8 +123,8 @@ class MemberDirectory:
             location, place = locate_archive(path), given
         if not _has_file(location.file_system, location.directory / CATALOG_FILE_NAME):
             raise ConfigurationError(
-                f"no archive here: there is no {CATALOG_FILE_NAME} in {place}, in archive in it, nor in the only other "
-                "directory that has one; name both directories as CLUSTER_DIR,ARCHIVE_DIR"
+                f"no archive found: there is no {CATALOG_FILE_NAME} in {place}, in its directory archive, or in "
+                "exactly one other directory in it; name both directories as CLUSTER_DIR,ARCHIVE_DIR"
             )
         return cls(str(path), location, place)
 

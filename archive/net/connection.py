@@ -191,7 +191,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
                 response = await pending.answered
         except TimeoutError as error:
             raise ClusterTimeoutError(
-                f"archive silent: endpoint={self.endpoint} request={request.__name__} timeout_s={limit_s}"
+                f"archive did not answer: endpoint={self.endpoint} request={request.__name__} timeout_s={limit_s}"
             ) from error
         finally:
             self._pending.pop(correlation_id, None)
@@ -223,7 +223,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         if credentials.on_challenge is None:
             self._fail(
                 ArchiveError(
-                    "archive asks for more credentials, and none were given",
+                    "the archive sent a challenge, and no on_challenge was given to answer it",
                     code=ArchiveErrorCode.AUTHENTICATION_REJECTED,
                 )
             )
@@ -269,7 +269,9 @@ class ArchiveConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 await self._arrival
         except TimeoutError as error:
-            raise ClusterTimeoutError(f"archive silent: endpoint={self.endpoint} timeout_s={timeout_s}") from error
+            raise ClusterTimeoutError(
+                f"archive did not answer: endpoint={self.endpoint} timeout_s={timeout_s}"
+            ) from error
         finally:
             self._arrival = None
 
@@ -287,7 +289,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         elif frame.stream_id in (RESPONSE_STREAM_ID, EVENTS_STREAM_ID):
             self._on_message(decode_message(frame.payload, registry=_MESSAGES))
         else:
-            raise RemoteProtocolError(f"frame unexpected: stream_id={frame.stream_id} expected={RESPONSE_STREAM_ID}")
+            raise RemoteProtocolError(f"unexpected frame: stream_id={frame.stream_id} expected={RESPONSE_STREAM_ID}")
         return True
 
     def _on_message(self, message: Message) -> None:

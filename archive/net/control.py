@@ -72,7 +72,7 @@ def check_channel(channel: str) -> None:
         ArchiveError: it is not ASCII, or too long.
     """
     if not channel.isascii() or len(channel) > CHANNEL_LIMIT_BYTES:
-        raise ArchiveError(f"channel impossible: length={len(channel)} expected ASCII, at most {CHANNEL_LIMIT_BYTES}")
+        raise ArchiveError(f"invalid channel: length={len(channel)} expected ASCII, at most {CHANNEL_LIMIT_BYTES}")
 
 
 def encode_request(message: Message) -> bytes:

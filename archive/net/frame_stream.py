@@ -70,7 +70,7 @@ class FrameStream:
 
         Raises:
             ArchiveError: what the archive said, or it is gone.
-            RemoteProtocolError: a frame does not check out; everything before it was given.
+            RemoteProtocolError: a frame is not valid; everything before it was given.
             ClusterTimeoutError: nothing came for `timeout_s`; None waits as long as the archive is there.
         """
         while True:
@@ -117,7 +117,7 @@ class FrameStream:
 
     def _on_frame(self, frame: StreamFrame) -> None:
         if frame.type != TYPE_SETUP or self.setup is not None:
-            raise RemoteProtocolError(f"frame unexpected in a stream: type={frame.type}")
+            raise RemoteProtocolError(f"unexpected frame in a stream: type={frame.type}")
         setup = SetupFrame.decode(frame.raw)
         if setup.term_length_bytes > TERM_LENGTH_LIMIT_BYTES:
             raise RemoteProtocolError(f"setup: term_length={setup.term_length_bytes} limit={TERM_LENGTH_LIMIT_BYTES}")

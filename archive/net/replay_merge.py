@@ -127,7 +127,7 @@ class ReplayMerge:
 
         Raises:
             ArchiveError: what the archive answered; or it could not be reached for `reconnect_timeout_s`.
-            RemoteProtocolError: a frame does not check out; everything before it was given.
+            RemoteProtocolError: a frame is not valid; everything before it was given.
         """
         loop = asyncio.get_running_loop()
         while self.state is not MergeState.CLOSED:
@@ -241,7 +241,7 @@ class ReplayMerge:
             if self._live.position == self.position:
                 self._enter(MergeState.CLOSED, "recording has stopped")
                 return b""
-            self._fall_back("the live stream ended elsewhere")
+            self._fall_back("the live stream ended at another position")
             return None
         if begin_position > self.position:
             self._fall_back(f"live stream has a gap: position={begin_position}")

@@ -47,7 +47,7 @@ class ReplayReader:
 
         Raises:
             ArchiveError: what the archive said, or it is gone.
-            RemoteProtocolError: a frame does not check out; everything before it was given.
+            RemoteProtocolError: a frame is not valid; everything before it was given.
         """
         try:
             while chunk := await self.source.read():

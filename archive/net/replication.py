@@ -60,7 +60,7 @@ async def replicate(
 
     Raises:
         ArchiveError: the remote archive cannot be reached or refuses, or the recordings do not fit together.
-        RemoteProtocolError: a frame does not check out; everything before it was appended.
+        RemoteProtocolError: a frame is not valid; everything before it was appended.
         ClusterTimeoutError: nothing came for `progress_timeout_s`.
     """
     position = recording.append_position
@@ -123,14 +123,14 @@ async def copy(
                 if stop_position is None:
                     return
                 raise ArchiveError(
-                    f"source ends in front of stop_position={stop_position}",
+                    f"source ends before stop_position={stop_position}",
                     code=ArchiveErrorCode.INVALID_POSITION,
                     recording_id=recording.recording_id,
                     position=position,
                 )
             if stop_position is not None and position + len(chunk) > stop_position:
                 raise RemoteProtocolError(
-                    f"replayed frames run past the end asked for: position={position} length={len(chunk)} "
+                    f"replayed frames pass the requested end: position={position} length={len(chunk)} "
                     f"end={stop_position}"
                 )
             append(recording, chunk)
@@ -170,7 +170,7 @@ def check_fit(remote: messages.RecordingDescriptorRow, local: RecordingDescripto
     for name, theirs, ours in facts:
         if theirs != ours:
             raise ArchiveError(
-                f"recordings do not fit together: {name}={theirs} expected={ours}",
+                f"recordings cannot be joined: {name}={theirs} expected={ours}",
                 code=ArchiveErrorCode.INVALID_EXTENSION,
                 recording_id=local.recording_id,
             )

@@ -145,7 +145,7 @@ class RecordingFollower:
         recording_id, position = self.descriptor.recording_id, self.position
         descriptor = self._read_descriptor()
         if descriptor is None or descriptor.state is not RecordingState.VALID:
-            state = "gone from the catalog" if descriptor is None else descriptor.state.name
+            state = "no longer in the catalog" if descriptor is None else descriptor.state.name
             self.notices.append(f"recording_id={recording_id} is {state}: position={position} was its end")
             self.is_ended = True
             return
@@ -166,8 +166,8 @@ class RecordingFollower:
 
     def _cut_back_to(self, position: int) -> None:
         self.notices.append(
-            f"recording_id={self.descriptor.recording_id} was cut back to position={position}; "
-            f"what was seen from there to position={self.position} is gone"
+            f"recording_id={self.descriptor.recording_id} was truncated to position={position}; "
+            f"frames read from there to position={self.position} are no longer in it"
         )
         self.position = position
         self._recent.clear()

@@ -164,7 +164,7 @@ def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict
         return None
     return (
         f"position={last.position}: last frame may be incomplete: frame_length={last.frame_length}, only zeros from "
-        f"file offset={page} on, and no checksum to tell"
+        f"file offset={page} on, and no checksum to check it"
     )
 
 
@@ -201,6 +201,6 @@ def _find_stray_bytes(
             stray = first_nonzero(file_system, handle, max(0, verdict.stop_position - base_position), length)
             if stray is not None:
                 end = f"position={verdict.stop_position}"
-                yield f"{end}: bytes behind the end of the recording: file={name} offset={stray}"
+                yield f"{end}: bytes after the end of the recording: file={name} offset={stray}"
         finally:
             file_system.close_file(handle)

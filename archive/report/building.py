@@ -282,9 +282,9 @@ def _damage_fact(damage: Sequence[object]) -> list[Fact]:
 def _remarks(request: ReportRequest) -> list[str]:
     committed = request.options.get("committed", "false")
     which = {
-        "false": "What is at the end of the log may not be committed; --committed leaves that out.",
-        "true": "Only what the member's recording log shows to be committed was read.",
-    }.get(committed, f"Only what lies before position {committed} was read.")
+        "false": "Entries at the end of the log may not be committed; --committed leaves them out.",
+        "true": "Only entries that the member's recording log shows to be committed were read.",
+    }.get(committed, f"Only the log before position {committed} was read.")
     size = f"Tables show the first {sections.TABLE_LIMIT} rows, figures what their legend and axes name."
     clock = "Times are those of the cluster's own clock, as the log holds them, in UTC. Positions are bytes of the log."
-    return [clock, which, f"{size} All of it is in the DataFrames that the Python below each figure gives."]
+    return [clock, which, f"{size} The Python below each figure gives the complete data."]

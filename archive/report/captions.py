@@ -60,7 +60,7 @@ def election_states(frame: Frame) -> str:
     """Say how many elections closed, and which state took the longest."""
     closed = frame[frame["leadership_term_id"].notna() & frame["left_at"].notna()]
     if closed.empty:
-        return "The members' own logs tell of no election that closed."
+        return "The members' own logs have no election that closed."
     longest = closed.loc[closed["duration_us"].idxmax()]
     terms = words.count(closed["leadership_term_id"].nunique(), "election")
     members = words.count(closed["member_id"].nunique(), "member")

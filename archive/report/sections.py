@@ -52,8 +52,8 @@ def damage_of(found: Sequence[tuple[str, int | None, int | None, str]]) -> Damag
         note=_rest(len(rows)),
     )
     caption = (
-        f"{words.count(len(found), 'problem')} in {directories}. What lies after a damaged place may be missing "
-        "below. The command trimaran archive verify tells more."
+        f"{words.count(len(found), 'problem')} in {directories}. Entries after a damaged position may be "
+        "missing below. Run trimaran archive verify for details."
     )
     return Damage(caption=caption, table=table)
 
@@ -100,7 +100,7 @@ def elections(frame: Frame, snippet: str, note: str | None) -> Section:
             "ballots": lambda row: _integer(row.ballots),
             "reason": lambda row: _text(row.start_detail),
         }
-    hint = None if has_reasons or changes.empty else "Why they began stands in the members' own logs: --node-log FILE."
+    hint = None if has_reasons or changes.empty else "The members' own logs say why they began: --node-log FILE."
     return Section(
         anchor="elections",
         title="Changes of leader",
@@ -259,7 +259,7 @@ def timers(frame: Frame, snippet: str, note: str | None) -> Section:
         "last, UTC": lambda row: _moment(row.last),
         "median time between": lambda row: _duration(row.since_last_us),
     }
-    late = "How late they were takes the deadlines, which only a replay of the service tells: see docs/time-travel.md."
+    late = "Only a replay of the service knows the deadlines, and so how late timers fired: see docs/time-travel.md."
     return Section(
         anchor="timers",
         title="Timers",

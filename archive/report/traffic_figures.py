@@ -166,7 +166,7 @@ def bursts_and_gaps(bursts: Frame, gaps: Frame) -> Chart:
                     )
             add_legend(silent)
         _share_time(busy, silent)
-        for axes, name in ((busy, "busiest windows, messages per second"), (silent, "silent stretches, seconds")):
+        for axes, name in ((busy, "busiest windows, messages per second"), (silent, "silent periods, seconds")):
             _count_y(axes)
             axes.grid(visible=False, axis="x")
             name_axes(axes, "", name)

@@ -178,7 +178,7 @@ class _MessageMapper:
         if bad is not None and self._mode == FAILFAST:
             raise RemoteProtocolError(
                 f"recording_id={recording_ids[bad[0]]} position={positions[bad[0]]} {bad[1]}; "
-                "of a message of several frames all are there with the option messages=true"
+                "the option messages=true joins the frames of a message"
             )
         if self._mode == PERMISSIVE:
             columns.append(faults.texts())

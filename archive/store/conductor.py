@@ -235,7 +235,7 @@ class Archive:
         """
         layout = layout or self.config.layout
         if start_position < 0 or start_position % 32:
-            raise bad_position("start position impossible", None, start_position)
+            raise bad_position("invalid start position", None, start_position)
         async with self._changing():
             descriptor = RecordingDescriptor(
                 recording_id=self._catalog.next_recording_id,
@@ -330,7 +330,7 @@ class Archive:
         """Read whole durable frames from `position`, at most `limit_bytes` unless the first frame alone is longer.
 
         Never past `stop_position`, nor past the end of a segment; b"" at the end. Every frame is checked, with its
-        checksum where the recording has them: what does not check out never leaves the archive. A blocking read of what
+        checksum where the recording has them: what is not valid never leaves the archive. A blocking read of what
         is mostly in the page cache.
 
         Raises:
@@ -464,7 +464,7 @@ class Archive:
 
         Raises:
             ArchiveError: UNKNOWN_RECORDING.
-            CorruptionError: something in them does not check out; nothing was changed.
+            CorruptionError: something in them is not valid; nothing was changed.
         """
         async with self._changing():
             descriptor = self._editing.valid(recording_id)

@@ -237,7 +237,7 @@ def attach(ctx: EditContext, descriptor: RecordingDescriptor) -> int:
     term. All of them or none: what is damaged has to be moved away before those after it are taken.
 
     Raises:
-        CorruptionError: a frame does not check out, or a file has not the length of a segment.
+        CorruptionError: a frame is not valid, or a file has not the length of a segment.
         OSError: the disk refused.
     """
     files = ctx.files(descriptor)

@@ -73,7 +73,8 @@ class OfflineArchive:
         """
         if EDIT_FILE_NAME in self._file_system.list_directory(self._directory):
             raise ArchiveError(
-                f"an edit of segments was interrupted here: file={EDIT_FILE_NAME}; start the archive once, it goes on"
+                f"an edit of segments was interrupted here: file={EDIT_FILE_NAME}; start the archive once "
+                "to complete the edit"
             )
         catalog = Catalog(self._file_system, self._directory, sync_level=2)
         try:
@@ -116,7 +117,7 @@ class OfflineArchive:
         """Give the entries that `compact` removes: all that are not VALID.
 
         Raises:
-            CorruptionError: an entry that should be kept does not check out, or one cannot be read at all.
+            CorruptionError: an entry that should be kept is not valid, or one cannot be read at all.
         """
         entries = self.read().entries
         for entry in entries:
@@ -124,7 +125,7 @@ class OfflineArchive:
                 entry.problem is not None and entry.descriptor.state is RecordingState.VALID
             ):
                 raise CorruptionError(
-                    f"catalog entry does not check out: offset={entry.offset} {entry.problem}; nothing was changed",
+                    f"catalog entry is not valid: offset={entry.offset} {entry.problem}; nothing was changed",
                     recording_id=None if entry.descriptor is None else entry.descriptor.recording_id,
                 )
         return [entry for entry in entries if _state(entry) is not RecordingState.VALID]
@@ -183,7 +184,7 @@ class OfflineArchive:
         assert descriptor is not None
         if descriptor.stop_position is None:
             raise ArchiveError(
-                "recording was not stopped in order: start the archive once, which finds its end",
+                "recording was not stopped: start the archive once to find its end",
                 code=ArchiveErrorCode.ACTIVE_RECORDING,
                 recording_id=descriptor.recording_id,
             )

@@ -69,7 +69,7 @@ class RangeReader:
         if not whole:
             fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
             raise CorruptionError(
-                f"recorded frame does not check out: {fault}; run `trimaran archive verify`, then restore this "
+                f"recorded frame is not valid: {fault}; run `trimaran archive verify`, then restore this "
                 "directory from a copy, or remove it to let the member catch up",
                 recording_id=descriptor.recording_id,
                 position=position,

@@ -74,7 +74,7 @@ def repair_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_li
     how far after a wrong frame a power loss may have left valid ones; 0 when the machine did not go down.
 
     Raises:
-        CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
+        CorruptionError: frames that may have been acknowledged are not valid, or segments are missing.
         OSError: the disk refused.
     """
     files.remove_unpublished()
@@ -89,7 +89,7 @@ def find_tail(files: SegmentFiles, descriptor: RecordingDescriptor, *, torn_limi
     """Find where a recording without a stop position ends, and change nothing. As `repair_tail` otherwise.
 
     Raises:
-        CorruptionError: frames that may have been acknowledged do not check out, or segments are missing.
+        CorruptionError: frames that may have been acknowledged are not valid, or segments are missing.
         OSError: the disk refused.
     """
     bases = files.base_positions()
@@ -150,14 +150,14 @@ class _SegmentWalker:
         self._block_offset = 0
 
     def walk(self, torn_limit_bytes: int) -> _Walk:
-        """Follow the frames until one does not check out.
+        """Follow the frames until one is not valid.
 
         Raises:
             CorruptionError: valid frames follow the wrong one and it is no tear, or the last one is undecidable.
         """
         offset = max(0, self._descriptor.start_position - self._base_position)
         last: int | None = None
-        reason = "segment full" if self._length == self._descriptor.segment_file_length else "file cut short"
+        reason = "segment full" if self._length == self._descriptor.segment_file_length else "incomplete file"
         while offset < self._length:
             block, start = self._read(offset, 1)
             position = self._base_position + offset
@@ -229,7 +229,7 @@ class _SegmentWalker:
             found = next(self._rules.find_valid_frames(data, position), None)
             if found is not None:
                 raise CorruptionError(
-                    f"frame does not check out, and is not the tail: {fault}; a valid frame follows at "
+                    f"frame is not valid, and is not the last one: {fault}; a valid frame follows at "
                     f"position={found}. Nothing was changed. Run `trimaran archive verify`, then restore this "
                     "directory from another member or remove it to let the member catch up",
                     recording_id=self._descriptor.recording_id,
@@ -238,7 +238,7 @@ class _SegmentWalker:
             position = term_end
 
     def _refuse_if_undecidable(self, last_offset: int, end_offset: int) -> None:
-        """Raise when the last frame may be torn at a page boundary and there is no checksum to tell."""
+        """Raise when the last frame may be torn at a page boundary and there is no checksum to check it."""
         data = read_fully(self._file_system, self._handle, end_offset - last_offset, last_offset)
         header = unpack_header(data)
         frame_length = header.frame_length
@@ -246,7 +246,7 @@ class _SegmentWalker:
         if page is not None:
             raise CorruptionError(
                 f"last frame may be incomplete: frame_length={frame_length}, only zeros from file "
-                f"offset={page} on, and no checksum to tell. Nothing was changed. "
+                f"offset={page} on, and no checksum to check it. Nothing was changed. "
                 "Restore this directory from another member, or turn checksums on for new recordings",
                 recording_id=self._descriptor.recording_id,
                 position=self._base_position + last_offset,

@@ -1,7 +1,7 @@
 """Giving checksums to the frames of a recording that was made without: a CRC-32 in place of each session id.
 
 A segment at a time, and never in place: a copy with checksums is written, synced and renamed over the file, so a crash
-leaves each segment as it was or as it should be. A frame that does not check out ends the work before its segment was
+leaves each segment as it was or as it should be. A frame that is not valid ends the work before its segment was
 changed: a checksum must not make valid what is damaged. Memory: one block, or one frame if that is longer.
 Every function here blocks. Source: samples set A README §5; Aeron `ArchiveTool checksum`, which writes in place.
 """
@@ -126,5 +126,5 @@ def copy_frames(
 
 def _damage(what: str, descriptor: RecordingDescriptor, position: int) -> CorruptionError:
     return CorruptionError(
-        f"frames not copied: {what}; the file is as it was", recording_id=descriptor.recording_id, position=position
+        f"frames not copied: {what}; the file is unchanged", recording_id=descriptor.recording_id, position=position
     )

@@ -83,7 +83,7 @@ def choose_recording(directory: Path, recording_id: int | None, *, prefers_activ
         if len(valid) == 1 and not any(map(is_log, valid)):
             return LogFile.of(directory, valid[0])
         known = [descriptor.recording_id for descriptor in valid]
-        fail(f"which recording? --recording-id, one of {known}: {error}")
+        fail(f"choose a recording with --recording-id, one of {known}: {error}")
 
 
 def tell_end(log: LogFile, end: LogEnd) -> bool:
@@ -100,5 +100,5 @@ def expect_descriptor(content: CatalogContent, recording_id: int) -> RecordingDe
     """Give the descriptor of a recording that is to be read; one that cannot be read ends the command."""
     entry = select_entries(content, recording_id)[-1]
     if entry.descriptor is None or entry.problem is not None or entry.descriptor.state is RecordingState.DELETED:
-        fail(f"recording cannot be read, `trimaran archive describe` says more: recording_id={recording_id}")
+        fail(f"recording cannot be read; run `trimaran archive describe` for the reason: recording_id={recording_id}")
     return entry.descriptor

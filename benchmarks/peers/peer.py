@@ -90,7 +90,7 @@ def run_client(command: Sequence[str], *, timeout_s: float) -> tuple[subprocess.
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports of 127.0.0.1 that nobody listens on just now."""
+    """Find ports of 127.0.0.1 that no process listens on just now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

@@ -163,7 +163,7 @@ class _Parser:
         self.verifiers: dict[bytes, Verifier] = {}
 
     def take(self, number: int, words: list[str]) -> None:
-        """Take in one line that says something."""
+        """Read one line that is not blank or a comment."""
         keyword = words[0]
         if keyword not in _FORMS:
             raise self._problem(number, f"begins with {keyword!r}", f"one of {', '.join(_FORMS)}")
@@ -172,7 +172,7 @@ class _Parser:
             self._take_principal(number, words, expected)
             return
         if keyword in self._values:
-            raise self._problem(number, f"says {keyword} again", "it once")
+            raise self._problem(number, f"repeats {keyword}", f"one line with {keyword}")
         if len(words) != 2 or not _is_value(keyword, words[1]):
             raise self._problem(number, "is malformed", expected)
         self._values[keyword] = words[1]
@@ -181,7 +181,9 @@ class _Parser:
         """Give iterations and decoy key."""
         missing = [keyword for keyword in _FORMS if keyword != "principal" and keyword not in self._values]
         if missing:
-            raise ConfigurationError(f"secrets file lacks a line: file={self._name} expected: {_FORMS[missing[0]]}")
+            raise ConfigurationError(
+                f"secrets file has a line missing: file={self._name} expected: {_FORMS[missing[0]]}"
+            )
         return int(self._values["iterations"]), bytes.fromhex(self._values["decoy-key"])
 
     def _take_principal(self, number: int, words: list[str], expected: str) -> None:
@@ -190,9 +192,9 @@ class _Parser:
         try:
             principal = encode_principal(words[1])
         except ConfigurationError as error:
-            raise self._problem(number, "names nobody", str(error)) from error
+            raise self._problem(number, "has an invalid principal", str(error)) from error
         if principal in self.verifiers:
-            raise self._problem(number, f"names {words[1]} again", "every principal once")
+            raise self._problem(number, f"repeats principal {words[1]}", "one line for each principal")
         self.verifiers[principal] = Verifier(bytes.fromhex(words[2]), bytes.fromhex(words[3]))
 
     def _problem(self, number: int, what: str, expected: str) -> ConfigurationError:

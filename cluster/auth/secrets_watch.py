@@ -58,7 +58,7 @@ class SecretsWatch:
         try:
             self._file = await aiofiles.os.wrap(SecretsFile.load)(self._path)
         except ConfigurationError as error:
-            logger.error("secrets.refused", reason=f"{error}; what was read before still counts")
+            logger.error("secrets.refused", reason=f"{error}; the secrets that were read before stay in use")
             return
         logger.info("secrets.changed", file=str(self._path), principals=len(self._file.verifiers))
 

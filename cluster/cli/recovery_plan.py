@@ -193,7 +193,7 @@ def _problems(
         problems.append(f"the log is not in the archive: recording_id={log_recording_id}")
     if start is not None and end is not None and not start <= replay_position <= end:
         problems.append(
-            f"the log does not hold where the replay begins: replay_position={replay_position} "
+            f"the log does not have the position where the replay begins: replay_position={replay_position} "
             f"start_position={start} append_position={end}"
         )
     return problems

@@ -154,7 +154,9 @@ def replay(
     if (new_service is not None) + is_against_log + is_verifying > 1:
         raise ConfigurationError("expected one of --what-if, --against-log and --verify-snapshots")
     if not is_replay and (outputs is not None or state is not None):
-        raise ConfigurationError("--outputs and --state are of one replay: expected no comparison with them")
+        raise ConfigurationError(
+            "--outputs and --state belong to a single replay: they cannot be used with a comparison"
+        )
     with _telling_damage():
         wanted = _Wanted(
             log=MemberLog.open(directory),
@@ -213,8 +215,8 @@ def _replay(wanted: _Wanted, outputs: Path | None, state: Path | None, output: O
     uncounted = log.recorded_position - replayed.end_position
     if wanted.bound == "committed" and wanted.position is None and wanted.moment is None and uncounted:
         typer.echo(
-            f"trimaran: {uncounted} bytes more are recorded, and this directory does not say whether they are "
-            "committed: --bound recorded counts them",
+            f"trimaran: {uncounted} more bytes are recorded; this directory does not show whether they are "
+            "committed: --bound recorded includes them",
             err=True,
         )
 
@@ -250,7 +252,7 @@ def _verify(wanted: _Wanted, processes: int, output: OutputFormat) -> None:
     rows = [verdict._asdict() for verdict in verdicts]
     print_rows(rows, output, title=wanted.log.name, empty="no snapshots")
     if any(verdict.problem is not None for verdict in verdicts):
-        fail("the service does not write what was recorded", EXIT_UNHEALTHY)
+        fail("the service writes snapshots that differ from the recorded ones", EXIT_UNHEALTHY)
 
 
 # --- what the options mean

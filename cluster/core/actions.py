@@ -138,7 +138,7 @@ class ActionControl:
     def quit(self) -> None:
         """This member alone stops."""
         if self.state is not ModuleState.CLOSED:
-            self._machine.enter(ModuleState.QUITTING, "told to stop")
+            self._machine.enter(ModuleState.QUITTING, "asked to stop")
 
     def on_lead(self, publisher: LogPublisher) -> None:
         """This member leads now, and everything before its term is delivered."""
@@ -153,9 +153,11 @@ class ActionControl:
         if self.state not in _STOPPED:
             self._machine.enter(self._delivered_state, "leadership changed")
         if pending is not None:
-            certainty = "it is committed and will be done" if pending.is_committed else "it may be done or not"
+            certainty = (
+                "it is committed and will take effect" if pending.is_committed else "it may or may not take effect"
+            )
             if pending.action in (_T.SHUTDOWN, _T.ABORT):
-                certainty = "the cluster may stop, or members of it, or none"
+                certainty = "all members, some or none may stop"
             self._report(pending, ActionStep.UNKNOWN, f"leadership changed: {certainty}")
         self._update_holding()
 
@@ -196,7 +198,7 @@ class ActionControl:
         if action is _T.RESUME and toggle is not _T.SUSPEND:
             return f"not suspended: toggle={toggle.name}"
         if self._pending is not None or (toggle is not _T.NEUTRAL and toggle is not _T.SUSPEND):
-            return f"another action is under way: toggle={toggle.name}"
+            return f"another action is pending: toggle={toggle.name}"
         if toggle is _T.SUSPEND and action not in (_T.RESUME, _T.ABORT):
             return "the cluster is suspended: resume it first"
         return None
@@ -290,7 +292,7 @@ class ActionControl:
                 self._report(pending, ActionStep.SNAPSHOT_TAKEN, "on the leader")
             else:
                 # Followers may have theirs, and stop: the log holds everything, so does this member.
-                pending.notes.append(f"the leader has no snapshot of it: {failure}")
+                pending.notes.append(f"the leader took no snapshot: {failure}")
         self._check_termination()
 
     # --- termination

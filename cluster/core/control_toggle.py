@@ -37,7 +37,7 @@ class ActionStep(StrEnum):
     FAILED = "failed"
     """The leader tried and could not; other members may have done it."""
     UNKNOWN = "unknown"
-    """Leadership changed on the way: it may be done or not."""
+    """Leadership changed on the way: it may or may not take effect."""
 
 
 FINAL_STEPS: Final = frozenset({ActionStep.REFUSED, ActionStep.DONE, ActionStep.FAILED, ActionStep.UNKNOWN})

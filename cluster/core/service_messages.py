@@ -130,7 +130,7 @@ class PendingServiceMessageTracker:
         length = len(payload) + _MESSAGE_OVERHEAD_BYTES
         if self.queued_bytes + length > self.limit_bytes:
             raise BackPressureError(
-                f"too much is offered and not in the log yet: service_id={self.service_id} messages={len(self)} "
+                f"too many offered bytes are not in the log yet: service_id={self.service_id} messages={len(self)} "
                 f"bytes={self.queued_bytes} limit={self.limit_bytes} offered={length}"
             )
         session_id = self.next_service_session_id
@@ -161,7 +161,10 @@ class PendingServiceMessageTracker:
             queued = (self._appended or self._unsent).popleft()
             self.queued_bytes -= len(queued) + _MESSAGE_OVERHEAD_BYTES
         if queued is not None and queued != payload:
-            problem = problem or f"length={len(payload)} length_here={len(queued)}: another was offered here"
+            problem = (
+                problem
+                or f"length={len(payload)} length_here={len(queued)}: another message was offered on this member"
+            )
         return problem
 
     def roll_back(self) -> None:

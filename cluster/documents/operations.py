@@ -74,7 +74,7 @@ async def run_operation(
     Raises:
         ConfigurationError: the endpoint is none.
         StatusQueryError: nobody answers there.
-        ClusterError: the answer stopped before its final step: it may be done or not.
+        ClusterError: the answer stopped before its final step: it may or may not take effect.
     """
     request = OperationRequest(operation=operation).model_dump_json().encode()
     has_begun = False
@@ -89,7 +89,7 @@ async def run_operation(
     except StatusQueryError as error:
         if error.outcome in (Outcome.REFUSED, Outcome.UNREACHABLE) and not has_begun:
             raise
-        raise ClusterError(f"no answer about the {operation}: {error}; it may be done or not") from error
+        raise ClusterError(f"no answer about the {operation}: {error}; it may or may not take effect") from error
     except RemoteProtocolError as error:
-        raise ClusterError(f"no answer about the {operation}: {error}; it may be done or not") from error
-    raise ClusterError(f"the answer about the {operation} ended early: it may be done or not")
+        raise ClusterError(f"no answer about the {operation}: {error}; it may or may not take effect") from error
+    raise ClusterError(f"the answer about the {operation} ended early: it may or may not take effect")

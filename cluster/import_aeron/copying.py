@@ -237,5 +237,5 @@ def _check(directory: Path, on_progress: Callable[[int], None]) -> None:
         verdict = verify_recording(OsFileSystem(), directory, entry)
         if not verdict.is_ok or verdict.warnings:
             what = "; ".join([*verdict.problems, *verdict.warnings])
-            raise ClusterError(f"the copy does not check out: recording_id={verdict.recording_id}: {what}")
+            raise ClusterError(f"the copy is not valid: recording_id={verdict.recording_id}: {what}")
         on_progress(verdict.stop_position - verdict.start_position)

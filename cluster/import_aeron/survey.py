@@ -161,7 +161,7 @@ def survey_source(source: Source, *, with_snapshots: bool = True, on_progress: P
     if with_snapshots:
         _read_snapshots(survey, on_progress)
     else:
-        survey.notes.append("snapshots are left out, as asked: the services are given the whole log")
+        survey.notes.append("snapshots are left out, as requested: the services replay the whole log")
     _check_start(survey)
     _check_facts(survey)
     _tell_left_out(survey)
@@ -194,7 +194,7 @@ def _keep_terms(survey: Survey) -> None:
         else:
             survey.notes.append(
                 f"leadership_term_id={term.leadership_term_id} is left out: it begins at position="
-                f"{term.term_base_log_position}, behind the end of the log"
+                f"{term.term_base_log_position}, after the end of the log"
             )
     for before, after in zip(survey.terms, survey.terms[1:], strict=False):
         if after.term_base_log_position < before.term_base_log_position:
@@ -355,7 +355,7 @@ def _check_start(survey: Survey) -> None:
     start = survey.log.start_position
     if start and not survey.snapshots:
         survey.problems.append(
-            f"the log begins at position={start}, what is below was purged, and there is no snapshot to go on from"
+            f"the log begins at position={start}, earlier entries were purged, and there is no snapshot to start from"
         )
 
 
@@ -366,7 +366,7 @@ def _check_facts(survey: Survey) -> None:
         survey.problems.append(f"the log counts time in several units: {names}; a cluster has one")
     if facts.incomplete_message_count:
         survey.notes.append(
-            f"messages without all their fragments: {facts.incomplete_message_count}; they are delivered to nobody"
+            f"messages without all their fragments: {facts.incomplete_message_count}; no service receives them"
         )
     if facts.is_suspended:
         survey.notes.append("the log ends suspended: `trimaran resume` lets it go on")

@@ -241,7 +241,7 @@ class ConsensusModuleAgent:
         self._is_closed = True
         self._inbox.clear()
         for steps in self._action_waiters.values():
-            steps.put_nowait(NodeTerminatedError("the node stops: it may be done or not"))
+            steps.put_nowait(NodeTerminatedError("the node stops: it may or may not take effect"))
         if self._timer is not None:
             self._timer.cancel()
 

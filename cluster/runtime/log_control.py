@@ -338,7 +338,7 @@ class LogControl:
         assert image.setup is not None
         append_position = self._ctx.log_buffer.append_position
         if image.setup.position > append_position:
-            image.abort("begins too late")
+            image.abort("begins after the end of this log")
             self._post(ev.BelowOldestSegment(append_position, image.setup.position))
             return
         self._recording.is_copy = True
@@ -353,7 +353,7 @@ class LogControl:
         actual = (setup.initial_term_id, setup.term_length_bytes)
         if actual == expected:
             return False
-        image.abort("wrong layout")
+        image.abort("layout differs")
         self._post(
             ev.ActivityFailed(f"log stream has (initial_term_id, term_length_bytes)={actual} expected={expected}")
         )

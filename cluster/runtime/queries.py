@@ -214,7 +214,7 @@ class QueryHandler:
         if principal is None:
             return QueryCode.UNKNOWN_SESSION, f"no open session of this connection: id={request.cluster_session_id}"
         if not ctx.authorisation.is_authorised(QueryRequest.SCHEMA_ID, QueryRequest.TEMPLATE_ID, None, principal):
-            return QueryCode.NOT_AUTHORISED, "the authorisation service says no"
+            return QueryCode.NOT_AUTHORISED, "the authorisation service refused it"
         if query.is_linearizable and module.leader is None:
             return QueryCode.NOT_LEADER, f"leader_member_id={ctx.leader_member_id}"
         load, length = self._loads.get(query.connection_id, _NO_LOAD), len(request.payload)

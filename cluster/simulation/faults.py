@@ -464,7 +464,7 @@ class Nemesis:
         return 0 if member.node is None else member.node.module.ctx.log_recording_id
 
     def _scrub(self, member: Member) -> None:
-        """An operator verifies the files of a member, and replaces the directory that does not check out."""
+        """An operator verifies the files of a member, and replaces the directory that is not valid."""
         if not self._is_over and self._excused.get(member.member_id) == "flip":
             self._cluster.kill(member.member_id)
             self._wipe_directory(member)

@@ -251,4 +251,4 @@ def make_module(
 
 
 def _no_random() -> NoReturn:
-    raise AssertionError("a replay decides nothing by chance")
+    raise AssertionError("a replay uses no random numbers")

@@ -130,7 +130,7 @@ def verify_job(job: tuple[str, ServiceLike | Sequence[ServiceLike], int, int, st
 def _compare(replayed: ReplayedService, snapshot: SnapshotSet, recorded: _Recorded) -> str | None:
     action = replayed.snapshot_action
     if action is None:
-        return f"the log asks for no snapshot here: log_position={replayed.log_position}"
+        return f"the log has no SNAPSHOT action at this position: log_position={replayed.log_position}"
     is_whole = not any(isinstance(service, Bystander) for service in replayed.services)
     module_entry, *service_entries = snapshot.entries
     for entry, service in zip(service_entries, replayed.services, strict=True):
@@ -177,7 +177,7 @@ class _Recorded:
         """Read one recording.
 
         Raises:
-            ClusterError: it does not check out.
+            ClusterError: it is not valid.
         """
         frames = self._log.frames(entry.recording_id)
         for message in MessageReader(frames):

@@ -353,7 +353,7 @@ def find_target(log: MemberLog, *, position: int | None, time: int | datetime | 
     if position is None:
         return end_position
     if not 0 <= position <= end_position:
-        behind = "" if position > log.recorded_position else "; it is recorded: ask with bound recorded"
+        behind = "" if position > log.recorded_position else "; it is recorded: set bound to recorded"
         raise ConfigurationError(
             f"position={position} expected 0 to {end_position}, where the log that counts ends "
             f"(committed_position={log.committed_position} recorded_position={log.recorded_position}){behind}"
@@ -385,8 +385,8 @@ def choose_snapshot(log: MemberLog, choice: SnapshotChoice, *, service_count: in
         return usable[0]
     if log.log.start_position > 0:
         raise ConfigurationError(
-            f"the log begins at start_position={log.log.start_position}, what is below was purged: no state can be had "
-            f"of position={target} with snapshot={choice}; snapshots are at {positions}"
+            f"the log begins at start_position={log.log.start_position}, earlier entries were purged: there is no "
+            f"state at position={target} with snapshot={choice}; snapshots are at {positions}"
         )
     return None
 

@@ -172,7 +172,7 @@ def make_comparison(
     for name, side in (("old", old), ("new", new)):
         parts = side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
         if any(isinstance(part, ClusteredService) for part in parts):
-            raise ConfigurationError(f"{name}={side!r} expected a class: a service begins again for each comparison")
+            raise ConfigurationError(f"{name}={side!r} expected a class: each comparison makes a new service")
     make = partial(make_services, directory=service_dir, service_id=service_id, service_count=service_count, log=log)
     services = make(new)
     if old is not None and len(make(old)) != len(services):

@@ -228,7 +228,7 @@ def encode_padding(
         LocalProtocolError: it is another length.
     """
     if length < HEADER_LENGTH or length % FRAME_ALIGNMENT:
-        raise LocalProtocolError(f"padding frame impossible: length={length} expected a multiple of 32")
+        raise LocalProtocolError(f"invalid padding frame: length={length} expected a multiple of 32")
     header = FRAME_HEADER.pack(length, 0, UNFRAGMENTED, TYPE_PADDING, term_offset, session_id, stream_id, term_id, 0)
     return header + bytes(length - HEADER_LENGTH)
 
@@ -299,4 +299,4 @@ def _check_message(message_length: int, mtu_length: int) -> None:
     if message_length > MAX_MESSAGE_LENGTH:
         raise LocalProtocolError(f"message too long: length={message_length} limit={MAX_MESSAGE_LENGTH}")
     if mtu_length <= HEADER_LENGTH or mtu_length % FRAME_ALIGNMENT:
-        raise LocalProtocolError(f"mtu impossible: mtu_length={mtu_length} expected a multiple of 32 above 32")
+        raise LocalProtocolError(f"invalid mtu: mtu_length={mtu_length} expected a multiple of 32 above 32")

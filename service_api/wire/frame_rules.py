@@ -73,27 +73,27 @@ class FrameRules:
         frame_length, version, flags, frame_type, term_offset, _, stream_id, term_id, _ = header
         term_count, expected_offset = divmod(position, self.term_length_bytes)
         if term_offset != expected_offset:
-            return f"term offset wrong: term_offset={term_offset} expected={expected_offset}"
+            return f"wrong term offset: term_offset={term_offset} expected={expected_offset}"
         expected_term_id = wrap_int32(self.initial_term_id + term_count)
         if term_id != expected_term_id:
-            return f"term id wrong: term_id={term_id} expected={expected_term_id}"
+            return f"wrong term id: term_id={term_id} expected={expected_term_id}"
         if stream_id != self.stream_id:
-            return f"stream id wrong: stream_id={stream_id} expected={self.stream_id}"
+            return f"wrong stream id: stream_id={stream_id} expected={self.stream_id}"
         if version != 0:
-            return f"frame version unknown: version={version} expected=0"
+            return f"unknown frame version: version={version} expected=0"
         room = self.term_length_bytes - expected_offset
         if frame_type == TYPE_DATA:
             if not HEADER_LENGTH <= frame_length <= min(self.mtu_length_bytes, room):
                 limit = min(self.mtu_length_bytes, room)
-                return f"frame length impossible: frame_length={frame_length} expected 32 to {limit}"
+                return f"invalid frame length: frame_length={frame_length} expected 32 to {limit}"
             if flags & ~UNFRAGMENTED:
-                return f"frame flags unknown: flags={flags:#x} expected none but 0xc0"
+                return f"unknown frame flags: flags={flags:#x} expected none but 0xc0"
             return None
         if frame_type == TYPE_PADDING:
             if frame_length != room:
                 return f"padding does not fill its term: frame_length={frame_length} expected={room}"
             return None
-        return f"frame type unknown: type={frame_type} expected 0 or 1"
+        return f"unknown frame type: type={frame_type} expected 0 or 1"
 
     def find_checksum_fault(self, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:
         """Say that the payload of the frame at `offset` of `buffer` is not what was checksummed; None if it is valid.
@@ -104,7 +104,7 @@ class FrameRules:
             return None
         computed = frame_crc(buffer, offset, header.frame_length)
         if computed != header.session_id:
-            return f"checksum wrong: checksum={header.session_id} expected={computed}"
+            return f"wrong checksum: checksum={header.session_id} expected={computed}"
         return None
 
     def find_fault(self, buffer: ReadableBuffer, offset: int, position: int) -> str | None:
@@ -114,11 +114,11 @@ class FrameRules:
         """
         available = len(buffer) - offset
         if available < HEADER_LENGTH:
-            return f"frame header cut short: available={available} expected=32"
+            return f"incomplete frame header: available={available} expected=32"
         header = unpack_header(buffer, offset)
         fault = self.find_fault_so_far(header, buffer, offset, position)
         if fault is None and header.type == TYPE_DATA and available < header.aligned_length:
-            return f"frame cut short: frame_length={header.frame_length} available={available}"
+            return f"incomplete frame: frame_length={header.frame_length} available={available}"
         return fault
 
     def find_fault_so_far(

@@ -70,7 +70,7 @@ class LinkFrame(BaseModel):
         """
         layout, available = cls.STRUCT, len(buffer) - offset
         if offset < 0 or available < layout.size:
-            raise RemoteProtocolError(f"{cls.NAME} frame cut short: available={available} expected={layout.size}")
+            raise RemoteProtocolError(f"incomplete {cls.NAME} frame: available={available} expected={layout.size}")
         frame = build(cls, dict(zip(cls.model_fields, layout.unpack_from(buffer, offset), strict=True)))
         for name in ("frame_length", "type"):
             found, expected = getattr(frame, name), cls.model_fields[name].default

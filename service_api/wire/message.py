@@ -184,5 +184,5 @@ def decode_message(
     (key,) = _KEY.unpack_from(buffer, offset + 2)
     model = registry.get(key)
     if model is None:
-        raise RemoteProtocolError(f"message unknown: schema_id={key >> 16} template_id={key & 0xFFFF}")
+        raise RemoteProtocolError(f"unknown message: schema_id={key >> 16} template_id={key & 0xFFFF}")
     return model.decode(buffer, offset, length)

@@ -69,11 +69,11 @@ def damages(scenario: str) -> list[Damage]:
     return [
         Damage("first missing", lambda d: (d / "0-0.rec").unlink(), 0, "no segment file: expected=0-0.rec"),
         Damage("middle missing", lambda d: (d / third).unlink(), 131072, f"no segment file: expected={third}"),
-        Damage("cut between frames", truncate(third, inside), frame, "file cut short: file_length="),
+        Damage("cut between frames", truncate(third, inside), frame, "incomplete file: file_length="),
         Damage("cut in a header", truncate(third, inside + 7), frame, "file ends inside a frame header: available=7"),
         Damage("cut in a payload", truncate(third, inside + 40), frame, "file ends inside a frame: frame_length="),
-        Damage("empty", truncate(third, 0), 131072, "file cut short: file_length=0"),
-        Damage("swapped", swap("0-65536.rec", third), 65536, "bad frame: term id wrong: term_id=2 expected=1"),
+        Damage("empty", truncate(third, 0), 131072, "incomplete file: file_length=0"),
+        Damage("swapped", swap("0-65536.rec", third), 65536, "bad frame: wrong term id: term_id=2 expected=1"),
         Damage("a directory", replace_by_directory(third), 131072, "not readable: "),
     ]
 
@@ -128,7 +128,7 @@ def test_a_recovery_plan_refuses_what_a_start_refuses(samples: Path, tmp_path: P
 
     assert outcome.recovery_plan.exit_code == 10
     assert f"recording_id=0 position={frame['position']}" in outcome.recovery_plan.stderr
-    assert "is not the tail: term id wrong: term_id=77 expected=6" in outcome.recovery_plan.stderr
+    assert "is not the last one: wrong term id: term_id=77 expected=6" in outcome.recovery_plan.stderr
 
 
 def test_a_recovery_plan_takes_a_torn_end_for_what_it_is(samples: Path, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_changed_byte_of_a_payload_is_found_only_by_a_checksum(samples: Path, 
     outcome = run_all(directory, "--recording-id", base.recording_id)
 
     assert outcome.statuses == (WRONG if base.is_checksummed else UNSEEN)
-    assert ("checksum wrong" in outcome.dump.stderr) is base.is_checksummed
+    assert ("wrong checksum" in outcome.dump.stderr) is base.is_checksummed
 
 
 def test_the_recordings_behind_a_damaged_one_are_dumped_all_the_same(samples: Path, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def put_text_length(value: int, block_length: int) -> Callable[[bytearray, int],
 
 
 CASES: Final = (
-    Case(LOG, "SessionOpenEvent", put("template_id", 999), "message unknown: schema_id=111 template_id=999"),
-    Case(LOG, "SessionOpenEvent", put("schema_id", 7), "message unknown: schema_id=7 template_id=21"),
+    Case(LOG, "SessionOpenEvent", put("template_id", 999), "unknown message: schema_id=111 template_id=999"),
+    Case(LOG, "SessionOpenEvent", put("schema_id", 7), "unknown message: schema_id=7 template_id=21"),
     Case(
         LOG,
         "SessionOpenEvent",
@@ -72,14 +72,14 @@ CASES: Final = (
         LOG, "NewLeadershipTermEvent", put("block_length", 44), "block_length=44 version=16 field=app_version needs=48"
     ),
     Case(LOG, "NewLeadershipTermEvent", end_at(32 + 60), "NewLeadershipTermEvent: length=60 expected=56"),
-    Case(LOG, "TimerEvent", put("template_id", 105), "message unknown: schema_id=111 template_id=105"),
-    Case(MODULE_SNAPSHOT, "ConsensusModule", put("template_id", 998), "message unknown: schema_id=111 template_id=998"),
+    Case(LOG, "TimerEvent", put("template_id", 105), "unknown message: schema_id=111 template_id=105"),
+    Case(MODULE_SNAPSHOT, "ConsensusModule", put("template_id", 998), "unknown message: schema_id=111 template_id=998"),
     Case(MODULE_SNAPSHOT, "ConsensusModule", put("block_length", 27), "ConsensusModule: "),
     Case(MODULE_SNAPSHOT, "ConsensusModule", put("block_length", 29), "ConsensusModule block: length=29 available=28"),
     Case(MODULE_SNAPSHOT, "ConsensusModule", end_at(32 + 33), "ConsensusModule block: length=28 available=25"),
     Case(MODULE_SNAPSHOT, "ClusterSession", put_text_length(1000, 40), "length=1000"),
-    Case(MODULE_SNAPSHOT, "Timer", put("schema_id", 112), "message unknown: schema_id=112 template_id=104"),
-    Case(SERVICE_SNAPSHOT, "ClientSession", put("template_id", 24), "message unknown: schema_id=111 template_id=24"),
+    Case(MODULE_SNAPSHOT, "Timer", put("schema_id", 112), "unknown message: schema_id=112 template_id=104"),
+    Case(SERVICE_SNAPSHOT, "ClientSession", put("template_id", 24), "unknown message: schema_id=111 template_id=24"),
     Case(SERVICE_SNAPSHOT, "ClientSession", put("block_length", 0), "ClientSession: block_length=0 version=16 field="),
 )
 

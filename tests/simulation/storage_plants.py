@@ -188,7 +188,7 @@ def _sync_only_the_newest_segment(planting: Planting) -> None:
 
 
 def _end_at_corruption(planting: Planting) -> None:
-    """A frame that does not check out is the end of the log, whatever follows."""
+    """A frame that is not valid is the end of the log, whatever follows."""
     real = repair._SegmentWalker._refuse_if_frames_follow
 
     def refuse(self: Any, *args: Any) -> None:  # the walker is private to its module

@@ -136,7 +136,7 @@ def test_permissive_goes_on_behind_damage_and_says_so_in_the_log(spark: SparkSes
     said = log_text(spark)
     assert said.count("frames left out") == before + 1
     assert (
-        f"aeron_archive: frames left out: recording_id=0 position={DAMAGED_POSITION}: bad frame: stream id wrong"
+        f"aeron_archive: frames left out: recording_id=0 position={DAMAGED_POSITION}: bad frame: wrong stream id"
         in said
     )
 
@@ -152,7 +152,7 @@ def test_failfast_says_where_and_why(spark: SparkSession, damaged: Path) -> None
     with pytest.raises(PySparkException) as caught:
         read(spark, damaged, mode="FAILFAST").count()
 
-    assert "bad frame: stream id wrong: stream_id=67305985 expected=100" in str(caught.value)
+    assert "bad frame: wrong stream id: stream_id=67305985 expected=100" in str(caught.value)
     assert f"recording_id=0 position={DAMAGED_POSITION}" in str(caught.value)
 
 
@@ -166,7 +166,7 @@ def test_problems_are_a_dataframe(spark: SparkSession, damaged: Path, samples: P
     assert found.dtypes == [("recording_id", "bigint"), ("position", "bigint"), ("reason", "string")]
     (row,) = found.collect()
     assert (row.recording_id, row.position) == (0, DAMAGED_POSITION)
-    assert row.reason.startswith("bad frame: stream id wrong")
+    assert row.reason.startswith("bad frame: wrong stream id")
     assert problems(spark, str(samples / "single-node" / "node0"), recordingId="all").count() == 0
 
 

@@ -26,7 +26,7 @@ REFUSALS = {
     "consensus": "consensus_link.refused",
     "log": "log_image.refused",
     "catchup": "log_image.refused",
-    "archive": "archive_session.protocol_broken",
+    "archive": "archive_session.protocol_violated",
 }
 """The one line that each endpoint logs about a connection that it refuses."""
 

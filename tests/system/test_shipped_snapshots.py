@@ -76,11 +76,11 @@ async def test_a_member_that_is_killed_while_it_gets_a_snapshot_begins_again(dat
         await purge(cluster, requester)
         shutil.rmtree(cluster.directory_of(follower.member_id))
 
-        for event in ("snapshot_fetch.started", "recording.stopped", "snapshot_fetch.done", "snapshot.installed"):
+        for event in ("snapshot_fetch.started", "recording.stopped", "snapshot_fetch.completed", "snapshot.installed"):
             follower = cluster.start(follower.member_id)
             await follower.wait_for_event(event)
             follower.kill()
-            if follower.events("snapshot_fetch.done"):
+            if follower.events("snapshot_fetch.completed"):
                 # All may have been in place before the kill: then the next start would fetch nothing.
                 shutil.rmtree(cluster.directory_of(follower.member_id))
         follower = cluster.start(follower.member_id)

@@ -47,7 +47,7 @@ async def serve_connection(server: ServerState, reader: asyncio.StreamReader, wr
             try:
                 await ControlAdapter(server, session, reader).run()
             except RemoteProtocolError as error:
-                _log.warning("archive_session.protocol_broken", session=repr(session), reason=str(error))
+                _log.warning("archive_session.protocol_violated", session=repr(session), reason=str(error))
                 session.refuse(ArchiveError(str(error)), NULL_VALUE)
                 await session.drain()
             finally:
@@ -117,7 +117,7 @@ class ControlAdapter:
             return
         if frame.type != TYPE_DATA or frame.stream_id != CONTROL_STREAM_ID:
             raise RemoteProtocolError(
-                f"frame unexpected: type={frame.type} stream_id={frame.stream_id} expected={CONTROL_STREAM_ID}"
+                f"unexpected frame: type={frame.type} stream_id={frame.stream_id} expected={CONTROL_STREAM_ID}"
             )
         request = decode_message(frame.payload, registry=_MESSAGES)
         if isinstance(request, messages.AuthConnectRequest):
@@ -130,7 +130,7 @@ class ControlAdapter:
             return
         if not session.is_connected or control_session_id != session.control_session_id:
             raise RemoteProtocolError(
-                f"control session unknown: control_session_id={control_session_id} "
+                f"unknown control session: control_session_id={control_session_id} "
                 f"expected={session.control_session_id if session.is_connected else None}"
             )
         await self._on_request(request, getattr(request, "correlation_id", NULL_VALUE))
@@ -148,7 +148,7 @@ class ControlAdapter:
         try:
             row = REQUESTS.get(type(request))
             if row is None:
-                raise ArchiveError(f"request not served here: {type(request).__name__}")
+                raise ArchiveError(f"unsupported request: {type(request).__name__}")
             self._authorise(request)
             await row.handle(self._server, session, request)
         except ArchiveError as error:

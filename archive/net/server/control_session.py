@@ -36,7 +36,7 @@ class Stream:
             RemoteProtocolError: a frame is there that the stream cannot have: where it takes none, any but a request.
         """
         if len(buffer) >= HEADER_LENGTH and not is_control_frame_next(buffer):
-            raise RemoteProtocolError(f"frame unexpected: {unpack_header(buffer)} expected a request")
+            raise RemoteProtocolError(f"unexpected frame: {unpack_header(buffer)} expected a request")
         return False
 
     async def wait_for_room(self) -> None:

@@ -117,7 +117,7 @@ async def on_list_subscriptions(
 
 def _row_limit(count: int) -> int:
     if count <= 0:
-        raise ArchiveError(f"count impossible: count={count} expected 1 to {LIST_LIMIT}")
+        raise ArchiveError(f"invalid count: count={count} expected 1 to {LIST_LIMIT}")
     return min(count, LIST_LIMIT)
 
 

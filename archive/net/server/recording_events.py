@@ -121,7 +121,7 @@ class EventSession(Stream):
         Raises:
             RemoteProtocolError: always.
         """
-        raise RemoteProtocolError("status frame unexpected: this connection is told of recordings")
+        raise RemoteProtocolError("unexpected status frame: this connection only receives recording events")
 
     async def aclose(self) -> None:
         """Tell it no more."""

@@ -25,7 +25,7 @@ async def on_start(server: ServerState, session: ControlSession, request: _Start
     _check_room(server, session)
     check_channel(request.channel)
     if request.stream_id in CONTROL_STREAM_IDS:
-        raise ArchiveError(f"not recorded here: stream_id={request.stream_id} is of the control protocol")
+        raise ArchiveError(f"cannot be recorded: stream_id={request.stream_id} belongs to the control protocol")
     recording = await server.archive.start_recording(
         stream_id=request.stream_id,
         session_id=wrap_int32(next(server.ids)),
@@ -58,7 +58,7 @@ async def on_extend(server: ServerState, session: ControlSession, request: _Exte
 
 def _check_room(server: ServerState, session: ControlSession) -> None:
     if session.stream is not None:
-        raise ArchiveError("one stream a connection", code=ArchiveErrorCode.ACTIVE_SUBSCRIPTION)
+        raise ArchiveError("a connection carries one stream only", code=ArchiveErrorCode.ACTIVE_SUBSCRIPTION)
     if len(server.recordings) >= server.recording_limit:
         raise ArchiveError(f"too many recordings: limit={server.recording_limit}", code=ArchiveErrorCode.MAX_RECORDINGS)
 
@@ -102,7 +102,7 @@ async def on_stop_subscription(
 
 async def _stop_all(session: ControlSession, found: list[RecordingSession], correlation_id: int, asked: str) -> None:
     if not found:
-        raise ArchiveError(f"nothing is recorded of it: {asked}", code=ArchiveErrorCode.UNKNOWN_SUBSCRIPTION)
+        raise ArchiveError(f"this stream is not being recorded: {asked}", code=ArchiveErrorCode.UNKNOWN_SUBSCRIPTION)
     for publication in found:
         await publication.stop()
     session.respond(correlation_id, len(found))

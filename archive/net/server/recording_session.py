@@ -128,7 +128,7 @@ class RecordingSession(Stream):
         Raises:
             RemoteProtocolError: always.
         """
-        raise RemoteProtocolError("status frame unexpected: this connection publishes")
+        raise RemoteProtocolError("unexpected status frame: this connection is a publication")
 
     def on_keep_alive(self) -> None:
         """Say again how far it is: an earlier frame may have been left out."""

@@ -28,12 +28,15 @@ async def on_replay(
     """
     archive = server.archive
     if session.stream is not None:
-        raise ArchiveError("one stream a connection", code=ArchiveErrorCode.MAX_REPLAYS)
+        raise ArchiveError("a connection carries one stream only", code=ArchiveErrorCode.MAX_REPLAYS)
     if len(server.replays) >= server.replay_limit:
         raise ArchiveError(f"too many replays: limit={server.replay_limit}", code=ArchiveErrorCode.MAX_REPLAYS)
     descriptor = archive.present_descriptor(request.recording_id)
     if descriptor.stream_id in CONTROL_STREAM_IDS:
-        raise ArchiveError(f"not replayed here: stream_id={descriptor.stream_id}", recording_id=request.recording_id)
+        raise ArchiveError(
+            f"cannot be replayed: stream_id={descriptor.stream_id} belongs to the control protocol",
+            recording_id=request.recording_id,
+        )
     position = descriptor.start_position if request.position == NULL_POSITION else request.position
     limit, limit_recording_id = None, NULL_VALUE
     if isinstance(request, messages.BoundedReplayRequest):
@@ -78,7 +81,7 @@ def _stop_position_of(
         return max(position, archive.recorded_position(request.recording_id))
     if request.length < 0 or request.length % 32:
         raise ArchiveError(
-            f"length impossible: length={request.length} expected -2, -1 or a multiple of 32",
+            f"invalid length: length={request.length} expected -2, -1 or a multiple of 32",
             recording_id=request.recording_id,
         )
     return position + request.length
@@ -99,7 +102,7 @@ async def on_stop_replay(server: ServerState, session: ControlSession, request: 
         replay = None
     if replay is None:
         raise ArchiveError(
-            f"replay unknown: replay_session_id={request.replay_session_id}", code=ArchiveErrorCode.UNKNOWN_REPLAY
+            f"unknown replay: replay_session_id={request.replay_session_id}", code=ArchiveErrorCode.UNKNOWN_REPLAY
         )
     await (replay.stop() if replay.session is session else replay.stop_from_elsewhere())
     session.respond(request.correlation_id, request.replay_session_id)

@@ -58,7 +58,7 @@ async def on_stop_replication(
     replication = server.replications.get(request.replication_id)
     if replication is None:
         raise ArchiveError(
-            f"replication unknown: replication_id={request.replication_id}", code=ArchiveErrorCode.UNKNOWN_REPLICATION
+            f"unknown replication: replication_id={request.replication_id}", code=ArchiveErrorCode.UNKNOWN_REPLICATION
         )
     await replication.stop()
     session.respond(request.correlation_id, request.replication_id)

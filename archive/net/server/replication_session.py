@@ -228,7 +228,7 @@ class ReplicationSession:
         assert stream.setup is not None
         if stream.setup.checksummed != recording.descriptor.checksummed:
             raise ArchiveError(
-                f"recordings do not fit together: checksums={stream.setup.checksummed} "
+                f"recordings cannot be joined: checksums={stream.setup.checksummed} "
                 f"expected={recording.descriptor.checksummed}",
                 code=ArchiveErrorCode.INVALID_EXTENSION,
                 recording_id=recording.recording_id,
@@ -292,7 +292,8 @@ def _layout_of(remote: messages.RecordingDescriptorRow) -> RecordingLayout:
     )
     if not is_possible:
         raise ArchiveError(
-            f"source laid out impossibly: term_length={term_length} segment_length={segment_length} mtu={mtu_length}",
+            f"invalid layout of the source recording: term_length={term_length} segment_length={segment_length} "
+            f"mtu={mtu_length}",
             code=ArchiveErrorCode.INVALID_EXTENSION,
             recording_id=remote.recording_id,
         )
@@ -309,7 +310,7 @@ def make_order(request: messages.ReplicateRequest2, source: Endpoint) -> Replica
     """
     if request.stop_position != -1 and (request.stop_position < 0 or request.stop_position % 32):
         raise ArchiveError(
-            "cannot replicate to a position that is no multiple of 32",
+            "cannot replicate: the stop position is not a multiple of 32",
             code=ArchiveErrorCode.INVALID_POSITION,
             recording_id=request.src_recording_id,
             position=request.stop_position,

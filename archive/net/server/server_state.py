@@ -60,6 +60,6 @@ class ServerState:
             if (descriptor.session_id, descriptor.stream_id) == (status.session_id, status.stream_id):
                 return recording
         raise ArchiveError(
-            f"no such live stream here: session_id={status.session_id} stream_id={status.stream_id}",
+            f"no such live stream: session_id={status.session_id} stream_id={status.stream_id}",
             code=ArchiveErrorCode.UNKNOWN_SUBSCRIPTION,
         )

@@ -190,7 +190,8 @@ class _Elements:
             if field.time_unit is not None and field.is_unit_assumed:
                 faults.note(
                     there & (values > _LAST_MS) & (values != NOT_YET_APPENDED) & ~faults.is_bad[rows],
-                    f"{plan.where}.{field.name}: time={{value}} is beyond the year 9999 in milliseconds; say time_unit",
+                    f"{plan.where}.{field.name}: time={{value}} is beyond the year 9999 in "
+                    "milliseconds; give time_unit",
                     rows,
                     value=values,
                 )

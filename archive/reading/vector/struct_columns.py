@@ -60,7 +60,7 @@ class StructPlan:
         if len(names) not in (len(items), len(items) + 1) or len(set(names)) < len(names):
             raise ConfigurationError(
                 f"names={','.join(names)} expected one for each value of {struct_format!r}: {len(items)} of them, "
-                "all different, and one more for bytes behind them"
+                "all different, and one more for bytes after them"
             )
         fields = tuple(StructFieldPlan(name, *item) for name, item in zip(names, items, strict=False))
         rest = names[-1] if len(names) > len(items) else None

@@ -112,7 +112,7 @@ class AeronArchiveReader(DataSourceReader):
         """Yield the record batches of a partition; nothing for the empty one that Spark makes where there is none.
 
         Raises:
-            CorruptionError: frames do not check out, and the mode is FAILFAST.
+            CorruptionError: frames are not valid, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
         if not isinstance(partition, FramePartition):

@@ -29,7 +29,7 @@ _RANGE: Final = re.compile(r"(\d{1,19}):(\d{1,19})-(\d{1,19})", re.ASCII)
 
 
 class ReadMode(StrEnum):
-    """What is done where frames do not check out: Spark's three words for it."""
+    """What is done where frames are not valid: Spark's three words for it."""
 
     PERMISSIVE = "PERMISSIVE"
     """Go on behind the damage, with a line in the executor's log."""

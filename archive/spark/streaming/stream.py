@@ -204,7 +204,7 @@ def read_from_any(log_range: LogRange, read_range: RangeReader) -> Iterator[Any]
         except (ClusterError, OSError) as error:
             failures.append(f"{source.archive}: {error}")
     raise ArchiveError(
-        f"nobody has the log from position={log_range.start_position} up to {log_range.stop_position}: "
+        f"no member has the log from position={log_range.start_position} up to {log_range.stop_position}: "
         + "; ".join(failures),
         position=log_range.start_position,
     )

@@ -165,7 +165,7 @@ class LogWalk:
         start = self._start
         if int(positions[0]) == start.frame_position and checksum_of(block, 0) != start.frame_checksum:
             raise DivergenceError(
-                f"another frame at position={start.frame_position}: checksum={checksum_of(block, 0)} "
+                f"different frame at position={start.frame_position}: checksum={checksum_of(block, 0)} "
                 f"expected={start.frame_checksum}"
             )
         first = int(np.searchsorted(positions, start.position))

@@ -21,7 +21,7 @@ from ...log.log_file import choose_log
 from ...log.member_directory import MemberDirectory
 
 NO_MARKS: Final = (
-    "no cluster/recording.log beside the archive, so nothing tells what of it is committed: name a member's "
+    "no cluster/recording.log beside the archive, so its commit position is not known: name a member's "
     "directory, or set `committed` to false or to a position"
 )
 

@@ -84,8 +84,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     )
     if settings.commit_from and settings.committed_position is not None:
         raise ConfigurationError(
-            f"committed={given['committed']} with commitFrom: members are asked what is committed only where nobody "
-            "has said it, expected committed=true"
+            f"committed={given['committed']} with commitFrom: commitFrom asks members for the commit "
+            "position, expected committed=true"
         )
     limit = given.get("maxbytespertrigger")
     max_batch_bytes = DEFAULT_MAX_BATCH_BYTES if limit is None else parse_size("maxBytesPerTrigger", limit)

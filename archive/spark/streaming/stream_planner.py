@@ -165,8 +165,8 @@ class LogPlanner:
         assert isinstance(wanted, int)
         if wanted < oldest_position:
             raise ArchiveError(
-                f"the log begins later: startingPosition={wanted} oldest_position={oldest_position}; what came before "
-                "was purged",
+                f"the log begins later: startingPosition={wanted} oldest_position={oldest_position}; earlier "
+                "entries were purged",
                 code=ArchiveErrorCode.INVALID_POSITION,
                 position=wanted,
             )
@@ -283,7 +283,7 @@ class LogPlanner:
         bound = min(bound_position, log.trusted_position(known.claims))
         if bound <= start.position:
             found.lags = True
-            return f"behind: nothing tells yet that its log holds what is committed beyond position={bound}"
+            return f"behind: its log is not known yet to hold the committed entries beyond position={bound}"
         try:
             walk = self._walk(log, start, bound, limit_bytes)
         except (DivergenceError, OSError, ArchiveError) as error:
@@ -321,7 +321,7 @@ class LogPlanner:
             return f"its log begins later: start_position={log.descriptor.start_position}"
         trusted_position = log.trusted_position(known.claims)
         if trusted_position < end.position:
-            return f"nothing tells that its log holds what is committed beyond position={trusted_position}"
+            return f"its log is not known to hold the committed entries beyond position={trusted_position}"
         try:
             walk = self._walk(log, end, end.position, NO_LIMIT)
         except (DivergenceError, OSError, ArchiveError) as error:
@@ -351,7 +351,7 @@ class LogPlanner:
     def _nobody(self, position: int, reasons: Sequence[str], *, stop_position: int | None = None) -> ArchiveError:
         up_to = "" if stop_position is None else f" up to {stop_position}"
         return ArchiveError(
-            f"nobody has the log from position={position}{up_to}: {'; '.join(reasons)}",
+            f"no member has the log from position={position}{up_to}: {'; '.join(reasons)}",
             code=ArchiveErrorCode.INVALID_POSITION,
             position=position,
         )

@@ -63,7 +63,7 @@ def _check_position(from_position: int, entries: list[CatalogEntry], recording_i
     for descriptor in (entry.descriptor for entry in entries):
         if descriptor is not None and (stop := descriptor.stop_position) is not None and from_position > stop:
             fail(
-                f"--from-position is behind the end: from_position={from_position} "
+                f"--from-position is after the end: from_position={from_position} "
                 f"recording_id={descriptor.recording_id} stop_position={stop}"
             )
 

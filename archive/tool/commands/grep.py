@@ -126,14 +126,14 @@ def show_hits(search: Search, logs: Sequence[LogFile], limit: int | None, output
     start = search.from_position
     if start is not None and (start % 32 or start < logs[0].descriptor.start_position):
         expected = f"a multiple of 32, at least {logs[0].descriptor.start_position}"
-        fail(f"no position to begin at: --from-position={start} expected {expected}")
+        fail(f"invalid start position: --from-position={start} expected {expected}")
     print_stream(_rows(search, logs, limit), output, heading=HEADING, as_line=as_line)
     _end(search)
 
 
 def _end(search: Search) -> None:
     if search.is_damaged:
-        fail("damaged: what follows was not searched", EXIT_UNHEALTHY)
+        fail("damaged: the rest was not searched", EXIT_UNHEALTHY)
 
 
 def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
@@ -242,19 +242,19 @@ def _compile(
     pattern: str | None, hex_bytes: str | None, *, is_fixed: bool, ignores_case: bool
 ) -> re.Pattern[bytes] | None:
     if pattern is not None and hex_bytes is not None:
-        fail("a pattern and --hex: one of them only")
+        fail("give a pattern or --hex, not both")
     if hex_bytes is not None:
         try:
             return re.compile(re.escape(bytes.fromhex(hex_bytes)))
         except ValueError:
-            fail(f"not bytes in hex: --hex={hex_bytes} expected pairs of digits, such as 0a1b2c")
+            fail(f"invalid hex bytes: --hex={hex_bytes} expected pairs of digits, such as 0a1b2c")
     if pattern is None:
         return None
     data = pattern.encode(errors="surrogateescape")
     try:
         return re.compile(re.escape(data) if is_fixed else data, re.DOTALL | (re.IGNORECASE if ignores_case else 0))
     except re.error as error:
-        fail(f"no regular expression: pattern={pattern}: {error}; -F takes it as a text")
+        fail(f"invalid regular expression: pattern={pattern}: {error}; use -F to search for plain text")
 
 
 def _parse_time(option: str, text: str | None) -> int | datetime | None:

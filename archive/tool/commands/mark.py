@@ -47,6 +47,6 @@ def _read(directory: Path) -> tuple[ArchiveMarkFileHeader, bytes]:
     try:
         return read_archive_mark_file(directory)
     except FileNotFoundError:
-        fail(f"nobody has run here: directory={directory} expected {MARK_FILE_NAME} in it")
+        fail(f"no archive has run here: directory={directory} expected {MARK_FILE_NAME} in it")
     except (ArchiveError, OSError) as error:
         fail(str(error))

@@ -79,7 +79,7 @@ def show_tail(
 def refuse_to_follow_as_json(output: OutputFormat, *, follow: bool) -> None:
     """End the command that would print one document that never ends."""
     if follow and output is OutputFormat.JSON:
-        fail("what goes on is no single document: -f with -o json; use -o jsonl")
+        fail("-f cannot write one document: use -o jsonl instead of -o json")
 
 
 def follow_rows(

@@ -31,10 +31,12 @@ ChecksumOption = Annotated[ChecksumMode, typer.Option("--checksum", help="Whethe
 LastSegmentOption = Annotated[bool, typer.Option("--last-segment", help="Only the last segment of each recording.")]
 FaultTolerantOption = Annotated[
     bool,
-    typer.Option("--fault-tolerant", help="Continue after a wrong frame at the next valid one, and name every gap."),
+    typer.Option(
+        "--fault-tolerant", help="After an invalid frame, continue at the next valid one, and name every gap."
+    ),
 ]
 MarkInvalidOption = Annotated[
-    bool, typer.Option("--mark-invalid", help="Mark wrong recordings INVALID; refused while an archive runs.")
+    bool, typer.Option("--mark-invalid", help="Mark damaged recordings INVALID; refused while an archive runs.")
 ]
 
 

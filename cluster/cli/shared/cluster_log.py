@@ -66,7 +66,7 @@ class ClusterLog:
         except (UnreachableError, ArchiveError) as error:
             fail(str(error), EXIT_UNREACHABLE)
         if batch is None:
-            fail("no leader: `trimaran status` shows what each member says", EXIT_NO_LEADER)
+            fail("no leader: run `trimaran status` to see each member", EXIT_NO_LEADER)
         yield batch.recording_id, batch.messages
         position = batch.end_position
         while is_followed:

@@ -129,7 +129,7 @@ async def _carry_out(operation: Operation, endpoints: dict[int, str], timeout_s:
         fail(f"{operation} {last.step}: {last.detail}", EXIT_FAILED)
     late = [part.member_id for part in parts if part.part is OperationPart.LATE]
     if late:
-        fail(f"{operation}: members {late} had not done their part within {timeout_s:g} s", EXIT_FAILED)
+        fail(f"{operation}: members {late} did not finish within {timeout_s:g} s", EXIT_FAILED)
 
 
 async def _find_leader(endpoints: Mapping[int, str], timeout_s: float) -> int:
@@ -139,7 +139,7 @@ async def _find_leader(endpoints: Mapping[int, str], timeout_s: float) -> int:
         fail("no member can be reached: " + "; ".join(_why_not(report) for report in reports), EXIT_UNREACHABLE)
     leader = find_leader(statuses)
     if leader is None:
-        fail("no leader: no member that answers leads; `trimaran status` shows what each says", EXIT_NO_LEADER)
+        fail("no leader among the members that answer; run `trimaran status` to see each member", EXIT_NO_LEADER)
     return leader.member_id
 
 

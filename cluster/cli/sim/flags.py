@@ -94,7 +94,7 @@ def kinds_left_out(without: str, only: str) -> frozenset[str]:
         ConfigurationError: the user's: both flags, or a kind that there is not.
     """
     if without and only:
-        raise ConfigurationError("either kinds to leave out or kinds to keep: --without and --only")
+        raise ConfigurationError("use --without or --only, not both")
     if only:
         return frozenset(KIND_NAMES) - parse_kinds(only, "--only")
     return parse_kinds(without, "--without")

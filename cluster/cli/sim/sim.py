@@ -138,7 +138,7 @@ def sim(
         load_service_class(service, service_dir)
     if trace or trace_file is not None:
         if end != begin + 1:
-            raise ConfigurationError(f"a trace is of one seed: seeds={seeds!r} (--trace)")
+            raise ConfigurationError(f"a trace needs exactly one seed: seeds={seeds!r} (--trace)")
         raise typer.Exit(_trace(begin, options, job, trace_file))
     if end is None and not until_failure:
         raise ConfigurationError(f"seeds without an end need --until-failure: seeds={seeds!r}")

@@ -31,9 +31,9 @@ def verify_snapshot(directory: DirectoryArgument) -> None:
             message_count = asyncio.run(_read_to_the_end(files, entries))
         except ClusterError as error:
             has_failed = True
-            typer.echo(f"log_position={entries[0].log_position} WRONG: {error}")
+            typer.echo(f"log_position={entries[0].log_position} INVALID: {error}")
         else:
-            typer.echo(f"log_position={entries[0].log_position} fine: service_messages={message_count}")
+            typer.echo(f"log_position={entries[0].log_position} valid: service_messages={message_count}")
     if has_failed:
         raise typer.Exit(EXIT_UNHEALTHY)
 

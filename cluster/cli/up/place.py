@@ -68,7 +68,7 @@ def _known_place(directory: Path, member_count: int | None, base_port: int | Non
         )
     if base_port is not None and endpoints != _lay_out(len(endpoints), base_port):
         raise ConfigurationError(
-            f"the cluster in this directory listens elsewhere: dir={directory} members={','.join(endpoints)} "
+            f"the cluster in this directory has other endpoints: dir={directory} members={','.join(endpoints)} "
             f"--port {base_port}"
         )
     return Place(directory, endpoints, is_new=False)

@@ -378,7 +378,7 @@ class SessionManager:
                 if session.close_reason is CloseReason.SERVICE_ACTION:
                     self.close(session, CloseReason.SERVICE_ACTION, publisher, "closed by the service")
                 else:
-                    self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another")
+                    self.close(session, CloseReason.CLIENT_ACTION, publisher, "its client has another session")
                 continue
             connection_id = self._connections.get(session.cluster_session_id)
             active_ns = None if connection_id is None else last_activity_ns(connection_id)
@@ -444,12 +444,12 @@ class SessionManager:
             CorrelationId(NULL_VALUE),
             EventCode.AUTHENTICATION_REJECTED,
             session_id=session.cluster_session_id,
-            detail=f"session token does not fit: cluster_session_id={session.cluster_session_id}",
+            detail=f"wrong session token: cluster_session_id={session.cluster_session_id}",
         )
 
     def _count_refusal(self, connection_id: int, session: ClusterSession) -> None:
         if self.claims.refuse(connection_id):
-            detail = f"the token shown does not fit: connection_id={connection_id}"
+            detail = f"wrong session token: connection_id={connection_id}"
             self._ctx.emit(fx.SessionChanged("session.token_refused", session.cluster_session_id, detail))
 
     def _tell_closed(self, connection_id: int, session_id: ClusterSessionId, detail: str) -> None:

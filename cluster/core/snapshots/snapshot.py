@@ -270,7 +270,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
             case wire.ClusterMembers():
                 pass
             case _:
-                raise RemoteProtocolError(f"message unexpected: {type(message).__name__}")
+                raise RemoteProtocolError(f"unexpected message: {type(message).__name__}")
     if len(modules) != 1:
         raise RemoteProtocolError(f"ConsensusModule messages={len(modules)} expected=1")
     return ModuleSnapshot(

@@ -70,7 +70,7 @@ class DocumentServer:
             RemoteProtocolError: so many ask already.
         """
         if self._counts[stream_id] >= CONCURRENT_LIMIT:
-            raise RemoteProtocolError(f"asked by too many at once: stream_id={stream_id} limit={CONCURRENT_LIMIT}")
+            raise RemoteProtocolError(f"too many requests at once: stream_id={stream_id} limit={CONCURRENT_LIMIT}")
         self._counts[stream_id] += 1
         return DocumentRequest(self, stream_id, transport)
 
@@ -101,13 +101,13 @@ class DocumentRequest:
         """
         if frame.type != TYPE_DATA or frame.stream_id != self._stream_id:
             raise RemoteProtocolError(
-                f"question begins with frame type={frame.type} stream_id={frame.stream_id} "
+                f"request begins with frame type={frame.type} stream_id={frame.stream_id} "
                 f"expected type={TYPE_DATA} stream_id={self._stream_id}"
             )
         if frame.frame_length > REQUEST_LIMIT_BYTES:
-            raise RemoteProtocolError(f"question of length={frame.frame_length} limit={REQUEST_LIMIT_BYTES}")
+            raise RemoteProtocolError(f"request of length={frame.frame_length} limit={REQUEST_LIMIT_BYTES}")
         if self._document_server.tasks is None:
-            raise RemoteProtocolError("asked before this member can answer")
+            raise RemoteProtocolError("this member cannot answer yet: ask again")
         self._task = self._document_server.tasks.create_task(
             self._answer(frame.payload, on_answered, on_failed), name=f"answer-{self._stream_id}"
         )

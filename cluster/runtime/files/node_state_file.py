@@ -202,7 +202,7 @@ def _check(data: bytes, length: int) -> None:
     found = data[length : length + _CHECKSUM.size]
     expected = _checksum(data[:length])
     if found.strip(b"\0") and found != expected:
-        raise RemoteProtocolError(f"checksum wrong: checksum={found.hex()} expected={expected.hex()}")
+        raise RemoteProtocolError(f"wrong checksum: checksum={found.hex()} expected={expected.hex()}")
 
 
 def _parse(data: bytes) -> tuple[CandidateTerm, int, int]:

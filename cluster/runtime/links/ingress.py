@@ -439,7 +439,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         if block_length not in (SessionMessageHeader.LAYOUT.block_length, REQUEST_BLOCK_LENGTH):
             raise RemoteProtocolError(f"session message: block_length={block_length} expected=24 or 40")
         if len(encoded) < MESSAGE_HEADER_LENGTH + block_length:
-            raise RemoteProtocolError(f"session message cut short: {block_length=} length={len(encoded)}")
+            raise RemoteProtocolError(f"incomplete session message: {block_length=} length={len(encoded)}")
         timestamp = owner.stamp().to_bytes(8, "little", signed=True)
         stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]
         try:

@@ -341,7 +341,7 @@ class LogSubscription:
         for session_id, image in [*self._images.items()]:
             if image is not self._open:
                 del self._images[session_id]
-                image.abort("not asked for")
+                image.abort("not requested")
 
     def close(self) -> None:
         """Stop listening and drop every connection, also one that is just being made.

@@ -143,7 +143,7 @@ class MemberLinks:
         member_id, found = MemberId(theirs.member_id), difference(self._settings, theirs)
         if found is None:
             if self.differences.pop(member_id, None) is not None:
-                logger.info("member.agrees", peer_member_id=member_id)
+                logger.info("member.settings_agreed", peer_member_id=member_id)
                 if member_id in self._outbound:
                     self._on_link_changed(member_id, True)
             return True
@@ -152,9 +152,9 @@ class MemberLinks:
                 self._on_link_changed(member_id, False)
             self.differences[member_id] = found
             logger.error(
-                "member.differs",
+                "member.settings_differed",
                 peer_member_id=member_id,
-                reason=f"{found}; it is not heard until the settings are the same: correct them, and start it again",
+                reason=f"{found}; this member ignores it until their settings are equal: correct them and restart it",
             )
         return False
 
@@ -275,7 +275,7 @@ class _Inbound(asyncio.Protocol):
         links, transport = self._links, self._transport
         assert transport is not None
         if links._status_count >= _STATUS_LIMIT:
-            raise RemoteProtocolError(f"asked for the status by too many at once: limit={_STATUS_LIMIT}")
+            raise RemoteProtocolError(f"too many status requests at once: limit={_STATUS_LIMIT}")
         links._status_count += 1
         self._is_status = True
         transport.write(encode_frame(links._make_status(), stream_id=STATUS_STREAM_ID))

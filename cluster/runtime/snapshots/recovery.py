@@ -1,7 +1,7 @@
 """What a member that starts finds of its snapshots: the newest complete set is read, what counts for nothing removed.
 
 The module's snapshot is small and read as a whole; of the service's only what the container wrote, the rest is for the
-service to load. Whatever does not check out is refused before the node takes part in anything, with what to do about
+service to load. Whatever is not valid is refused before the node takes part in anything, with what to do about
 it: the operator marks that set invalid, and the next start uses the one before it, with a longer replay.
 """
 
@@ -99,7 +99,7 @@ async def load_snapshots(
     if not snapshots:
         if start_position > 0:
             raise ClusterError(
-                f"the log begins at start_position={start_position} and there is no valid snapshot to go on from: "
+                f"the log begins at start_position={start_position} and there is no valid snapshot to start from: "
                 f"directory={archive.directory}; remove this member's directory: the leader gives it a snapshot"
             )
         return None
@@ -141,7 +141,7 @@ def _check_service_count(archive: SnapshotSource, recording_log: RecordingLog, s
     if not found or found == service_count:
         return
     raise ConfigurationError(
-        f"the newest snapshot is one of another number of services: services={found} expected={service_count}; start "
+        f"the newest snapshot has another number of services: services={found} expected={service_count}; start "
         f"with `service` naming {found}, in the same order; or run `trimaran snapshot invalidate "
         f"{archive.directory.parent}` on every member while none runs, until no snapshot of {found} is left: then the "
         f"log is replayed to the {service_count} services from its begin"

@@ -140,7 +140,7 @@ class SnapshotReader:
         """The messages that are left, in order.
 
         Raises:
-            ClusterError: the recording does not check out.
+            ClusterError: the recording is not valid.
         """
         while (message := await self.read()) is not None:
             yield message
@@ -149,7 +149,7 @@ class SnapshotReader:
         """The next message; None at the end.
 
         Raises:
-            ClusterError: the recording does not check out.
+            ClusterError: the recording is not valid.
         """
         if not self._batch:
             try:
@@ -164,7 +164,7 @@ class SnapshotReader:
         """The next message, decoded; None at the end.
 
         Raises:
-            ClusterError: the recording does not check out, or this is no such message.
+            ClusterError: the recording is not valid, or this is no such message.
         """
         data = await self.read()
         if data is None:

@@ -252,7 +252,7 @@ class SnapshotFetcher:
         """Copy everything, and read it through.
 
         Raises:
-            ClusterError: the other member cannot be reached, or what it has does not check out.
+            ClusterError: the other member cannot be reached, or what it has is not valid.
         """
         peer, ctx = self._peers[shipment.leader_member_id], self._ctx
         logger.info(
@@ -265,11 +265,12 @@ class SnapshotFetcher:
             for found in offer.snapshots
         ]
         if not snapshots:
-            raise ClusterError(f"member has no snapshot to give: {offer.detail}")
+            raise ClusterError(f"the leader has no snapshot: {offer.detail}")
         shipment.log_position = check_offer(terms, snapshots, service_count=ctx.config.service_count)
         if shipment.log_position <= ctx.append_position:
             raise ClusterError(
-                f"snapshot is of no use: log_position={shipment.log_position} append_position={ctx.append_position}"
+                f"snapshot is not newer than this log: log_position={shipment.log_position} "
+                f"append_position={ctx.append_position}"
             )
         segment_length = max(self._archive.config.segment_length_bytes, self._archive.config.term_length_bytes)
         log_start = max(offer.log_start_position, shipment.log_position - shipment.log_position % segment_length)
@@ -297,7 +298,7 @@ class SnapshotFetcher:
         await read_snapshots(self._archive, recording_log.latest_snapshots(ctx.config.service_count))
         shipment.recording_log = recording_log
         logger.info(
-            "snapshot_fetch.done",
+            "snapshot_fetch.completed",
             leader_member_id=shipment.leader_member_id,
             log_position=shipment.log_position,
             copied_bytes=shipment.copied_bytes,
@@ -328,7 +329,7 @@ class SnapshotFetcher:
                         for term in message.terms
                     ]
                 else:
-                    raise RemoteProtocolError(f"answer unexpected: {type(message).__name__}")
+                    raise RemoteProtocolError(f"unexpected answer: {type(message).__name__}")
                 if len(terms) >= min(offer.term_count, _TERM_LIMIT):
                     break
         if offer is None or len(terms) != offer.term_count:
@@ -352,7 +353,7 @@ class SnapshotFetcher:
         is_named = (remote.original_channel + remote.source_identity).isascii()
         if remote.stream_id != stream_id or not is_placed or not is_named:
             raise RemoteProtocolError(
-                f"recording is another: recording_id={recording_id} stream_id={remote.stream_id} expected={stream_id} "
+                f"unexpected recording: recording_id={recording_id} stream_id={remote.stream_id} expected={stream_id} "
                 f"start_position={start_position} stop_position={end_position} channel={remote.original_channel!r}"
             )
         try:
@@ -396,7 +397,7 @@ class SnapshotFetcher:
         if now_ns - shipment.reported_ns >= _PROGRESS_INTERVAL_NS:
             shipment.reported_ns = now_ns
             logger.info(
-                "snapshot_fetch.continues",
+                "snapshot_fetch.resumed",
                 leader_member_id=shipment.leader_member_id,
                 log_position=shipment.log_position,
                 copied_bytes=shipment.copied_bytes,

@@ -99,7 +99,7 @@ class MetricsServer:
             return _response(200, "ok") if reason is None else _response(503, f"not ready: {reason}")
         if path == b"/metrics":
             return self._metrics()
-        return _response(404, "there is /metrics, /livez and /readyz")
+        return _response(404, "unknown path: expected /metrics, /livez or /readyz")
 
     def _metrics(self) -> bytes:
         now_ns = self._monotonic_ns()
@@ -109,7 +109,7 @@ class MetricsServer:
             except Exception as error:
                 # Who watches must not be able to bring down what is watched.
                 logger.error("metrics.failed", error=repr(error), exc_info=error)
-                return _response(500, "the metrics could not be read; the log says why")
+                return _response(500, "the metrics could not be read; see metrics.failed in the log")
             self._page_ns = now_ns
         return _response(200, self._page, content_type=self._content_type)
 

@@ -202,7 +202,7 @@ def _check_slot(slot: bytes, position: int, entry_index: int) -> None:
     """
     has_checksum = any(slot[max(_content_length(slot), len(slot) - _CHECKSUM.size) :])
     if has_checksum and slot != with_checksum(slot) and not _holds_older_endpoint(slot):
-        raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position} checksum wrong")
+        raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position}: wrong checksum")
 
 
 def _holds_older_endpoint(slot: bytes) -> bool:

@@ -160,7 +160,7 @@ async def test_damage_below_the_recorded_position_is_never_taken_for_a_torn_tail
     before = disk.content(DIRECTORY / "0-0.rec")
     disk.crash_process()
 
-    with pytest.raises(CorruptionError, match="checksum wrong"):
+    with pytest.raises(CorruptionError, match="wrong checksum"):
         await launch(disk)
 
     assert disk.content(DIRECTORY / "0-0.rec") == before

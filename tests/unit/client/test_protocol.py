@@ -408,7 +408,7 @@ class TestEgress:
             (foreign_frame(b"x" * 32, stream_id=100), "stream_id=100"),
             (struct.pack("<iBBHiiiiq", 64, 0, 0x40, 1, 0, 0, 102, 0, 0), "out of order"),
             (foreign_frame(b"shorty"), "length=8"),
-            (foreign_frame(struct.pack("<HHHH", 24, 1, 111, 16)), "cut short"),
+            (foreign_frame(struct.pack("<HHHH", 24, 1, 111, 16)), "incomplete"),
             (foreign_frame(struct.pack("<HHHH", 44, 2, 111, 16)), "SessionEvent"),
         ],
     )

@@ -266,7 +266,7 @@ async def test_a_request_that_was_not_sent_in_time_is_rejected_and_never_sent() 
     requester.dialogue.wait(60 * MS)
     requester.elect(1)
 
-    with pytest.raises(RejectedError, match="timed out before there was a leader"):
+    with pytest.raises(RejectedError, match="timed out before it was sent"):
         late.future.result()
     assert requester.asked(1) == [Asked(1, 0, b"patient")]
     assert not patient.future.done()

@@ -29,7 +29,7 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
     await asyncio.sleep(0)
 
     assert [(trouble.event, trouble.kind, trouble.level) for trouble in seen] == [
-        ("loop.exception", "ValueError", "error")
+        ("loop.exception_raised", "ValueError", "error")
     ]
     assert seen[0].place.endswith("fail")
 

@@ -88,7 +88,7 @@ def layered_metrics_endpoint(text: str) -> object:
 
 
 class Nowhere(SocketStack):
-    """A network in which nobody listens: what is an endpoint gets as far as to be dialled."""
+    """A network in which no process listens: what is an endpoint gets as far as to be dialled."""
 
     async def dial(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]
@@ -107,7 +107,7 @@ def archive_client(text: str) -> object:
 
 
 def status_query(text: str) -> object:
-    with pytest.raises(StatusQueryError, match="nobody listens"):
+    with pytest.raises(StatusQueryError, match="no process listens"):
         asyncio.run(query_document(text, STATUS_STREAM_ID, 1, network=Nowhere()))
     return None
 

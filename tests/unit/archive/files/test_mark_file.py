@@ -216,7 +216,7 @@ async def test_a_disk_that_takes_no_last_word_holds_nothing_up(disk: MemoryFileS
         is_open = is_open or name == "pwrite"
 
     disk.on_operation = fail_after_the_lock
-    with pytest.raises(CorruptionError, match="catalog version unknown"):
+    with pytest.raises(CorruptionError, match="unknown catalog version"):
         await launch(disk)
 
 

@@ -167,7 +167,7 @@ async def test_the_first_wrong_byte_names_its_frame_and_whose_it_is(index: int) 
     assert (mismatch.position, mismatch.what) == (position, ("payload",))
     assert mismatch.payload_offset in range(5, 9)
     assert mismatch.fault_a is None
-    assert (mismatch.fault_b or "").startswith("checksum wrong")
+    assert (mismatch.fault_b or "").startswith("wrong checksum")
 
 
 async def test_the_first_of_several_differences_is_the_one() -> None:

@@ -164,7 +164,7 @@ def test_what_lies_before_damage_is_written_under_a_name_that_says_so(checksumme
         assert result.exit_code == 10
         (row,) = [row for row in lines(result) if row["remarks"]]
         assert (row["file"], row["state"]) == (f"0-65536.damaged.{file_format}", "damaged")
-        assert "checksum wrong" in row["remarks"]
+        assert "wrong checksum" in row["remarks"]
         assert (target / f"0-131072.{file_format}").exists()
 
     segment.write_bytes(sound)

@@ -167,7 +167,7 @@ async def test_a_recording_that_is_cut_back_and_goes_on_otherwise_is_told(source
     assert source.seen() == []
     assert source.follower.position == 64
     assert source.follower.notices == [
-        "recording_id=0 was cut back to position=64; what was seen from there to position=192 is gone"
+        "recording_id=0 was truncated to position=64; frames read from there to position=192 are no longer in it"
     ]
     assert source.seen() == [21, 31, 41]
 
@@ -212,7 +212,7 @@ async def test_a_frame_that_stays_wrong_is_damage_if_one_follows_it(source: Sour
 
     assert source.seen() == [10]
     assert [source.seen() for _ in range(PATIENCE_LOOKS - 2)] == [[]] * (PATIENCE_LOOKS - 2)
-    with pytest.raises(CorruptionError, match=r"checksum wrong.*position=64"):
+    with pytest.raises(CorruptionError, match=r"wrong checksum.*position=64"):
         source.look()
 
 
@@ -225,6 +225,6 @@ async def test_damage_before_the_end_of_a_stopped_recording_is_told_at_once(sour
     write_fully(source.disk, handle, b"\xff", 64 + 100)
 
     assert [len(message.payload) for message in source.follower.last_messages(5)] == [10]
-    assert "checksum wrong" in (source.follower.ending().damage or "")
-    with pytest.raises(CorruptionError, match="checksum wrong"):
+    assert "wrong checksum" in (source.follower.ending().damage or "")
+    with pytest.raises(CorruptionError, match="wrong checksum"):
         source.look()

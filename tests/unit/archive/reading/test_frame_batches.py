@@ -198,7 +198,7 @@ def test_rows_before_damage_come_then_the_error_says_where(damaged: Path) -> Non
     rows: list[list[int]] = []
     expected = [row["position"] for row in expected_rows(damaged, 0)]
 
-    with pytest.raises(CorruptionError, match="checksum wrong: checksum=") as caught:
+    with pytest.raises(CorruptionError, match="wrong checksum: checksum=") as caught:
         rows.extend(batch.column("position").to_pylist() for batch in archive.frames(damaged))
 
     assert caught.value.recording_id == 0
@@ -213,7 +213,7 @@ def test_damage_is_told_and_the_other_recordings_are_read(damaged: Path) -> None
     table = archive.frames(damaged, on_problem=problems.append).read_all()
 
     (problem,) = problems
-    assert (problem.recording_id, "bad frame: checksum wrong" in problem.reason) == (0, True)
+    assert (problem.recording_id, "bad frame: wrong checksum" in problem.reason) == (0, True)
     assert set(table.column("recording_id").to_pylist()) == set(recording_ids(damaged))
     assert archive.frames(damaged, checksums=False).read_all().num_rows > table.num_rows
 

@@ -99,7 +99,7 @@ def test_divergence_says_where_the_first_difference_is() -> None:
     [
         (captions.term_timeline, frames.terms(), "The log holds no leadership term."),
         (captions.elections, frames.elections(), "The leadership term never changed."),
-        (captions.election_states, frames.states(), "The members' own logs tell of no election that closed."),
+        (captions.election_states, frames.states(), "The members' own logs have no election that closed."),
         (captions.throughput, frames.traffic(), "No client and no service sent anything."),
         (captions.inter_arrival, frames.arrivals(), "No session sent two messages."),
         (captions.session_lives, frames.lives(), "No client opened a session."),

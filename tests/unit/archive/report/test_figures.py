@@ -41,7 +41,7 @@ DRAWN: dict[str, tuple[Callable[[], Figure], list[tuple[str, str]]]] = {
     ),
     "bursts_and_gaps": (
         lambda: figures.bursts_and_gaps(frames.bursts(), frames.gaps()),
-        [("", "busiest windows, messages per second"), ("time, UTC", "silent stretches, seconds")],
+        [("", "busiest windows, messages per second"), ("time, UTC", "silent periods, seconds")],
     ),
     "payload_sizes": (
         lambda: figures.payload_sizes(frames.histogram()),

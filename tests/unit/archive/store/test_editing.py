@@ -341,7 +341,13 @@ async def test_a_detached_segment_of_the_destination_is_not_overwritten() -> Non
 
 @pytest.mark.parametrize(
     ("offset", "what"),
-    [(40, "checksum wrong"), (9, "term offset wrong"), (20, "term id wrong"), (16, "stream id wrong"), (0, "frame")],
+    [
+        (40, "wrong checksum"),
+        (9, "wrong term offset"),
+        (20, "wrong term id"),
+        (16, "wrong stream id"),
+        (0, "invalid frame length"),
+    ],
 )
 async def test_a_damaged_segment_is_not_attached(offset: int, what: str) -> None:
     disk = MemoryFileSystem()

@@ -195,7 +195,7 @@ async def test_checksums_are_not_written_into_a_segment_with_a_wrong_frame() -> 
     before = disk.pread(handle, TERM_LENGTH, 0)
     entry = read_catalog(disk, DIRECTORY).entries[0]
 
-    with pytest.raises(CorruptionError, match=rf"stream id wrong.*recording_id=0 position={TERM_LENGTH}"):
+    with pytest.raises(CorruptionError, match=rf"wrong stream id.*recording_id=0 position={TERM_LENGTH}"):
         OfflineArchive(disk, DIRECTORY).write_checksums(entry)
 
     assert disk.pread(disk.open_file(DIRECTORY / f"0-{TERM_LENGTH}.rec"), TERM_LENGTH, 0) == before
@@ -211,7 +211,7 @@ async def test_checksums_are_not_written_into_a_recording_of_which_the_end_is_no
     await running.extend_recording(0, session_id=5, preallocate=False)
     await running.abandon()
 
-    with pytest.raises(ArchiveError, match="not stopped in order"):
+    with pytest.raises(ArchiveError, match="was not stopped"):
         OfflineArchive(disk, DIRECTORY).write_checksums(read_catalog(disk, DIRECTORY).entries[0])
 
 

@@ -321,9 +321,9 @@ def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
         (KEY, KEY[:-2], "line=4 is malformed expected: decoy-key <64 hexadecimal digits>"),
         ("principal ops", "principal", "line=5 is malformed expected: principal NAME <32 hexadecimal digits> <64"),
         ("principal ops", "password ops", "line=5 begins with 'password' expected: one of version, iterations,"),
-        ("# people\n", "version 1\n", "line=2 says version again expected: it once"),
-        ("version 1\n", "", "lacks a line: file=secrets expected: version 1"),
-        (GOOD, GOOD + GOOD.splitlines()[-1], "line=6 names ops again expected: every principal once"),
+        ("# people\n", "version 1\n", "line=2 repeats version expected: one line with version"),
+        ("version 1\n", "", "has a line missing: file=secrets expected: version 1"),
+        (GOOD, GOOD + GOOD.splitlines()[-1], "line=6 repeats principal ops expected: one line for each principal"),
         ("02" * 32, "0G" * 32, "line=5 is malformed"),
     ],
 )

@@ -56,7 +56,9 @@ def answered(status: MemberStatus) -> MemberReport:
     )
 
 
-def failed(member_id: int, outcome: Outcome = Outcome.REFUSED, detail: str = "nobody listens there") -> MemberReport:
+def failed(
+    member_id: int, outcome: Outcome = Outcome.REFUSED, detail: str = "no process listens there"
+) -> MemberReport:
     return MemberReport(
         member_id=member_id,
         endpoint=f"127.0.0.1:{9001 + 100 * member_id}",

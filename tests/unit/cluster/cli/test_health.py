@@ -49,7 +49,7 @@ def test_a_member_that_does_not_answer_makes_it_unhealthy(outcome: Outcome) -> N
 
     assert report.exit_status == EXIT_UNHEALTHY
     assert problems(report) == [("no_answer", 2)]
-    assert report.problems[0].detail == f"{outcome.value}: nobody listens there"
+    assert report.problems[0].detail == f"{outcome.value}: no process listens there"
 
 
 def test_members_that_do_not_hear_each_other_are_named_with_what_differs() -> None:

@@ -22,7 +22,7 @@ DEADLINE_S = 60
 
 
 def free_base_port() -> int:
-    """A port at which nobody listens, nor one port up, where a member's consensus endpoint would be."""
+    """A port at which no process listens, nor one port up, where a member's consensus endpoint would be."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as sock:
             port = int(sock.getsockname()[1])

@@ -125,7 +125,7 @@ def test_messages_that_the_log_holds_already_are_not_queued_again() -> None:
 @pytest.mark.parametrize(
     ("number", "payload", "problem"),
     [
-        (1, b"other", "another was offered here"),
+        (1, b"other", "another message was offered on this member"),
         (3, b"c", "messages are missing in the log"),
         (4, b"d", "messages are missing in the log"),
     ],

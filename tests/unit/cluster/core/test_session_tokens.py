@@ -70,7 +70,7 @@ def test_wrong_token_is_answered_counted_and_changes_nothing(kind: type[ev.Clien
     ((connection_id, answer),) = answers(effects)
     assert isinstance(answer, SessionEvent)
     assert (connection_id, answer.code, answer.cluster_session_id) == (8, EventCode.AUTHENTICATION_REJECTED, 1)
-    assert answer.detail == "session token does not fit: cluster_session_id=1"
+    assert answer.detail == "wrong session token: cluster_session_id=1"
     assert [type(effect) for effect in effects] == [fx.SessionChanged, fx.SendToClient]
     assert (session.state, appended(solo)) == (SessionState.OPEN, [])
     assert solo.module.sessions._connections == {1: 7}

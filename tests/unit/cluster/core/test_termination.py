@@ -128,7 +128,7 @@ def test_shutdown_whose_snapshot_failed_on_the_leader_stops_all_the_same_and_say
 
     assert len(of(effects, fx.Terminate)) == 1
     assert steps(effects) == [(A.FAILED, position, True)]
-    assert details(effects) == ["the leader has no snapshot of it: disk full"]
+    assert details(effects) == ["the leader took no snapshot: disk full"]
 
 
 def test_leader_waits_no_longer_than_its_deadline_and_names_who_did_not_acknowledge() -> None:

@@ -507,7 +507,7 @@ async def test_whoever_waits_for_an_action_is_told_that_the_node_stops(rig: Rig)
 
     rig.agent.close()
 
-    with pytest.raises(NodeTerminatedError, match="may be done or not"):
+    with pytest.raises(NodeTerminatedError, match="may or may not take effect"):
         await anext(steps)
 
 

@@ -198,7 +198,7 @@ def test_query_is_answered_from_the_state_as_it_is(rig: Rig) -> None:
 
 
 def test_service_without_queries_says_so(rig: Rig) -> None:
-    with pytest.raises(LocalProtocolError, match="service takes no queries: service="):
+    with pytest.raises(LocalProtocolError, match="the service has no on_query: service="):
         rig.agent.query(memoryview(b""))
 
 

@@ -187,7 +187,7 @@ def test_requests_and_queries_are_answered_by_the_first_service_that_takes_them(
 
 def test_services_that_take_no_requests_and_queries_say_so(two: SeveralRig) -> None:
     assert not two.agent.service.takes_requests
-    with pytest.raises(LocalProtocolError, match="service takes no queries"):
+    with pytest.raises(LocalProtocolError, match="the service has no on_query"):
         two.agent.query(memoryview(b""))
 
 

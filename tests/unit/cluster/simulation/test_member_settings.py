@@ -30,8 +30,12 @@ def test_member_that_differs_takes_no_part_and_every_member_says_why() -> None:
         other = small.member(2).node
         assert other is not None
         assert (other.delivered_position, other.module.ctx.append_position) == (0, 0)
-        said = {(entry["peer_member_id"], entry["reason"]) for entry in logs if entry["event"] == "member.differs"}
-        here = "service_queue_limit_bytes={} here, {} at member {}; it is not heard until the settings are the same"
+        said = {
+            (entry["peer_member_id"], entry["reason"]) for entry in logs if entry["event"] == "member.settings_differed"
+        }
+        here = (
+            "service_queue_limit_bytes={} here, {} at member {}; this member ignores it until their settings are equal"
+        )
         assert {(peer, reason.partition(": correct")[0]) for peer, reason in said} == {
             (2, here.format(64 << 20, 1 << 20, 2)),
             (1, here.format(1 << 20, 64 << 20, 1)),

@@ -290,7 +290,7 @@ def test_a_registry_accepts_its_own_messages_only() -> None:
     ).encode()
 
     assert type(decode_message(vote)) is CanvassPosition
-    with pytest.raises(RemoteProtocolError, match="message unknown: schema_id=111 template_id=50"):
+    with pytest.raises(RemoteProtocolError, match="unknown message: schema_id=111 template_id=50"):
         decode_message(vote, registry=INGRESS_MESSAGES)
     assert decode_message(vote, registry=registry_of(CanvassPosition)).encode() == vote
 

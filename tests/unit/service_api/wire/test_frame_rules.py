@@ -126,16 +126,16 @@ def frame_start(data: bytes, where: int) -> int:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        (0, -1, "frame length impossible"),
-        (0, 1440, "frame length impossible"),
-        (1, 1, "frame version unknown"),
-        (2, 0xC1, "frame flags unknown"),
-        (3, 2, "frame type unknown"),
+        (0, -1, "invalid frame length"),
+        (0, 1440, "invalid frame length"),
+        (1, 1, "unknown frame version"),
+        (2, 0xC1, "unknown frame flags"),
+        (3, 2, "unknown frame type"),
         (3, 0, "padding does not fill its term"),
-        (4, 64, "term offset wrong"),
-        (5, 1, "checksum wrong"),
-        (6, 101, "stream id wrong"),
-        (7, 6, "term id wrong"),
+        (4, 64, "wrong term offset"),
+        (5, 1, "wrong checksum"),
+        (6, 101, "wrong stream id"),
+        (7, 6, "wrong term id"),
     ],
 )
 def test_fault_names_the_value_and_what_was_expected(field: int, value: int, named: str) -> None:

@@ -119,7 +119,7 @@ def test_link_frames_of_another_kind_are_refused() -> None:
 
     with pytest.raises(RemoteProtocolError, match="status frame: frame_length=40"):
         StatusFrame.decode(setup)
-    with pytest.raises(RemoteProtocolError, match="setup frame cut short: available=39"):
+    with pytest.raises(RemoteProtocolError, match="incomplete setup frame: available=39"):
         SetupFrame.decode(setup[:39])
     with pytest.raises(RemoteProtocolError, match="setup frame: type=1"):
         SetupFrame.decode(encode_frame(bytes(8), stream_id=1))

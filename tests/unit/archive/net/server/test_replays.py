@@ -194,7 +194,7 @@ async def test_damage_is_still_found_where_a_replay_begins() -> None:
         async with client.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(3, length=64))
         disk.damage(DIRECTORY / "0-0.rec", 96 + 40, b"\x01\x02")
-        with pytest.raises(ArchiveError, match="checksum wrong") as caught:
+        with pytest.raises(ArchiveError, match="wrong checksum") as caught:
             await payloads_of(client.replay(0, position=96))
 
     assert caught.value.code is ArchiveErrorCode.CORRUPT

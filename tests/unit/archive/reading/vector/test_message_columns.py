@@ -182,7 +182,7 @@ def test_time_that_cannot_be_in_milliseconds_is_refused_where_nobody_said_the_un
     _, assumed = read(payloads, Timer, None)
     _, told = read(payloads, Timer, TimeUnit.MILLIS)
 
-    text = "Timer.deadline: time=1700000000000000 is beyond the year 9999 in milliseconds; say time_unit"
+    text = "Timer.deadline: time=1700000000000000 is beyond the year 9999 in milliseconds; give time_unit"
     assert assumed == [None, text]
     assert told == [None, None]
 

@@ -146,7 +146,7 @@ def test_walk_refuses_a_log_that_holds_another_frame_before_the_start(tmp_path: 
     other = MemberFiles(directory=tmp_path / "other", log=make_log(clock=9_000_000))
     other.write()
 
-    with pytest.raises(DivergenceError, match=f"another frame at position={place.frame_position}"):
+    with pytest.raises(DivergenceError, match=f"different frame at position={place.frame_position}"):
         walk(other, place)
 
 
@@ -172,7 +172,7 @@ def test_walk_ends_before_damage_and_says_what_it_is(tmp_path: Path) -> None:
     behind = walk(member, LogOffset(position=end))
 
     assert found(made).position == begin
-    assert "checksum wrong" in made.ending
+    assert "wrong checksum" in made.ending
     assert found(behind).position == member.log.position
 
 

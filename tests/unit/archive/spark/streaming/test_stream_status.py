@@ -20,7 +20,7 @@ STATUS = member_status(0, state="LEADER", append=8192, commit=4096).model_dump_j
 
 
 def closed_port() -> Endpoint:
-    """An endpoint where nobody listens: it was bound a moment ago."""
+    """An endpoint where no process listens: it was bound a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return Endpoint(*server.getsockname())
 

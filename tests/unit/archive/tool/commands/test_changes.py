@@ -199,7 +199,7 @@ def test_nothing_is_read_from_a_catalog_entry_that_is_wrong_but_it_can_go(archiv
     for options in ((), ("--dry-run",)):
         refused = run("compact", archive_only, *options)
         assert refused.exit_code == 10
-        assert "catalog entry does not check out" in refused.stderr
+        assert "catalog entry is not valid" in refused.stderr
     assert run("mark-invalid", archive_only, 2).exit_code == 0
     assert run("compact", archive_only).exit_code == 0
     assert 2 not in states(archive_only)

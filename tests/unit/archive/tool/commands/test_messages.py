@@ -171,8 +171,8 @@ def test_grep_says_what_damage_kept_it_from(samples: Path, tmp_path: Path) -> No
     result = run("grep", directory, "-c", "-o", "jsonl")
 
     assert result.exit_code == 10
-    assert "checksum wrong" in result.stderr
-    assert "what follows was not searched" in result.stderr
+    assert "wrong checksum" in result.stderr
+    assert "the rest was not searched" in result.stderr
     assert len(result.stdout.splitlines()) == 7
 
 
@@ -180,9 +180,9 @@ def test_grep_says_what_damage_kept_it_from(samples: Path, tmp_path: Path) -> No
     ("arguments", "reason"),
     [
         (("--type", "TimerEvnt"), "such as ['TimerEvent'"),
-        (("(",), "no regular expression"),
-        (("--hex", "0a1"), "not bytes in hex"),
-        (("x", "--hex", "0a"), "one of them only"),
+        (("(",), "invalid regular expression"),
+        (("--hex", "0a1"), "invalid hex bytes"),
+        (("x", "--hex", "0a"), "not both"),
         (("--since", "yesterday"), "--since: bad time: 'yesterday' expected a number, or a date such as"),
         (("--until", "--5"), "--until: bad time: '--5'"),
         (("--since", "\u0663"), "--since: bad time"),
@@ -225,7 +225,7 @@ def test_tail_asks_which_recording_where_it_cannot_be_told(samples: Path, tmp_pa
     result = run("tail", directory)
 
     assert result.exit_code == 2
-    assert "which recording? --recording-id, one of [0, 1, 2, 4, 5, 6, 7, 9]" in result.stderr
+    assert "choose a recording with --recording-id, one of [0, 1, 2, 4, 5, 6, 7, 9]" in result.stderr
 
 
 def test_tail_f_is_no_document(single: Path) -> None:

@@ -120,4 +120,4 @@ def test_json_has_the_same_keys_whatever_happened(indent: int | None) -> None:
     assert healthy["members"][0]["status"]["append_position"] == 123_456
     assert healthy["members"][0]["status"]["last_election"]["reason_kind"] == "leader_link_closed"
     assert down["members"][0]["status"] is None
-    assert (down["members"][0]["outcome"], down["members"][0]["detail"]) == ("refused", "nobody listens there")
+    assert (down["members"][0]["outcome"], down["members"][0]["detail"]) == ("refused", "no process listens there")

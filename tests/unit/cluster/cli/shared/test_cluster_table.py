@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 
 REPORT = make_report(
     [
-        failed(0, Outcome.REFUSED, "nobody listens on 127.0.0.1:9001"),
+        failed(0, Outcome.REFUSED, "no process listens on 127.0.0.1:9001"),
         answered(member_status(1, state="LEADER", append=123_456)),
         answered(member_status(2, append=123_392)),
     ],
@@ -35,7 +35,7 @@ member  role      state     term   append   commit  delivered  lag
      2  FOLLOWER  FOLLOWER     3  123,392  123,392    123,392   64
 
 member   pid    up  version  sessions  clients  last election, or why there is no answer
-     0     -     -  -               -        -  nobody listens on 127.0.0.1:9001
+     0     -     -  -               -        -  no process listens on 127.0.0.1:9001
      1  4712  12 s  0.1.0           7        6  3.2 s ago, took 41 ms: link to leader 0 closed
      2  4713  12 s  0.1.0           7        6  3.2 s ago, took 41 ms: link to leader 0 closed
 """

@@ -171,7 +171,7 @@ async def test_nobody_is_unreachable_and_each_member_has_its_reason() -> None:
         result = await run("sessions", "--members", members)
 
     assert (result.exit_code, result.stdout) == (EXIT_UNREACHABLE, "")
-    assert result.stderr.count("refused: nobody listens on") == 2
+    assert result.stderr.count("refused: no process listens on") == 2
 
 
 async def test_a_member_that_is_another_one_is_not_shown() -> None:

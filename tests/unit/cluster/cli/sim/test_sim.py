@@ -177,9 +177,9 @@ def _blocked_signals(pid: int) -> set[int]:
         (("--seeds", "5:5"), "no seeds: seeds='5:5'"),
         (("--seeds", "a:b"), "bad seeds: seeds='a:b'"),
         (("--seeds", "0:"), "seeds without an end need --until-failure"),
-        (("--seeds", "0:2", "--trace"), "a trace is of one seed"),
+        (("--seeds", "0:2", "--trace"), "a trace needs exactly one seed"),
         (("--without", "bad_luck"), "no such kind of fault: bad_luck"),
-        (("--without", "kill", "--only", "wipe"), "either kinds to leave out or kinds to keep"),
+        (("--without", "kill", "--only", "wipe"), "use --without or --only, not both"),
         (("--service", "absent:Service"), "service module not found"),
     ],
 )

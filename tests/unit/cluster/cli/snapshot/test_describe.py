@@ -52,7 +52,7 @@ def test_a_member_without_a_snapshot_has_nothing_to_describe(tmp_path: Path) -> 
     ("offset", "data", "reason"),
     [
         (20, b"\x63", "frame"),  # the stream id of the first frame
-        (32 + 2, b"\x09", "message unknown"),  # the template id of the first message
+        (32 + 2, b"\x09", "unknown message"),  # the template id of the first message
     ],
 )
 def test_a_damaged_snapshot_is_named_with_the_place(tmp_path: Path, offset: int, data: bytes, reason: str) -> None:

@@ -50,7 +50,7 @@ def test_a_first_port_gives_all_ports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("member_count", "base_port", "expected"), [(5, None, "has 2 members"), (None, 9500, "listens elsewhere")]
+    ("member_count", "base_port", "expected"), [(5, None, "has 2 members"), (None, 9500, "has other endpoints")]
 )
 def test_a_cluster_of_another_form_is_refused(
     tmp_path: Path, member_count: int | None, base_port: int | None, expected: str

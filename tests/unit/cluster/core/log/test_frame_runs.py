@@ -122,7 +122,7 @@ def test_every_checksum_of_a_run_is_looked_at() -> None:
         taken, _, said = accepted(bytes(broken), start=0)
 
         assert taken == -1
-        assert f"log frame at position={index * 96}: checksum wrong" in said
+        assert f"log frame at position={index * 96}: wrong checksum" in said
 
 
 def test_requests_are_stamped_as_messages_are() -> None:

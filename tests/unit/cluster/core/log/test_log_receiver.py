@@ -63,10 +63,10 @@ def frame_at(position: int, payload: bytes, **fields: int) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "payload_length", "fault"),
     [
-        ({"version": 1}, 64, "frame version unknown: version=1 expected=0"),
-        ({"flags": UNFRAGMENTED | 0x01}, 64, "frame flags unknown: flags=0xc1 expected none but 0xc0"),
-        ({}, MTU, f"frame length impossible: frame_length={MTU + 32} expected 32 to {MTU}"),
-        ({"type": 2}, 64, "frame type unknown: type=2 expected 0 or 1"),
+        ({"version": 1}, 64, "unknown frame version: version=1 expected=0"),
+        ({"flags": UNFRAGMENTED | 0x01}, 64, "unknown frame flags: flags=0xc1 expected none but 0xc0"),
+        ({}, MTU, f"invalid frame length: frame_length={MTU + 32} expected 32 to {MTU}"),
+        ({"type": 2}, 64, "unknown frame type: type=2 expected 0 or 1"),
     ],
     ids=["version", "flags", "mtu", "type"],
 )
@@ -145,7 +145,7 @@ def test_valid_frame_that_is_incomplete_waits_for_the_rest() -> None:
     assert buffer.append_position == 0
 
     wrong = frame_at(0, b"x" * 200, version=1)
-    with pytest.raises(RemoteProtocolError, match="frame version unknown"):
+    with pytest.raises(RemoteProtocolError, match="unknown frame version"):
         gate.accept(bytearray(wrong[:100]), 0, 100)
 
 
@@ -154,7 +154,7 @@ def test_duplicate_that_is_no_frame_of_this_log_is_refused() -> None:
     gate, _ = gate_at(96)
 
     assert gate.accept(bytearray(frame), 0, len(frame)) == len(frame)
-    with pytest.raises(RemoteProtocolError, match="log frame at position=0: frame version unknown"):
+    with pytest.raises(RemoteProtocolError, match="log frame at position=0: unknown frame version"):
         gate.accept(bytearray(frame_at(0, b"x" * 64, version=1)), 0, len(frame))
 
 

@@ -553,7 +553,7 @@ def test_corrupt_byte_takes_nothing_of_its_frame() -> None:
     data[-20] ^= 0x40
     buffer = buffer_at(TERM_LENGTH - 160)
 
-    with pytest.raises(RemoteProtocolError, match="checksum wrong"):
+    with pytest.raises(RemoteProtocolError, match="wrong checksum"):
         receiver(buffer).accept(data, 0, len(data))
 
     assert bytes(sample_log()).startswith(content(buffer))

@@ -304,7 +304,7 @@ async def test_member_whose_settings_differ_is_not_heard_and_both_values_are_nam
     assert mine.messages == [canvass(TWO)]
     assert not transport.is_closed  # it would dial again at once
     (error,) = [entry for entry in logs if entry["log_level"] == "error"]
-    assert (error["event"], error["peer_member_id"]) == ("member.differs", ONE)
+    assert (error["event"], error["peer_member_id"]) == ("member.settings_differed", ONE)
     assert error["reason"].startswith(said)
 
 
@@ -316,7 +316,7 @@ async def test_member_is_heard_once_its_settings_are_the_same() -> None:
         mine.accepted(setup(ONE) + framed(canvass(ONE)))
 
     assert mine.messages == [canvass(ONE)]
-    assert [entry["event"] for entry in logs] == ["member.agrees"]
+    assert [entry["event"] for entry in logs] == ["member.settings_agreed"]
 
 
 @pytest.mark.parametrize("is_up_first", [True, False])
@@ -576,9 +576,9 @@ async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (setup(-1, stream_id=QUESTION_STREAM_ID) + setup(-1), "question begins with frame type="),
-        (setup(-1, stream_id=QUESTION_STREAM_ID) + framed(canvass(ONE)), "question begins with frame type="),
-        (question(bytes(REQUEST_LIMIT_BYTES)), f"question of length={REQUEST_LIMIT_BYTES + 32} limit="),
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + setup(-1), "request begins with frame type="),
+        (setup(-1, stream_id=QUESTION_STREAM_ID) + framed(canvass(ONE)), "request begins with frame type="),
+        (question(bytes(REQUEST_LIMIT_BYTES)), f"request of length={REQUEST_LIMIT_BYTES + 32} limit="),
     ],
     ids=["another setup frame", "another stream", "too long"],
 )

@@ -138,7 +138,7 @@ class Fetching:
 
 @asynccontextmanager
 async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
-    """A member whose leader answers so; None: nobody listens there."""
+    """A member whose leader answers so; None: no process listens there."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -176,13 +176,13 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
 @pytest.mark.parametrize(
     ("documents", "reason"),
     [
-        (None, "nobody listens"),
+        (None, "no process listens"),
         ([], "closed without an answer"),
         ([b"garbage"], "message"),
-        ([offer_of(0, detail="none here")], "member has no snapshot to give: none here"),
+        ([offer_of(0, detail="none here")], "the leader has no snapshot: none here"),
         ([offer_of(0, term_count=2)], "answer ends early"),
-        ([LeadershipTerms().encode()], "answer unexpected"),
-        ([offer_of(0, term_count=2), offer_of(0)], "answer unexpected"),
+        ([LeadershipTerms().encode()], "unexpected answer"),
+        ([offer_of(0, term_count=2), offer_of(0)], "unexpected answer"),
     ],
 )
 async def test_an_answer_that_is_none_is_tried_for_again(documents: list[bytes] | None, reason: str) -> None:
