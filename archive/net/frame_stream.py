@@ -49,11 +49,6 @@ class FrameStream:
         assert self._rules is not None
         return self._rules
 
-    @property
-    def has_buffered(self) -> bool:
-        """Whether something has arrived that was not read yet."""
-        return bool(self.connection.buffer)
-
     async def begin(self, timeout_s: float | None) -> None:
         """Wait until the archive has said what follows.
 

@@ -21,6 +21,7 @@ from ..files.log_end import LogEnd
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.member_directory import ArchiveLocation, locate_archive
+from ..log.time_unit import find_time_unit
 from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def frames(
     stop_position: int | None = None,
     bound_position: int | None = None,
     columns: Sequence[str] | None = None,
-    time_unit: TimeUnit = TimeUnit.MILLIS,
+    time_unit: TimeUnit | None = None,
     checksums: bool | None = None,
     reassemble: bool = False,
     padding: bool = True,
@@ -80,7 +81,7 @@ def frames(
       Positions need a `recording_id`.
     - `bound_position`: frames that end beyond it are left out, such as what is not committed yet.
     - `columns`: only these, in this order. Without `payload` no payload is copied.
-    - `time_unit`: the unit of the cluster's clock, which the column `timestamp` then has.
+    - `time_unit`: the unit of the cluster's clock, which the column `timestamp` then has; None: what the log says.
     - `checksums`: whether each CRC-32 is checked; None checks where the catalog says that there is one.
     - `reassemble`: complete messages instead of frames, each as if one frame had been long enough for it.
     - `padding`: whether padding frames are rows; they are never messages.
@@ -92,7 +93,7 @@ def frames(
         CorruptionError: from the iteration, after the rows before the damage. With `on_problem`, that is called
             instead and reading goes on with the next recording.
     """
-    schema = make_schema(columns, time_unit)
+    schema = make_schema(columns, time_unit or TimeUnit.MILLIS)
     if recording_id is None and not (start_position is stop_position is bound_position is None):
         raise ConfigurationError("positions are those of one recording: expected a recording_id with them")
     selection = FrameSelection(
@@ -106,7 +107,20 @@ def frames(
     )
     location = locate_archive(path)
     entries = find_entries(location.directory, recording_id, location.file_system)
+    if time_unit is None and "timestamp" in schema.names:
+        schema = make_schema(columns, find_archive_time_unit(location))
     return _open(location, entries, selection, schema, on_problem or _raise_problem)
+
+
+def find_archive_time_unit(location: ArchiveLocation) -> TimeUnit:
+    """Find the unit of the timestamps in an archive: what its logs say, or its snapshots; milliseconds if none does.
+
+    Raises:
+        ArchiveError: there is no archive.
+        OSError: the disk or the store refused.
+    """
+    entries = find_entries(location.directory, None, location.file_system)
+    return find_time_unit(location, [e.descriptor for e in entries if e.descriptor is not None and e.problem is None])
 
 
 def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:

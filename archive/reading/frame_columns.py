@@ -74,7 +74,7 @@ _MESSAGE: Final = (
         _TIMESTAMP,
         _DELTA,
         "of the message; null where it has none; in the unit of the cluster's clock, given by `time_unit` "
-        "(default: milliseconds)",
+        "(default: what the log says)",
     ),
 )
 _PAYLOAD: Final = FrameColumn(

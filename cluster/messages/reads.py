@@ -5,10 +5,10 @@ Aeron Cluster has no such messages; these are of our own schema, and of no file.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from trimaran.service_api.wire.fields import Int64, Position, WireMemberId, WireTermId
-from trimaran.service_api.wire.message import Registry, TrimaranMessage, registry_of
+from trimaran.service_api.wire.message import TrimaranMessage
 
 
 class LeadershipProbe(TrimaranMessage):
@@ -48,7 +48,3 @@ class ReadPosition(TrimaranMessage):
     asked_ns: Int64
     log_position: Position
     leader_member_id: WireMemberId
-
-
-READ_MESSAGES: Final[Registry] = registry_of(LeadershipProbe, LeadershipProbeAck, ReadPositionRequest, ReadPosition)
-"""What a member accepts from another on the consensus link, apart from Aeron's."""

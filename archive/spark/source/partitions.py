@@ -27,8 +27,7 @@ from ...format.descriptor import RecordingDescriptor, RecordingState
 from ...log.commit_proof import prove_commit
 from ...log.log_file import LogFile, choose_log
 from ...log.member_directory import ArchiveLocation, MemberDirectory, locate_archive
-from ...log.time_unit import find_time_unit
-from ...reading.frame_batches import ReadProblem, find_entries
+from ...reading.frame_batches import ReadProblem, find_archive_time_unit, find_entries
 from .boundaries import CutRules, find_cut
 from .filters import ANY_VALUE, NO_CONDITIONS, Condition, Conditions, Interval
 from .options import Committed, ReadMode, ReadOptions
@@ -161,8 +160,7 @@ def find_read_time_unit(
         return options.time_unit
     if "timestamp" not in columns and "timestamp" not in conditions.columns:
         return TimeUnit.MILLIS
-    entries = find_entries(location.directory, None, location.file_system)
-    return find_time_unit(location, [e.descriptor for e in entries if e.descriptor is not None and e.problem is None])
+    return find_archive_time_unit(location)
 
 
 def find_bound(

@@ -16,7 +16,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 
 from ...format.descriptor import RecordingDescriptor, RecordingState
-from ...log.log_file import LogFile, is_log
+from ...log.member_directory import locate_archive
 from ...reading.export import (
     ExportFormat,
     ExportOptions,
@@ -28,7 +28,7 @@ from ...reading.export import (
     open_export,
     plan_parts,
 )
-from ...reading.frame_batches import make_schema
+from ...reading.frame_batches import find_archive_time_unit, make_schema
 from ...reading.frame_columns import choose_columns
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_line, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
@@ -105,7 +105,7 @@ def export(
         format=file_format,
         messages=messages,
         columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
-        time_unit=_find_time_unit(directory, descriptors) if time_unit is None else _TIME_UNITS[time_unit],
+        time_unit=find_archive_time_unit(locate_archive(directory)) if time_unit is None else _TIME_UNITS[time_unit],
         checksums=None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON,
         bound_position=bound_position,
     )
@@ -127,11 +127,6 @@ def export(
         fail(f"export stopped: {error}", 1)
     if any(row["remarks"] for row in rows):
         raise typer.Exit(EXIT_UNHEALTHY)
-
-
-def _find_time_unit(directory: Path, descriptors: list[RecordingDescriptor]) -> TimeUnit:
-    logs = [LogFile.of(directory, descriptor) for descriptor in descriptors if is_log(descriptor)]
-    return logs[-1].time_unit() if logs else TimeUnit.MILLIS
 
 
 def _check_columns(options: ExportOptions) -> None:

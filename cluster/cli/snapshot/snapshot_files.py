@@ -35,14 +35,22 @@ class SnapshotFiles:
         self._descriptors = {descriptor.recording_id: descriptor for descriptor in content.readable}
 
     def descriptor(self, recording_id: int) -> RecordingDescriptor:
-        """What the catalog knows about a recording."""
+        """What the catalog knows about a recording.
+
+        Raises:
+            ArchiveError: it knows nothing.
+        """
         descriptor = self._descriptors.get(RecordingId(recording_id))
         if descriptor is None:
             raise ArchiveError("unknown recording", code=ArchiveErrorCode.UNKNOWN_RECORDING, recording_id=recording_id)
         return descriptor
 
     def frames(self, recording_id: int) -> FrameReader:
-        """Read a recording."""
+        """Read a recording.
+
+        Raises:
+            ArchiveError: the catalog does not have it.
+        """
         return FrameReader(self.directory, self.descriptor(recording_id))
 
     def length_bytes(self, recording_id: int) -> int | None:

@@ -117,7 +117,11 @@ class Election:
     # --- the one door
 
     def enter(self, new: ElectionState, reason: Reason, phase: ElectionPhase | None = None) -> None:
-        """Change the state; `phase` is what has the new one, where that knows something already."""
+        """Change the state; `phase` is what has the new one, where that knows something already.
+
+        Raises:
+            InvariantViolation: the table of transitions does not have this one.
+        """
         old, ctx = self.state, self.ctx
         if new not in LEGAL_TRANSITIONS[old]:
             raise InvariantViolation(f"illegal election transition: old={old.name} new={new.name} reason={reason}")

@@ -81,6 +81,12 @@ def rows_of(reader: Any) -> list[dict[str, Any]]:
     return rows
 
 
+def test_the_log_says_the_unit_of_its_timestamps(checksummed: Path) -> None:
+    schema = archive.frames(checksummed, columns=["timestamp"]).schema
+
+    assert str(schema.field("timestamp").type) == "timestamp[ns, tz=UTC]"
+
+
 def test_every_column_of_every_frame_is_as_the_plain_reader_says(
     samples: dict[str, tuple[Path, dict[str, Any]]],
 ) -> None:
