@@ -72,6 +72,7 @@ class CatalogEntry:
     `problem` is None for an entry that checks out; otherwise it says what is wrong, and `descriptor` is what
     the bytes say, or None where they say nothing. `stale_checksum` marks an entry whose checksum is valid for
     the descriptor as it was before its stop position was filled in: Aeron's own repair leaves it like that.
+    `wrong_checksum` marks one whose checksum is valid for neither; another kind of checksum may stand there.
     """
 
     offset: int
@@ -80,6 +81,7 @@ class CatalogEntry:
     descriptor: RecordingDescriptor | None
     problem: str | None = None
     stale_checksum: bool = False
+    wrong_checksum: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -443,15 +445,16 @@ def _parse_entry(data: bytes, offset: int, body_length: int) -> CatalogEntry:
     descriptor, problem = _parse_body(body, state)
     if descriptor is None:
         return CatalogEntry(offset, length, checksum, None, problem)
-    stale = False
+    stale = wrong = False
     if checksum:
         descriptor = replace(descriptor, checksummed=True)
         computed = entry_checksum(body)
         if computed != checksum:
             stale = _is_checksum_before_stop(body, checksum)
-            if not stale:
+            wrong = not stale
+            if wrong:
                 problem = problem or f"wrong entry checksum: checksum={checksum} expected={computed}"
-    return CatalogEntry(offset, length, checksum, descriptor, problem, stale)
+    return CatalogEntry(offset, length, checksum, descriptor, problem, stale, wrong)
 
 
 def _is_checksum_before_stop(body: bytes, checksum: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, NULL_VALUE, TimeUnit
 
-from ..disk.file_system import OsFileSystem
+from ..disk.file_system import OsFileSystem, opened, read_fully
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, read_catalog
 from ..files.log_end import LogEnd
@@ -82,6 +82,34 @@ class LogFile:
         names = self.location.file_system.list_directory(self.location.directory)
         return segment_base_positions(names, self.descriptor.recording_id)
 
+    def segment_path(self, position: int) -> Path:
+        """Name the file that holds the frame at a position."""
+        return self.location.directory / self.descriptor.segment_file_name(
+            self.descriptor.segment_base_position(position)
+        )
+
+    def changed_at_ns(self, base_position: int) -> int | None:
+        """Give when a segment on a disk of this machine was last changed; None if it is not there."""
+        try:
+            return self.segment_path(base_position).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def read(self, position: int, length: int) -> bytes:
+        """Read bytes of one segment, unchecked: fewer where its file ends, none where it is not there.
+
+        Raises:
+            OSError: the disk or the store refused.
+        """
+        file_system = self.location.file_system
+        try:
+            with opened(file_system, self.segment_path(position)) as handle:
+                return read_fully(
+                    file_system, handle, length, position - self.descriptor.segment_base_position(position)
+                )
+        except FileNotFoundError:
+            return b""
+
     def find_gap(self, position: int | None = None) -> int | None:
         """Find where the first missing segment begins that others follow, or the stop position does; None without one.
 
@@ -137,6 +165,12 @@ class LogFile:
             known = read_catalog(self.location.file_system, self.location.directory).readable
             beside = [descriptor for descriptor in known if descriptor.stream_id != LOG_STREAM_ID]
         return find_time_unit(self.location, [self.descriptor, *beside])
+
+    def corruption(self, end: LogEnd) -> CorruptionError:
+        """Make the error that every reader raises at the damage with which this log ends."""
+        return CorruptionError(
+            f"recording is damaged: {end.damage}", recording_id=self.descriptor.recording_id, position=end.position
+        )
 
     def find_reach(self) -> int:
         """Find where the last valid frame ends, whatever is damaged before it: the stop position, if there is one.

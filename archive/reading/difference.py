@@ -5,8 +5,8 @@ without meaning anything is known: where the recordings begin (one was purged), 
 are cut into files, and the session id of a data frame, which is a checksum where a recording has checksums; if only one
 of the two has them, that field says nothing.
 
-The idea: compare blocks of bytes, which is as fast as reading them, and walk frames only in the term in which a block
-differs. Where the session id has to be left out, all frames are walked.
+The idea: compare blocks of bytes, which is as fast as reading them, and walk frames only in a term in which a block
+differs. Where the session ids differ without meaning anything, that is every term.
 Memory: two blocks, or two frames. Nothing is changed, and either may be growing: what counts is where each ended when
 it was first looked at.
 """
@@ -20,7 +20,6 @@ from typing import Final, Self
 
 from trimaran.service_api.wire.frame import HEADER_LENGTH, align
 
-from ..disk.file_system import read_fully
 from ..files.log_end import LogEnd
 from ..files.reader import Frame, FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor
@@ -112,7 +111,7 @@ def compare(a: Side, b: Side, *, on_progress: Callable[[int], None] | None = Non
     what = _layout_differences(a.descriptor, b.descriptor)
     if what:
         verdict, mismatch = Verdict.DIFFERENT, Mismatch(position=start, what=what)
-    elif start < stop and (mismatch := _Comparison(a, b).run(start, stop, on_progress)) is not None:
+    elif start < stop and (mismatch := find_mismatch(a.file, b.file, start, stop, on_progress=on_progress)) is not None:
         is_whole = mismatch.frame_a is not None and mismatch.frame_b is not None
         verdict = Verdict.DIFFERENT if is_whole else Verdict.DAMAGED
     elif damaged := [side.end.position for side in (a, b) if side.end.damage is not None]:
@@ -121,27 +120,46 @@ def compare(a: Side, b: Side, *, on_progress: Callable[[int], None] | None = Non
     return Difference(verdict=verdict, start_position=start, stop_position=max(start, stop), mismatch=mismatch)
 
 
+def find_mismatch(
+    a: LogFile,
+    b: LogFile,
+    start: int,
+    stop: int,
+    *,
+    ignores_session_ids: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Mismatch | None:
+    """Find the first place in [start, stop) at which two recordings of the same layout are not the same; or None.
+
+    With `ignores_session_ids` the session ids of frames may differ, as they may where only one has checksums. A frame
+    begins at `start` in both, and one ends at `stop`.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    return _Comparison(a, b, ignores_session_ids=ignores_session_ids).run(start, stop, on_progress)
+
+
 class _Comparison:
     """Walks two recordings of the same layout once."""
 
-    def __init__(self, a: Side, b: Side) -> None:
+    def __init__(self, a: LogFile, b: LogFile, *, ignores_session_ids: bool) -> None:
         self._a = a
         self._b = b
-        self._ignores_session_id = a.descriptor.checksummed != b.descriptor.checksummed
+        self._ignores_session_id = ignores_session_ids or a.descriptor.checksummed != b.descriptor.checksummed
 
     def run(self, start: int, stop: int, on_progress: Callable[[int], None] | None) -> Mismatch | None:
         """Compare term by term: the bytes where that can be, and the frames where the bytes differ."""
         term_length, position = self._a.descriptor.term_buffer_length, start
-        with _Bytes(self._a.file) as bytes_a, _Bytes(self._b.file) as bytes_b:
-            while position < stop:
-                term_end = min(stop, position - position % term_length + term_length)
-                if self._ignores_session_id or not _are_equal(bytes_a, bytes_b, position, term_end):
-                    mismatch = self._walk(position, term_end)
-                    if mismatch is not None:
-                        return mismatch
-                position = term_end
-                if on_progress is not None:
-                    on_progress(position - start)
+        while position < stop:
+            term_end = min(stop, position - position % term_length + term_length)
+            if not _are_equal(self._a, self._b, position, term_end):
+                mismatch = self._walk(position, term_end)
+                if mismatch is not None:
+                    return mismatch
+            position = term_end
+            if on_progress is not None:
+                on_progress(position - start)
         return None
 
     def _walk(self, position: int, end: int) -> Mismatch | None:
@@ -168,8 +186,8 @@ class _Comparison:
                     fault_b=self._checksum_fault(self._b, frame_b),
                 )
 
-    def _reader(self, side: Side, start: int, stop: int) -> FrameReader:
-        return side.file.reader(start, stop_position=stop, checksummed=False)
+    def _reader(self, file: LogFile, start: int, stop: int) -> FrameReader:
+        return file.reader(start, stop_position=stop, checksummed=False)
 
     def _frame_differences(self, frame_a: Frame, frame_b: Frame) -> tuple[str, ...]:
         """Name the fields in which two frames at one position differ."""
@@ -180,55 +198,20 @@ class _Comparison:
             name for name in Frame._fields if name != ignored and getattr(frame_a, name) != getattr(frame_b, name)
         )
 
-    def _checksum_fault(self, side: Side, frame: Frame) -> str | None:
+    def _checksum_fault(self, file: LogFile, frame: Frame) -> str | None:
         """Say that a frame is not what was checksummed; None where it is, or has no checksum."""
-        with _Bytes(side.file) as data:
-            block = data.read(frame.position, align(frame.frame_length))
+        block = file.read(frame.position, align(frame.frame_length))
         if len(block) < HEADER_LENGTH:
             return "cannot be read any more"
-        return frame_rules_of(side.descriptor).find_fault(block, 0, frame.position)
+        return frame_rules_of(file.descriptor).find_fault(block, 0, frame.position)
 
 
-class _Bytes:
-    """The bytes of one recording by position; one segment file is open at a time."""
-
-    def __init__(self, file: LogFile) -> None:
-        self._descriptor = file.descriptor
-        self._file_system, self._directory = file.location
-        self._base_position = -1
-        self._handle = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._handle >= 0:
-            self._file_system.close_file(self._handle)
-        self._handle = -1
-
-    def read(self, position: int, length: int) -> bytes:
-        """Read a range that lies in one term; fewer bytes where the file ends, none where it is not there."""
-        descriptor = self._descriptor
-        base_position = descriptor.segment_base_position(position)
-        if base_position != self._base_position:
-            self.__exit__()
-            self._base_position = base_position
-            path = self._directory / descriptor.segment_file_name(base_position)
-            try:
-                self._handle = self._file_system.open_file(path, writable=False)
-            except FileNotFoundError:
-                return b""
-        if self._handle < 0:
-            return b""
-        return read_fully(self._file_system, self._handle, length, position - base_position)
-
-
-def _are_equal(bytes_a: _Bytes, bytes_b: _Bytes, position: int, end: int) -> bool:
+def _are_equal(a: LogFile, b: LogFile, position: int, end: int) -> bool:
     """Whether [position, end) of one term is there in both, and the same."""
     while position < end:
         wanted = min(BLOCK_BYTES, end - position)
-        block = bytes_a.read(position, wanted)
-        if len(block) != wanted or block != bytes_b.read(position, wanted):
+        block = a.read(position, wanted)
+        if len(block) != wanted or block != b.read(position, wanted):
             return False
         position += wanted
     return True

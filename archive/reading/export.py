@@ -29,7 +29,8 @@ from trimaran.service_api.types import TimeUnit
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
 from ..format.descriptor import RecordingDescriptor
-from ..format.segment_names import segment_base_positions
+from ..log.log_file import LogFile
+from ..log.member_directory import ArchiveLocation
 from .export_files import open_part_file
 from .frame_batches import FrameSelection, ReadProblem
 
@@ -144,7 +145,7 @@ def plan_parts(
     file_system: ReadableFileSystem = _DISK,
 ) -> Iterator[ExportPart]:
     """Yield the parts of a recording in order; one whose segment file is missing is a part, too, and damaged."""
-    bases = segment_base_positions(file_system.list_directory(directory), descriptor.recording_id)
+    bases = LogFile(ArchiveLocation(file_system, directory), descriptor).segment_base_positions()
     length, stop_position = descriptor.segment_file_length, descriptor.stop_position
     end = max(bases, default=-1) + 1 if stop_position is None else stop_position
     for base in range(descriptor.segment_base_position(descriptor.start_position), end, length):
@@ -173,7 +174,8 @@ def export_part(
     """
     names = {state: _file_name(part, options.format, state) for state in PartState if state in _SUFFIXES}
     closed_name = names[PartState.WRITTEN]
-    changed_at_ns = _changed_at_ns(directory, part)
+    # The file of the export gets this time.
+    changed_at_ns = LogFile.of(directory, part.descriptor).changed_at_ns(part.base_position) or 0
     if part.is_closed and is_current(target / closed_name, changed_at_ns):
         _remove(target, (names[PartState.TAIL], names[PartState.DAMAGED]))
         return PartResult(part, PartState.KEPT, closed_name, None)
@@ -240,14 +242,6 @@ def is_current(path: Path, changed_at_ns: int) -> bool:
         return path.stat().st_mtime_ns >= changed_at_ns
     except FileNotFoundError:
         return False
-
-
-def _changed_at_ns(directory: Path, part: ExportPart) -> int:
-    """When the segment was last changed: the time that its file of the export gets."""
-    try:
-        return (directory / part.descriptor.segment_file_name(part.base_position)).stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def _remove(target: Path, names: Iterable[str]) -> None:

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Self
 
-from ..errors import CorruptionError
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
 from ..files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
@@ -134,11 +133,7 @@ class RecordingFollower:
         end = reader.ending()
         # The catalog is asked first what has become of the recording.
         if end.damage is not None and self._read_descriptor() == self.descriptor:
-            raise CorruptionError(
-                f"recording is damaged: {end.damage}",
-                recording_id=self.descriptor.recording_id,
-                position=end.position,
-            )
+            raise self._log.corruption(end)
 
     def _catch_up_with_catalog(self) -> None:
         """Take over what the catalog says by now about the recording."""

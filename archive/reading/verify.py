@@ -23,7 +23,8 @@ from ..files.log_end import LogEnd, first_nonzero
 from ..files.reader import Frame, FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.frame_rules import find_blank_page
-from ..format.segment_names import segment_base_positions
+from ..log.log_file import LogFile
+from ..log.member_directory import ArchiveLocation
 from .fast_forward import skip_valid_frames
 
 PROGRESS_INTERVAL_FRAMES: Final = 4096
@@ -85,15 +86,16 @@ def verify_recording(
         return verdict
     if entry.stale_checksum:
         verdict.warnings.append("catalog entry checksum not renewed when the stop position was filled in")
+    log = LogFile(ArchiveLocation(file_system, directory), descriptor)
     if is_last_segment_only:
-        verdict.start_position = verdict.stop_position = _last_segment_start(file_system, directory, descriptor)
-    reader, end = _walk_frames(file_system, directory, descriptor, verdict, on_progress)
+        verdict.start_position = verdict.stop_position = _last_segment_start(log)
+    reader, end = _walk_frames(log, verdict, on_progress)
     while is_fault_tolerant and end.resumes_at is not None:
         lost = f"{end.resumes_at - end.position} bytes lost, frames go on at {end.resumes_at}"
         verdict.problems[-1] = f"{_place(end, descriptor)}: {end.fault}; {lost}"
         verdict.stop_position = end.resumes_at
-        reader, end = _walk_frames(file_system, directory, descriptor, verdict, on_progress)
-    stray = list(_find_stray_bytes(file_system, directory, descriptor, verdict))
+        reader, end = _walk_frames(log, verdict, on_progress)
+    stray = list(_find_stray_bytes(log, verdict))
     if stray and descriptor.stop_position is None and reader.has_grown():
         verdict.warnings.append("the recording is growing: it was checked up to where it ended")
     else:
@@ -102,32 +104,22 @@ def verify_recording(
 
 
 def _walk_frames(
-    file_system: ReadableFileSystem,
-    directory: Path,
-    descriptor: RecordingDescriptor,
-    verdict: RecordingVerdict,
-    on_progress: Callable[[int], None] | None,
+    log: LogFile, verdict: RecordingVerdict, on_progress: Callable[[int], None] | None
 ) -> tuple[FrameReader, LogEnd]:
     """Walk the frames from the verdict's stop position on, and say there how it went; gives the end.
 
     Here, as in Aeron's `ArchiveTool verify`, a torn write at the end is wrong, too: nobody but a start may cut it.
     """
+    descriptor = log.descriptor
     skipped_count, position = skip_valid_frames(
-        file_system,
-        directory,
+        *log.location,
         descriptor,
         start_position=verdict.stop_position,
         checksummed=verdict.checksummed,
         on_progress=on_progress,
     )
     verdict.frame_count += skipped_count
-    reader = FrameReader(
-        directory,
-        descriptor,
-        start_position=position,
-        checksummed=verdict.checksummed,
-        file_system=file_system,
-    )
+    reader = log.reader(position, checksummed=verdict.checksummed)
     last: Frame | None = None
     for frame in reader:
         last = frame
@@ -168,22 +160,17 @@ def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict
     )
 
 
-def _last_segment_start(file_system: ReadableFileSystem, directory: Path, descriptor: RecordingDescriptor) -> int:
+def _last_segment_start(log: LogFile) -> int:
     """Give where the last segment with frames in it begins, of those that are there."""
-    stop_position = descriptor.stop_position
-    bases = [
-        base
-        for base in segment_base_positions(file_system.list_directory(directory), descriptor.recording_id)
-        if stop_position is None or base < stop_position
-    ]
-    return max(descriptor.start_position, bases[-1]) if bases else descriptor.start_position
+    start, stop = log.descriptor.start_position, log.descriptor.stop_position
+    bases = [base for base in log.segment_base_positions() if stop is None or base < stop]
+    return max(start, bases[-1]) if bases else start
 
 
-def _find_stray_bytes(
-    file_system: ReadableFileSystem, directory: Path, descriptor: RecordingDescriptor, verdict: RecordingVerdict
-) -> Iterator[str]:
-    """Say where bytes other than zero lie behind the end, or in front of the start within the first segment."""
-    for base_position in segment_base_positions(file_system.list_directory(directory), descriptor.recording_id):
+def _find_stray_bytes(log: LogFile, verdict: RecordingVerdict) -> Iterator[str]:
+    """Say where bytes other than zero lie after the end, or before the start within the first segment."""
+    (file_system, directory), descriptor = log.location, log.descriptor
+    for base_position in log.segment_base_positions():
         name = descriptor.segment_file_name(base_position)
         if base_position + descriptor.segment_file_length <= descriptor.start_position:
             verdict.warnings.append(f"detached: file={name}")

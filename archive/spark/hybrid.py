@@ -170,11 +170,8 @@ def _exported_parts(
 def _is_current(location: ArchiveLocation, part: ExportPart, file: Path) -> bool:
     if not location.is_local:
         return True  # a store does not change what it holds, it gets new objects, and nobody cuts a log back there
-    segment = location.directory / part.descriptor.segment_file_name(part.base_position)
-    try:
-        return is_current(file, segment.stat().st_mtime_ns)
-    except FileNotFoundError:
-        return False
+    changed_at_ns = LogFile(location, part.descriptor).changed_at_ns(part.base_position)
+    return changed_at_ns is not None and is_current(file, changed_at_ns)
 
 
 def _joined(descriptor: RecordingDescriptor, parts: Sequence[ExportPart]) -> list[tuple[int, int, int]]:

@@ -90,9 +90,8 @@ def tell_end(log: LogFile, end: LogEnd) -> bool:
     """Say on standard error what is wrong where a recording ends; tells whether that is damage."""
     said, descriptor = end.damage or end.torn_write, log.descriptor
     if said is not None:
-        file = descriptor.segment_file_name(descriptor.segment_base_position(end.position))
         place = f"recording_id={descriptor.recording_id} position={end.position}"
-        typer.echo(f"{place}: {said}; file={log.location.directory / file}", err=True)
+        typer.echo(f"{place}: {said}; file={log.segment_path(end.position)}", err=True)
     return end.damage is not None
 
 

@@ -48,7 +48,7 @@ async def lengthen_log(member_directory: Path, length_bytes: int, *, payload: in
     """
     found = find_log_recording(member_directory)
     term_id = _last_term_id(member_directory)
-    descriptor = found.descriptor
+    descriptor = found.log.descriptor
     config = ArchiveConfig(
         term_length_bytes=descriptor.term_buffer_length,
         segment_length_bytes=descriptor.segment_file_length,
@@ -56,7 +56,7 @@ async def lengthen_log(member_directory: Path, length_bytes: int, *, payload: in
         checksums=descriptor.checksummed,
         file_sync_level=0,
     )
-    archive = await Archive.launch(found.archive_directory, config, clock_ms=lambda: time.time_ns() // 1_000_000)
+    archive = await Archive.launch(found.log.location.directory, config, clock_ms=lambda: time.time_ns() // 1_000_000)
     try:
         recording = await archive.extend_recording(
             descriptor.recording_id, session_id=descriptor.session_id, preallocate=False

@@ -268,7 +268,7 @@ async def _loop_stalls(processes: ClusterProcesses) -> dict[int, float]:
 
 def _append_times(directory: Path) -> list[int]:
     """Read from a stopped member's log when each client message was appended, in nanoseconds of the time of day."""
-    from trimaran.archive.files.reader import FrameReader, MessageReader
+    from trimaran.archive.files.reader import MessageReader
     from trimaran.cluster.cli.demo.recordings import find_log_recording
     from trimaran.service_api.wire.session import (
         SESSION_HEADER_LENGTH,
@@ -279,7 +279,7 @@ def _append_times(directory: Path) -> list[int]:
     recording = find_log_recording(directory)
     wanted = SessionMessageHeader.SCHEMA_ID, SessionMessageHeader.TEMPLATE_ID
     times = []
-    for message in MessageReader(FrameReader(recording.archive_directory, recording.descriptor)):
+    for message in MessageReader(recording.log.reader()):
         if len(message.payload) >= SESSION_HEADER_LENGTH:
             _, template_id, schema_id, _, _, _, timestamp = SESSION_MESSAGE_HEADER.unpack_from(message.payload)
             if (schema_id, template_id) == wanted:

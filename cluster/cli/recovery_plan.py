@@ -206,8 +206,7 @@ def _find_log_damage(log: LogFile, replay_position: int, end_position: int) -> l
     """
     descriptor, missing = log.descriptor, log.find_gap(replay_position)
     if missing is not None and missing < end_position:
-        name = descriptor.segment_file_name(descriptor.segment_base_position(missing))
-        return [f"segment file of the log missing: expected={name}"]
+        return [f"segment file of the log missing: expected={log.segment_path(missing).name}"]
     if descriptor.stop_position is not None:
         return []
     files = SegmentFiles(OsFileSystem(), log.location.directory, descriptor, sync_level=0)

@@ -66,7 +66,7 @@ class Source:
             hint = (
                 "; of record checksums only Crc32 is known: Aeron's `ArchiveTool checksum` puts it in the others' place"
             )
-            hint = hint if "checksum" in entry.problem else ""
+            hint = hint if entry.wrong_checksum else ""
             raise ArchiveError(f"catalog entry is not valid: {entry.problem}{hint}", recording_id=recording_id)
         if entry.descriptor.state is not RecordingState.VALID:
             raise ArchiveError(f"state={entry.descriptor.state.name} expected=VALID", recording_id=recording_id)

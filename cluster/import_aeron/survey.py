@@ -19,8 +19,9 @@ from typing import Final
 
 from trimaran.archive import ArchiveError, RecordingDescriptor
 from trimaran.archive.disk.file_system import OsFileSystem
-from trimaran.archive.files.reader import Frame, FrameReader, MessageReader, RecordedMessage, StopReason
+from trimaran.archive.files.reader import Frame, FrameReader, MessageReader, RecordedMessage
 from trimaran.archive.files.segment_files import SegmentFiles
+from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.store.repair import find_tail
 from trimaran.service_api import ClusterError, RemoteProtocolError
 from trimaran.service_api.types import (
@@ -121,6 +122,11 @@ class Survey:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def log_file(self) -> LogFile:
+        """The files of the log."""
+        return LogFile.of(self.source.archive, self.log)
+
+    @property
     def stop_position(self) -> int:
         """Where the log ends."""
         assert self.log.stop_position is not None
@@ -154,9 +160,9 @@ def survey_source(source: Source, *, with_snapshots: bool = True, on_progress: P
             f"log recording_id={log.recording_id} stream_id={log.stream_id} expected={LOG_STREAM_ID}"
         )
     _keep_terms(survey)
-    reader = FrameReader(source.archive, log)
+    reader = survey.log_file.reader()
     _read_log(survey, MessageReader(_counted(reader, survey.facts, on_progress)))
-    _expect_end(reader, log, survey.problems)
+    _expect_end(survey.log_file, reader, survey.problems)
     survey.service_count = source.recording_log.latest_service_count() or max(1, survey.facts.service_count)
     if with_snapshots:
         _read_snapshots(survey, on_progress)
@@ -171,12 +177,18 @@ def survey_source(source: Source, *, with_snapshots: bool = True, on_progress: P
 def _with_stop_position(source: Source, recording_id: int, notes: list[str]) -> RecordingDescriptor:
     """Give a recording's descriptor; one that was not stopped in order ends where its frames do.
 
+    Of that end a start judges, too: it refuses a last frame that may be torn where no checksum tells.
+
     Raises:
         ArchiveError: it cannot be used.
     """
     descriptor = source.descriptor(recording_id)
     if descriptor.stop_position is not None:
         return descriptor
+    log = LogFile.of(source.archive, descriptor)
+    end = log.ending()
+    if end.damage is not None:
+        raise log.corruption(end)
     files = SegmentFiles(OsFileSystem(), source.archive, descriptor, sync_level=0)
     tail = find_tail(files, descriptor, torn_limit_bytes=0)
     notes.append(
@@ -215,14 +227,12 @@ def _counted(reader: FrameReader, facts: LogFacts, on_progress: Progress) -> Ite
     on_progress(reader.position - told)
 
 
-def _expect_end(reader: FrameReader, descriptor: RecordingDescriptor, problems: list[str]) -> None:
-    """Say so when a recording's frames end before its stop position."""
-    if reader.stop_reason is not StopReason.STOP_POSITION:
-        assert reader.stop_reason is not None
-        problems.append(
-            f"recording_id={descriptor.recording_id} position={reader.position} stop_position="
-            f"{descriptor.stop_position}: {reader.stop_reason.value}: {reader.detail}"
-        )
+def _expect_end(log: LogFile, reader: FrameReader, problems: list[str]) -> None:
+    """Say so when a recording's frames end before its stop position; `reader` may have stopped before."""
+    end = log.ending(reader.position) if reader.stop_reason is None else reader.ending()
+    if end.kind != "stopped":
+        fault = end.damage or "it is written while it is read"
+        problems.append(f"recording_id={log.descriptor.recording_id} position={end.position}: {fault}")
 
 
 def _read_log(survey: Survey, messages: MessageReader) -> None:
@@ -324,10 +334,11 @@ def _read_set(survey: Survey, entries: tuple[RecordingLogEntry, ...], on_progres
             raise ArchiveError(
                 f"stream_id={descriptor.stream_id} expected={stream_id}", recording_id=descriptor.recording_id
             )
-        reader, problems = FrameReader(source.archive, descriptor), list[str]()
+        recording = LogFile.of(source.archive, descriptor)
+        reader, problems = recording.reader(), list[str]()
         for _ in _counted(reader, LogFacts(), on_progress):
             pass
-        _expect_end(reader, descriptor, problems)
+        _expect_end(recording, reader, problems)
         if problems:
             raise ArchiveError(problems[0], recording_id=descriptor.recording_id)
     files = _SnapshotFiles(source.archive, {descriptor.recording_id: descriptor for descriptor in descriptors})
@@ -347,7 +358,7 @@ class _SnapshotFiles:
 
     def frames(self, recording_id: int) -> FrameReader:
         """Read a recording."""
-        return FrameReader(self.directory, self._descriptors[recording_id])
+        return LogFile.of(self.directory, self._descriptors[recording_id]).reader()
 
 
 def _check_start(survey: Survey) -> None:
@@ -389,7 +400,7 @@ def _closed_after(survey: Survey, session_ids: Set[int]) -> Set[int]:
     if survey.log.start_position == 0:
         return session_ids - survey.facts.open_sessions
     position = survey.snapshots[-1].log_position
-    reader = MessageReader(FrameReader(survey.source.archive, survey.log, start_position=position))
+    reader = MessageReader(survey.log_file.reader(position))
     closed = set[int]()
     for message in reader:
         if message.payload[:6] != _SESSION_MESSAGE:

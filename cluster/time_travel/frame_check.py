@@ -1,17 +1,15 @@
 """Checks the frames of a log many at once, where numpy is installed: the plain reader takes half the time of a replay.
 
-The scanner says of a block of frames only that they are right. Where it says nothing, at damage or at the end, the
+The scanner says of a block of frames only that they are valid. Where it says nothing, at damage or at the end, the
 plain reader is asked, which gives the frames or says what is wrong; so the rules are written once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trimaran.archive import RecordingDescriptor
-from trimaran.archive.disk.file_system import OsFileSystem, read_fully
+from trimaran.archive.log.log_file import LogFile
 from trimaran.service_api.wire.frame import align
 
 if TYPE_CHECKING:
@@ -24,16 +22,14 @@ _LEAST_BYTES = 1 << 16
 class FrameCheck:
     """Reads valid frames of one recording, block after block."""
 
-    def __init__(self, directory: Path, descriptor: RecordingDescriptor) -> None:
-        self._directory = directory
-        self._descriptor = descriptor
-        self._disk = OsFileSystem()
+    def __init__(self, log: LogFile) -> None:
+        self._log = log
         self._blocks: Iterator[FrameBlock] | None = None
         self._arguments = (-1, 0)
         self._position = -1
 
     def __repr__(self) -> str:
-        return f"<FrameCheck recording={self._descriptor.recording_id} position={self._position}>"
+        return f"<FrameCheck log={self._log} position={self._position}>"
 
     def read(self, position: int, limit_bytes: int, stop_position: int) -> bytes:
         """Read the valid frames from `position` on, a block of about `limit_bytes`; nothing if they are not found."""
@@ -43,8 +39,8 @@ class FrameCheck:
             return b""
         if self._blocks is None or position != self._position or self._arguments != (limit_bytes, stop_position):
             scanner = FrameScanner(
-                self._directory,
-                self._descriptor,
+                self._log.location.directory,
+                self._log.descriptor,
                 start_position=position,
                 stop_position=stop_position,
                 block_length_bytes=limit_bytes,
@@ -62,30 +58,18 @@ class FrameCheck:
         self._blocks = None
 
     def _bytes_of(self, block: FrameBlock, length: int) -> bytes:
-        """Give what was found right, with the headers that looking at it has used up put back."""
+        """Give what was found valid, with the headers that looking at it has used up put back."""
         if block.without_padding() is not block:  # what is in padding was not read
-            return self._read_again(block.position, length)
+            return self._log.read(block.position, length)  # nothing if purged just now: the plain reader says so
         if block.words.flags.writeable:  # a frame that the plain reader has found is as it was
             block.words.view("V32").put(block.slots, block.headers.view("V32").ravel())
         return block.words[: length >> 3].tobytes()
 
-    def _read_again(self, position: int, length: int) -> bytes:
-        base = self._descriptor.segment_base_position(position)
-        path = self._directory / self._descriptor.segment_file_name(base)
-        try:
-            handle = self._disk.open_file(path, writable=False)
-        except FileNotFoundError:  # purged just now: the plain reader says so
-            return b""
-        try:
-            return read_fully(self._disk, handle, length, position - base)
-        finally:
-            self._disk.close_file(handle)
 
-
-def make_frame_check(directory: Path, descriptor: RecordingDescriptor) -> FrameCheck | None:
+def make_frame_check(log: LogFile) -> FrameCheck | None:
     """Make a check where numpy is installed; None where it is not."""
     try:
         import trimaran.archive.reading.vector.scan  # noqa: F401  # whether it can be imported is the question
     except ImportError:
         return None
-    return FrameCheck(directory, descriptor)
+    return FrameCheck(log)

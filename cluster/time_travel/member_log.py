@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trimaran.archive import ArchiveError, RecordingDescriptor
+from trimaran.archive.errors import CorruptionError
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.log.log_file import LogFile
@@ -63,7 +64,7 @@ class MemberLog:
         self._reader = RangeReader(
             source.archive, self._file.location.file_system, refuse_if_purged=self._refuse_if_purged
         )
-        self._frame_check = make_frame_check(source.archive, self.log)
+        self._frame_check = make_frame_check(self._file)
         self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
         """What was read of the log last, and its arguments: two services that are compared read the same."""
 
@@ -195,7 +196,7 @@ class MemberLog:
         Raises:
             ArchiveError: it cannot be read.
         """
-        return FrameReader(self._source.archive, self.descriptor(recording_id))
+        return LogFile.of(self._source.archive, self.descriptor(recording_id)).reader()
 
     def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
         """Whole frames of a recording that check out, at least one.
@@ -216,7 +217,11 @@ class MemberLog:
             data = self._frame_check.read(position, limit_bytes, stop_position)
             if data:
                 return data
-        return self._reader.read(self.log, None, position, limit_bytes, stop_position=stop_position)
+        try:
+            return self._reader.read(self.log, None, position, limit_bytes, stop_position=stop_position)
+        except CorruptionError as error:
+            end = self._file.ending(position)
+            raise error if end.damage is None else self._file.corruption(end) from error
 
     def _read_log(self, position: int, end_position: int) -> bytes:
         if position >= end_position:

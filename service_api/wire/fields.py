@@ -148,11 +148,6 @@ class MessageLayout:
             position = field.end
         return "".join(parts) + _gap(self.block_length - position)
 
-    @property
-    def min_version(self) -> int:
-        """The version from which on every field of ours is present."""
-        return max([f.since for f in self.block] + [f.since for f in self.var_data], default=0)
-
 
 def layout_of(model: type[BaseModel], block_length: int | None = None) -> MessageLayout:
     """Read the layout from a model's annotations. `block_length` is given where the schema pads the block.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,9 @@ class EndedLog(NamedTuple):
     resumes_at: int | None
     change: Callable[[MemberFiles], object] = lambda member: None
     is_stopped: bool = False
-    message_count: int = 99
+    message_count: int = 98
+    is_before_tail: bool = False
+    """Whether the damage lies in a term that `tail` does not read: it reads the terms that it shows."""
 
     def write(self, directory: Path) -> Path:
         """Write the directory of a member whose log ends so."""
@@ -32,12 +35,13 @@ class EndedLog(NamedTuple):
 def log_of(message_count: int) -> Log:
     log = Log()
     log.begin_term(0)
+    log.open_session()
     for index in range(message_count):
         log.message(f"message {index:04}" * 2)
     return log
 
 
-ENDS = log_of(99).frame_ends
+ENDS = log_of(98).frame_ends
 LONG = log_of(1500)
 
 
@@ -62,6 +66,10 @@ def write_over(position: int, data: bytes) -> Callable[[MemberFiles], object]:
     return change
 
 
+def cut(length: int) -> Callable[[MemberFiles], object]:
+    return lambda member: os.truncate(member.archive / "0-0.rec", length)
+
+
 def remove_segment(base: int) -> Callable[[MemberFiles], object]:
     return lambda member: (member.archive / f"0-{base}.rec").unlink()
 
@@ -79,6 +87,29 @@ ENDED_LOGS = (
     EndedLog("one bit of the last frame", "open", LAST, None, flip(LAST)),
     EndedLog("one bit of the last frame, stopped", "damaged", LAST, None, flip(LAST), is_stopped=True),
     EndedLog("last frame blank", "open", LAST, None, write_over(LAST, bytes(ENDS[-1] - LAST))),
+    EndedLog(
+        "one bit of frame 50, several segments",
+        "damaged",
+        FRAME_50,
+        ENDS[50],
+        flip(FRAME_50),
+        message_count=1500,
+        is_before_tail=True,
+    ),
+    EndedLog(
+        "one bit of frame 50, several segments, stopped",
+        "damaged",
+        FRAME_50,
+        ENDS[50],
+        flip(FRAME_50),
+        is_stopped=True,
+        message_count=1500,
+        is_before_tail=True,
+    ),
+    EndedLog("file of the last segment cut inside a frame", "open", LAST, None, cut(LAST + 48)),
+    EndedLog(
+        "file of the last segment cut inside a frame, stopped", "damaged", LAST, None, cut(LAST + 48), is_stopped=True
+    ),
     EndedLog(
         "missing segment", "damaged", TERM_LENGTH, 2 * TERM_LENGTH, remove_segment(TERM_LENGTH), message_count=1500
     ),

@@ -150,6 +150,8 @@ class FrameScanner:
         self.position = self._last_reader.position
         self.stop_reason: StopReason | None = None
         self.detail = ""
+        self.is_bound_reached = False
+        """Whether the scan ended at `bound_position`, or at a frame that crosses it."""
         limits = (descriptor.stop_position if stop_position is None else stop_position, bound_position)
         self._limit = min((limit for limit in limits if limit is not None), default=1 << 63)
         check_block_length(block_length_bytes)
@@ -285,6 +287,7 @@ class FrameScanner:
         is_bound = self._bound_position is not None and self.position >= self._bound_position
         frame = None if is_bound else next(iter(reader), None)
         if is_bound or (frame is not None and frame.end_position > self._limit):
+            self.is_bound_reached = self._bound_position is not None
             self._stop(StopReason.STOP_POSITION, f"bound_position={self._bound_position}")
         elif frame is None:
             assert reader.stop_reason is not None

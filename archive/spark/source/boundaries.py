@@ -33,10 +33,10 @@ import numpy as np
 from trimaran.service_api.wire.frame import FLAG_BEGIN, TYPE_PADDING, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
-from ...disk.file_system import read_fully
 from ...format.descriptor import RecordingDescriptor
 from ...format.frame_rules import frame_rules_of
 from ...format.layout import first_base_position
+from ...log.log_file import LogFile
 from ...log.member_directory import ArchiveLocation
 from ...reading.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
 
@@ -98,7 +98,7 @@ def _find_sure_frame(
     term_length = descriptor.term_buffer_length
     if window_end > min(rules.end_position, place - place % term_length + term_length):
         return None
-    data = _read(location, descriptor, place, window_end)
+    data = LogFile(location, descriptor).read(place, window_end - place)
     frames = _find_valid_headers(data, place, frame_rules_of(descriptor))
     ends = [position + length for position, length in frames]
     if not frames or frames[0][0] >= place + longest:
@@ -109,20 +109,6 @@ def _find_sure_frame(
     if sure is None or not rules.of_messages:
         return sure
     return _find_message(location, descriptor, sure, rules.end_position)
-
-
-def _read(location: ArchiveLocation, descriptor: RecordingDescriptor, start: int, end: int) -> bytes:
-    """Read what lies in [start, end) of one segment; less where the file is shorter, nothing where there is none."""
-    base = descriptor.segment_base_position(start)
-    files = location.file_system
-    try:
-        handle = files.open_file(location.directory / descriptor.segment_file_name(base), writable=False)
-    except FileNotFoundError:
-        return b""
-    try:
-        return read_fully(files, handle, end - start, start - base)
-    finally:
-        files.close_file(handle)
 
 
 def _find_valid_headers(data: bytes, position: int, rules: FrameRules) -> list[tuple[int, int]]:

@@ -76,6 +76,7 @@ class LogWalk:
         *,
         bound_position: int,
         rules: BatchCutRules,
+        judges_blank: bool = False,
     ) -> None:
         self.cut: Cut | None = None
         self.ending = ""
@@ -85,6 +86,8 @@ class LogWalk:
         self._start = start
         self._rules = rules
         self._bound_position = bound_position
+        self._judges_blank = judges_blank
+        """Whether it is asked what follows where nothing was written yet."""
         self._has_known_frame = descriptor.start_position <= start.frame_position
         self._scanner = FrameScanner(
             archive,
@@ -118,15 +121,15 @@ class LogWalk:
     def _find_damage(self) -> str | None:
         """Say what is wrong where the walk ended.
 
-        That nothing was written there yet is nothing wrong: the member is behind. Whether something lies behind the
-        blank is asked only where it is far behind, because a whole segment may have to be read for the answer.
+        That nothing was written there yet, or a write is torn, is nothing wrong: the member is behind. What lies after
+        the blank is asked only where the member is far behind, or the caller wants it: a whole segment may have to be
+        read for the answer.
         """
         scanner = self._scanner
         is_near = self._bound_position - scanner.position <= UNSYNCED_LIMIT_BYTES or self._bound_position >= NO_LIMIT
-        if scanner.stop_reason is StopReason.BLANK and is_near:
+        if scanner.stop_reason is StopReason.BLANK and is_near and not self._judges_blank:
             return None
-        end = scanner.ending()
-        return end.damage or end.fault
+        return scanner.ending().damage
 
     @property
     def end_position(self) -> int:
@@ -137,8 +140,7 @@ class LogWalk:
     def is_bound_inside_frame(self) -> bool:
         """Whether a valid frame crosses the bound: then the bound is none of this log."""
         scanner = self._scanner
-        is_at_bound = scanner.stop_reason is not None and scanner.detail.startswith("bound_position")
-        return is_at_bound and self._start.position <= scanner.position < self._bound_position
+        return scanner.is_bound_reached and self._start.position <= scanner.position < self._bound_position
 
     def _take(self, block: FrameBlock) -> bool:
         """Take in a block; tells whether the limit is reached."""

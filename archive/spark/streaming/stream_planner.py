@@ -31,6 +31,7 @@ from ...errors import ArchiveError, ArchiveErrorCode
 from ...format.descriptor import RecordingDescriptor
 from ...log.commit_proof import CommitClaim
 from ...log.log_file import LogFile
+from ...reading.following import PATIENCE_LOOKS
 from .stream_cut import NO_LIMIT, BatchCutRules, Cut, DivergenceError, LogWalk
 from .stream_members import PassedOver, StreamMember, StreamMemberLog, look_at
 from .stream_offset import LogOffset
@@ -130,6 +131,7 @@ class LogPlanner:
         self._clock = clock
         self._pause = pause
         self._next_look_s = 0.0
+        self._idle_looks = 0
         self._idle: tuple[int, float] = (NULL_POSITION, 0.0)
         """Behind which position there was nothing to show, and until when that is believed."""
         self._directories = [
@@ -184,6 +186,7 @@ class LogPlanner:
         if start.position == idle_position and self._clock() < idle_until_s:
             return start
         end = self._find_end(start, limit_bytes)
+        self._idle_looks = self._idle_looks + 1 if end is start else 0
         if end is start:
             self._idle = start.position, self._clock() + IDLE_INTERVAL_S
         return end
@@ -285,7 +288,8 @@ class LogPlanner:
             found.lags = True
             return f"behind: its log is not known yet to hold the committed entries beyond position={bound}"
         try:
-            walk = self._walk(log, start, bound, limit_bytes)
+            is_patience_over = self._idle_looks % PATIENCE_LOOKS == PATIENCE_LOOKS - 1
+            walk = self._walk(log, start, bound, limit_bytes, judges_blank=is_patience_over)
         except (DivergenceError, OSError, ArchiveError) as error:
             return str(error)
         if walk.is_bound_inside_frame and bound in {claim.position for claim in known.claims}:
@@ -300,14 +304,24 @@ class LogPlanner:
         found.lags = True
         return f"behind: recorded up to position={walk.end_position}"
 
-    def _walk(self, log: StreamMemberLog, start: LogOffset, bound_position: int, limit_bytes: int) -> LogWalk:
+    def _walk(
+        self,
+        log: StreamMemberLog,
+        start: LogOffset,
+        bound_position: int,
+        limit_bytes: int,
+        *,
+        judges_blank: bool = False,
+    ) -> LogWalk:
         rules = BatchCutRules(
             is_by_message=self._settings.is_by_message,
             limit_bytes=limit_bytes,
             split_bytes=self._settings.split_bytes,
             checksums=self._settings.checksums,
         )
-        walk = LogWalk(log.archive, log.descriptor, start, bound_position=bound_position, rules=rules)
+        walk = LogWalk(
+            log.archive, log.descriptor, start, bound_position=bound_position, rules=rules, judges_blank=judges_blank
+        )
         walk.run()
         return walk
 

@@ -10,6 +10,7 @@ import typer
 from trimaran.archive import ArchiveError, RecordingDescriptor
 from trimaran.archive.errors import ArchiveErrorCode
 from trimaran.archive.files.reader import FrameReader
+from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import RecordingId
@@ -51,7 +52,7 @@ class SnapshotFiles:
         Raises:
             ArchiveError: the catalog does not have it.
         """
-        return FrameReader(self.directory, self.descriptor(recording_id))
+        return LogFile.of(self.directory, self.descriptor(recording_id)).reader()
 
     def length_bytes(self, recording_id: int) -> int | None:
         """The length of a recording; None if it is not known."""

@@ -18,9 +18,17 @@ from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
-from trimaran.service_api.types import LOG_STREAM_ID, ClusterSessionId, MemberId, RecordingId, TermId, TimeUnit
+from trimaran.service_api.types import (
+    LOG_STREAM_ID,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    RecordingId,
+    TermId,
+    TimeUnit,
+)
 from trimaran.service_api.wire.frame import encode_message, encode_padding, frame_crc, framed_length
-from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent
+from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, SessionOpenEvent
 from trimaran.service_api.wire.session import SessionMessageHeader
 
 TERM_LENGTH = 65536
@@ -63,19 +71,36 @@ class Log:
         base_position = self.position
         self.terms.append(Term(leadership_term_id, base_position))
         self._clock += 1
-        self._append(
-            NewLeadershipTermEvent(
-                leadership_term_id=TermId(leadership_term_id),
-                log_position=base_position,
+        event = NewLeadershipTermEvent(
+            leadership_term_id=TermId(leadership_term_id),
+            log_position=0,
+            timestamp=self._clock,
+            term_base_log_position=base_position,
+            leader_member_id=MemberId(0),
+            log_session_id=7,
+            time_unit=TimeUnit.MILLIS,
+            app_version=0,
+        )
+        length = framed_length(len(event.encode()), MTU_LENGTH)
+        room = TERM_LENGTH - base_position % TERM_LENGTH
+        start = base_position if length <= room else base_position + room
+        self._append(event.model_copy(update={"log_position": start + length}).encode())
+        return base_position
+
+    def open_session(self) -> int:
+        """Append the beginning of the session that sends all messages; gives the position after it."""
+        self._clock += 1
+        return self._append(
+            SessionOpenEvent(
+                leadership_term_id=TermId(self.terms[-1].leadership_term_id),
+                correlation_id=CorrelationId(1),
+                cluster_session_id=ClusterSessionId(1),
                 timestamp=self._clock,
-                term_base_log_position=base_position,
-                leader_member_id=MemberId(0),
-                log_session_id=7,
-                time_unit=TimeUnit.MILLIS,
-                app_version=0,
+                response_stream_id=1,
+                response_channel="test",
+                encoded_principal=b"",
             ).encode()
         )
-        return base_position
 
     def message(self, text: bytes | str) -> int:
         """Append a session message; gives the position behind it."""

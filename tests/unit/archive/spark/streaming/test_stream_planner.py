@@ -12,6 +12,7 @@ from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term, make_lo
 from tests.unit.archive.spark.status_server import StatusServer
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.log.commit_proof import CommitClaim
+from trimaran.archive.reading.following import PATIENCE_LOOKS
 from trimaran.archive.reading.frame_batches import FrameSelection, make_schema, read_batches
 from trimaran.archive.spark.streaming.stream import read_from_any
 from trimaran.archive.spark.streaming.stream_offset import LogOffset
@@ -407,6 +408,40 @@ def test_damage_everywhere_is_an_error_that_names_place_and_reason(tmp_path: Pat
     with pytest.raises(ArchiveError, match=rf"position={start.position}.*bad frame: wrong checksum"):
         made.latest_offset(start)
     assert planner(member).latest_offset(made.initial_offset()).position == start.position
+
+
+@pytest.mark.parametrize("committed_position", [None, UNBOUNDED])
+def test_blank_before_valid_frames_is_damage_once_patience_is_over(
+    tmp_path: Path, committed_position: int | None
+) -> None:
+    log = log_of_terms(60_000)
+    member = MemberFiles(directory=tmp_path / "0", log=log)
+    member.write()
+    made = planner(member, committed_position=committed_position)
+    start = made.latest_offset(made.initial_offset(), 10_000)
+    with (member.archive / "0-0.rec").open("r+b") as file:
+        file.seek(start.position)
+        file.write(bytes(32))
+
+    for _ in range(PATIENCE_LOOKS - 1):
+        assert made.latest_offset(start) is start
+    with pytest.raises(ArchiveError, match=rf"position={start.position}.*frame length 0.*valid frames go on at"):
+        made.latest_offset(start)
+
+
+def test_torn_write_is_waited_for(tmp_path: Path) -> None:
+    log = log_of_terms(60_000)
+    member = MemberFiles(directory=tmp_path / "0", log=log)
+    member.write()
+    end = log.frame_ends[-2]
+    with (member.archive / "0-0.rec").open("r+b") as file:
+        file.seek(end + 9)
+        file.write(b"\xee")
+    made = planner(member, committed_position=UNBOUNDED)
+    start = made.latest_offset(made.initial_offset())
+
+    assert start.position == end
+    assert [made.latest_offset(start) for _ in range(2 * PATIENCE_LOOKS)] == [start] * 2 * PATIENCE_LOOKS
 
 
 def test_directories_that_are_gone_are_an_error_even_while_nothing_new_is_committed(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ async def test_recordings_that_differ_in_length_only_are_identical(tmp_path: Pat
 
 async def test_one_byte_makes_a_difference(tmp_path: Path) -> None:
     recordings = [await record(tmp_path / str(i), 5) for i in range(2)]
-    segment = recordings[1].archive_directory / "0-0.rec"
+    segment = recordings[1].log.location.directory / "0-0.rec"
     data = bytearray(segment.read_bytes())
     data[32 + SESSION_HEADER_LENGTH] ^= 1
     segment.write_bytes(data)

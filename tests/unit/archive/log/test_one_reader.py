@@ -1,0 +1,86 @@
+"""Only one place opens a member's directory: what `archive.log` offers is what everybody else calls.
+
+The import contracts name who may have a disk and read names of segments; this looks at the calls that need neither.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+import pytest
+
+from tests.places import ROOT
+
+PRODUCT: Final = ("archive", "benchmarks", "client", "cluster", "examples", "notebooks", "service_api")
+ROOMS: Final = ("archive/files/", "archive/format/", "archive/log/", "archive/reading/", "archive/store/")
+"""They are what `archive.log` is made of, the readers that it is given to, and the archive that runs."""
+
+CALLS: Final = frozenset(
+    {
+        "FrameReader",
+        "RangeReader",
+        "SegmentFiles",
+        "parse_catalog",
+        "parse_segment_file_name",
+        "read_slots",
+        "segment_file_name",
+    }
+)
+"""They open a recording, or name a file of it."""
+
+OTHERS: Final = {
+    "benchmarks/scenarios/archive.py": "measures the reader itself",
+    "cluster/cli/recovery_plan.py": "judges the end of the log as a start does",
+    "cluster/core/log/recording_log.py": "the recording log of a running member",
+    "cluster/import_aeron/copying.py": "copies segments, file by file",
+    "cluster/import_aeron/survey.py": "judges the end of a recording as a start does",
+    "cluster/simulation/kept_log.py": "the referee reads disks as a power loss would leave them",
+    "cluster/time_travel/member_log.py": "blocks of whole frames for a replay",
+}
+"""Who else makes such calls, and why."""
+
+NAMES_OF_FILES: Final = {
+    "archive/files/catalog.py",
+    "archive/format/layout.py",
+    "archive/format/segment_names.py",
+    "cluster/simulation/faults.py",
+    "cluster/simulation/referee.py",
+}
+"""Who writes the suffix of segments by itself: the format, and the simulator, which damages files and watches them."""
+
+
+def calls_in(source: str) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            names |= {name} & CALLS
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".rec"):
+            names.add("*.rec")
+    return names
+
+
+def test_nobody_else_opens_recordings_of_a_directory() -> None:
+    files = {str(file.relative_to(ROOT)): file for name in PRODUCT for file in (ROOT / name).rglob("*.py")}
+    found = {name: calls_in(file.read_text(encoding="utf-8")) for name, file in files.items()}
+    callers = {name: calls - {"*.rec"} for name, calls in found.items() if not name.startswith(ROOMS)}
+
+    assert len(files) > 400
+    assert sorted(name for name, calls in callers.items() if calls) == sorted(OTHERS)
+    named = {name for name, calls in found.items() if "*.rec" in calls and name.startswith(("archive/", "cluster/"))}
+    assert named == NAMES_OF_FILES
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "FrameReader(directory, descriptor)",
+        "path = directory / descriptor.segment_file_name(0)",
+        "sorted(directory.glob('0-*.rec'))",
+        "open(f'{recording}-{base}.rec')",
+        "reader.SegmentFiles(disk, directory, descriptor, sync_level=0)",
+    ],
+)
+def test_the_look_sees_a_reader_of_its_own(source: str) -> None:
+    assert calls_in(source)
