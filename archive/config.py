@@ -1,4 +1,4 @@
-"""How an archive is set up."""
+"""The settings of an archive."""
 
 from __future__ import annotations
 

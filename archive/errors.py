@@ -1,4 +1,4 @@
-"""What can go wrong in an archive.
+"""The errors of an archive.
 
 ArchiveError        code, recording_id, position
 └── CorruptionError bytes on disk are not what was written; never repaired by guessing

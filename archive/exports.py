@@ -1,4 +1,4 @@
-"""Which module of the package has each of its public names; a test holds it against what type checkers see."""
+"""The public names of the package by module; a test compares them with what type checkers see."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a directory of files is read and written through: the real disk, one in memory, object stores."""
+"""The file systems of an archive: the real disk, one in memory, object stores."""

@@ -1,4 +1,4 @@
-"""Everything the archive asks of a disk, as one interface, and the real disk behind it.
+"""The disk of an archive as one interface, and the real disk behind it.
 
 The interface is small on purpose: positioned reads and writes on handles, syncs, and the few directory
 operations. A simulated disk (`trimaran.archive.disk.memory_file_system`) implements the same and can lose what was not

@@ -1,4 +1,4 @@
-"""A disk in memory that forgets, at a power loss, what was not synced: the twin of `OsFileSystem`.
+"""A disk in memory that loses unsynced data at a power loss: the twin of `OsFileSystem`.
 
 What a file holds is what reads see; beside it lies, for each sector that was changed since the last sync, the
 durable content of that sector. So a sync throws that away, whatever the length of the file, and a power loss

@@ -1,4 +1,4 @@
-"""The catalog: which recordings there are, in Aeron's `archive.catalog` format, changed durably and in place.
+"""The catalog: the list of recordings, in Aeron's `archive.catalog` format, changed durably and in place.
 
 The problem: an entry is changed in place (a recording stops, is extended, is cut), and a power loss in the
 middle of that write may leave half of it, without a checksum in the middle of a list that has no other index.

@@ -1,4 +1,4 @@
-"""The edit that is under way, on disk, so that a crash leaves it done or not begun.
+"""The journal of the pending edit, so that after a crash the edit is done or not begun.
 
 The problem: cutting, purging or moving segments changes the catalog and several files, and a crash may come between any
 two of these changes. The idea: what is to be done is written to `archive.edit`, durably, before anything is changed.

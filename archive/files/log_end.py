@@ -1,4 +1,4 @@
-"""How a recording ends: where its last valid frame ends, whether that is the end, and where frames go on after damage.
+"""The end of a recording: where its last valid frame ends, whether it is damaged, and where valid frames go on.
 
 A recording that was not stopped ends where nothing was written yet, or in a torn write: bytes that are no valid frame,
 with no valid frame after them, and none further than a crash can tear. Anything else between valid frames, or before

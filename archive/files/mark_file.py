@@ -1,4 +1,4 @@
-"""The file `archive-mark.dat`: who runs on an archive directory, and a lock that lets only one.
+"""The file `archive-mark.dat`: which process runs on an archive directory, and a lock that lets only one in.
 
 The header is Aeron's, so that its tools open our directories and its archive does not start on one of ours that runs.
 Aeron knows a live owner by the age of a timestamp, which makes everybody wait for one that has crashed. Ours hold an

@@ -1,4 +1,4 @@
-"""What the catalog knows about one recording."""
+"""The catalog's record of one recording."""
 
 from __future__ import annotations
 

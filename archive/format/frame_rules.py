@@ -1,4 +1,4 @@
-"""The rules of frames, applied to what a catalog says of a recording."""
+"""The rules of frames, applied to a recording's descriptor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the bytes of a recording lie: pure arithmetic on positions, no files.
+"""The layout of a recording: arithmetic on positions, without files.
 
 A recording is cut into segment files of equal length. Segments are counted from the beginning of the *term*
 in which the recording starts, so that a term never crosses two files; a recording that starts inside a term

@@ -1,4 +1,4 @@
-"""What the names of segment files say. Nobody but the archive's own rooms reads them (a contract in pyproject.toml)."""
+"""The names of segment files. Only the archive's own rooms import this (a contract in pyproject.toml)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a log is committed, as a member's directory proves it by itself.
+"""The commit position of a log, as far as a member's directory alone proves it.
 
 The problem: an archive says what was *recorded*. A member that led, or followed a leader that is gone, may have
 recorded a suffix that no majority ever had; the next election puts other entries in its place. Who reads an archive

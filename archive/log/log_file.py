@@ -1,4 +1,4 @@
-"""The log of a member as it lies on a disk or behind a URL: which recording it is, its segments, frames and end.
+"""The log of a member on a disk or behind a URL: its recording, segments, frames and end.
 
 The member may run, be stopped or be dead; nothing is changed, locked or asked. A reader of a recording outside of the
 archive that writes it does so here; only a start judges by itself (`store.repair`).

@@ -1,4 +1,4 @@
-"""Where the files of a member are, the archive's and the cluster's: on a disk or behind a URL, ours or Aeron's.
+"""The files of a member, archive and cluster, on a disk or behind a URL, ours or Aeron's.
 
 One precedence: what the directory itself holds, else what `archive` and `cluster` in it hold, else what the only other
 directory in it does that has such a file, for Aeron names them as its users like. The recording log is found from the

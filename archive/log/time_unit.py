@@ -1,4 +1,4 @@
-"""Which unit the timestamps of a recorded log have: the messages of a log do not say, but two others do.
+"""The unit of the timestamps in a recorded log, found in the messages that name it.
 
 A leadership term begins with a message that names the unit, and so does the log unless its beginning was purged. Then
 there is a snapshot, whose first message names it, too. Source: schema 111, templates 24 and 100.

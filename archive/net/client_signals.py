@@ -1,4 +1,4 @@
-"""What an archive tells a client without having been asked, and who waits for it there."""
+"""The signals that an archive sends to a client without a request, and the tasks that wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both ends of an archive connection agree on: streams, framing, versions.
+"""The parts that both ends of an archive connection agree on: streams, framing, versions.
 
 A connection begins with a setup frame of the dialer (stream 10). Requests are data frames on stream 10, responses and
 signals on stream 20, recording events on stream 30; one message a frame. Requests may be sent without waiting for

@@ -1,4 +1,4 @@
-"""Publishing into a recording: messages in, frames as in the log out, and how far they are durable back.
+"""A publication: sends messages into a recording as log frames, and reports how far they are durable.
 
 A message is laid out once, as the frames that the archive writes to its segment files: fragments of at most the MTU,
 each with its checksum, a padding frame where a term would end within a message. What is offered in one turn of the loop

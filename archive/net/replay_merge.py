@@ -1,4 +1,4 @@
-"""Replay, then live: a recording from any position on, followed without a gap or a duplicate, whatever breaks.
+"""Replay, then live: follows a recording from any position without a gap or a duplicate, across broken links.
 
 The recording is replayed until the reader is near its end. Then the live stream is joined on a second connection, and
 the replay goes on until it has come to where the live stream began; from there on the live stream is read, and the

@@ -1,4 +1,4 @@
-"""What a user reads of a replay: chunks, frames or messages, from whatever source of checked chunks.
+"""Reads a replay as chunks, frames or messages, from any source of checked chunks.
 
 A message whose beginning or end is missing, because the replay begins inside it or its publisher died within it, is
 left out and counted, as `MessageJoiner` does.

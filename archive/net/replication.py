@@ -1,4 +1,4 @@
-"""Pulling a range of a remote recording into one of ours.
+"""Copies a range of a remote recording into a local one.
 
 The destination pulls, as in Aeron: it knows where it ends and what it wants. Every frame is checked before it
 is appended, so what comes to rest here is what was recorded there; a broken connection leaves a recording

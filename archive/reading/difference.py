@@ -1,4 +1,4 @@
-"""Finding where two recordings of one stream differ: the first position at which the frames are not the same.
+"""Finds where two recordings of one stream differ: the first position at which the frames are not the same.
 
 Members of a cluster record the same bytes, so up to where both have recorded, everything is equal. What may differ
 without meaning anything is known: where the recordings begin (one was purged), where they end (one is behind), how they

@@ -1,4 +1,4 @@
-"""Getting past valid frames quickly, for callers that only ask whether they are valid.
+"""Skips valid frames quickly, for callers that only check whether frames are valid.
 
 With numpy, on a disk or in a store, blocks of frames are checked at once, 40 times as fast as one by one; otherwise
 nothing is skipped. A `FrameReader` that goes on from there says the rest, so what is found is the same.

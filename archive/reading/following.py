@@ -1,4 +1,4 @@
-"""Following a recording that somebody else writes: its last messages, then each one as it comes.
+"""Follows a recording that another process writes: its last messages, then each new one.
 
 The problem: the reader has nothing but files. Between two looks the recording may have rolled to its next segment,
 been stopped and extended, lost its oldest segments to retention, been cut back, or been deleted; and what is at its end

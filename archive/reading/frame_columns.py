@@ -1,4 +1,4 @@
-"""The columns of a recording's frames: one table, for all that shows frames as rows.
+"""The columns of a recording's frames: one table for everything that shows frames as rows.
 
 From it come the types of Arrow and Spark, the encodings and JSON rows of an export, and the table in
 docs/archive-frames.md. A new column is a row here, and what `vector.columns` and `files.reader` read for it.

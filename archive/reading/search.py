@@ -1,4 +1,4 @@
-"""Finding messages in recordings: by type, session, time and what is in their payload.
+"""Searches recordings for messages: by type, session, time and payload.
 
 What a payload is depends on the message: of a session message it is what the application wrote, behind the header; of
 any other message it is all of it. So a pattern never matches in the header of a client's message by chance.

@@ -1,4 +1,4 @@
-"""Running the standard analyses over a member's log, or over those of a cluster, and making a page of what they give.
+"""Runs the standard analyses over the log of one member or several, and makes a page of the results.
 
 The analyses are those of `analyses`; nothing is counted here. What comes to this process is bounded,
 however long the log is: no frame has more than `ROW_LIMIT` rows, and where it would, the page says so.

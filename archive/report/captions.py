@@ -1,4 +1,4 @@
-"""What there is to see in each figure, as a sentence made from the same frame that the figure of that name takes."""
+"""The caption of each figure: a sentence made from the same frame as the figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what `report` needs is installed: asked once, before anything else of the package is imported."""
+"""Checks that the packages which `report` needs are installed, before anything else of it is imported."""
 
 from __future__ import annotations
 

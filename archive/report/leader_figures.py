@@ -1,4 +1,4 @@
-"""Who led, how leadership changed hands, and what members did meanwhile."""
+"""Figures of leaders: terms, changes of leadership, and the members' election states."""
 
 from __future__ import annotations
 

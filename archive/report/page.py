@@ -1,4 +1,4 @@
-"""The page: what it says, and how that becomes one file of HTML with everything in it.
+"""The page of a report: its contents, written as one file of HTML that needs no other file.
 
 Nothing is fetched and nothing runs: the figures are SVG in the page, the style sheet is in its head, and a content
 security policy forbids the rest. Whatever comes from a log is escaped by Jinja; only figures are passed as markup.

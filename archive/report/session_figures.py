@@ -1,4 +1,4 @@
-"""How clients' sessions lived and ended, and when timers fired."""
+"""Figures of sessions and timers: how sessions lived and ended, and when timers fired."""
 
 from __future__ import annotations
 

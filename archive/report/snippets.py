@@ -1,4 +1,4 @@
-"""The Python that gives what a section of the page shows, to be pasted into a notebook."""
+"""The Python code that computes each section of the page, for a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every figure looks: one width, one type size, colours that colour-blind readers tell apart, and the same bytes.
+"""The style of all figures: one width, one type size, colours that colour-blind readers can tell apart, fixed bytes.
 
 The same data gives the same SVG, wherever it is drawn: no setting of the user's matplotlib counts, and what an SVG
 would make up (ids, a date) is fixed. Colours are roles: `to_svg` writes them as variables of CSS, so that a page says

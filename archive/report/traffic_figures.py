@@ -1,4 +1,4 @@
-"""How much was sent, by whom, how evenly, when most and when nothing, and in messages of which length."""
+"""Figures of traffic: messages and bytes by session and time, bursts, silent periods, message lengths."""
 
 from __future__ import annotations
 

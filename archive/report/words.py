@@ -1,4 +1,4 @@
-"""Numbers as people read them: counts, bytes, lengths of time, moments. All texts are short and have their unit."""
+"""Formats numbers for people: counts, bytes, durations, times. Each text is short and has its unit."""
 
 from __future__ import annotations
 

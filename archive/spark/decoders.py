@@ -1,4 +1,4 @@
-"""`decode_payload`: what applications said, as typed columns.
+"""`decode_payload`: the payloads of applications as typed columns.
 
 An application's payload lies after the session message header, and after 16 bytes more where it is a request
 (`request`). Spark's own expressions find it, so that filters on other columns go on to be pushed down

@@ -1,4 +1,4 @@
-"""Whether what `spark` needs is installed: asked once, before anything else of the package is imported."""
+"""Checks that the packages which `spark` needs are installed, before anything else of it is imported."""
 
 from __future__ import annotations
 

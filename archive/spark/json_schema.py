@@ -1,4 +1,4 @@
-"""The Spark schema of what a pydantic model is in JSON."""
+"""The Spark schema for the JSON form of a pydantic model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ship`: this package on executors that have not installed it.
+"""`ship`: sends this package to executors that have not installed it.
 
 Spark sends classes to executors by name, so an executor imports the data source before it reads a row. Where Trimaran
 is not installed there, the driver sends a zip of the packages, which Spark puts on the path of every worker.

@@ -1,4 +1,4 @@
-"""The option `where`: a filter in the words of SQL that belongs to what is read, and not to a query on it.
+"""The option `where`: a filter in SQL syntax that is part of the read, not of a query on it.
 
 Spark 4.3 plans a scan whose filters were pushed down once for all scans of the same relation: the next query on the
 same DataFrame, or another branch of the same query, gets the rows of the filter before (fixed upstream after 4.3 was

@@ -1,4 +1,4 @@
-"""Editing what is recorded: cut, purge, detach, attach and move segments.
+"""Edits recordings: truncate, purge, detach, attach and migrate segments.
 
 Each edit has two parts. `plan_...` decides, without touching a file: it refuses what would break a recording that is
 active, a replay that is running, or the range that a recording has. What it gives is then done by `perform`, which

@@ -1,4 +1,4 @@
-"""Changing an archive directory on which no archive runs: states, checksums, the catalog's size, files nobody needs.
+"""Changes an archive directory on which no archive runs: states, checksums, the catalog's size, orphaned files.
 
 Who calls holds the lock of the directory (`mark_file`). What must not be half done is written under another
 name, synced, and renamed: a crash leaves the old file or the new one. The catalog is always written as a whole, and the

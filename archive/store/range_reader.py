@@ -1,4 +1,4 @@
-"""Reading ranges of recordings as they were recorded: whole frames that check out, through a few open files."""
+"""Reads ranges of recordings as they were recorded: whole valid frames, through a few open files."""
 
 from __future__ import annotations
 

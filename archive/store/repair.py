@@ -1,4 +1,4 @@
-"""Finding where a recording ends after a crash, telling a torn tail from corruption.
+"""Finds where a recording ends after a crash, and tells a torn tail from corruption.
 
 A crash may leave the last frames half written; they were never acknowledged and are cut. Anything else that does not
 check out may have been acknowledged: nothing is touched and the archive refuses to start, naming the recording, the

@@ -1,4 +1,4 @@
-"""Replaying a range of a recording into a sink, following the live end while the recording grows.
+"""Replays a range of a recording into a sink, and follows the live end while the recording grows.
 
 Whole frames, exactly as recorded, in chunks that never cross a segment. Only durable bytes are replayed, and only
 frames that check out: the replay ends with a CorruptionError in front of the first that does not. The

@@ -1,4 +1,4 @@
-"""What slows down a replay for those whose messages are recorded meanwhile."""
+"""Slows down a replay while clients' messages are recorded."""
 
 from __future__ import annotations
 

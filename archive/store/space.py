@@ -1,4 +1,4 @@
-"""Watching how much room the disk of an archive has left.
+"""Watches the free space on the disk of an archive.
 
 A recording that runs goes on until the disk is full: what it records may be needed, and there may be room again. One
 that is not begun loses nothing.

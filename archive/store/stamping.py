@@ -1,4 +1,4 @@
-"""Giving checksums to the frames of a recording that was made without: a CRC-32 in place of each session id.
+"""Adds checksums to a recording without them: a CRC-32 in place of each frame's session id.
 
 A segment at a time, and never in place: a copy with checksums is written, synced and renamed over the file, so a crash
 leaves each segment as it was or as it should be. A frame that is not valid ends the work before its segment was

@@ -1,4 +1,4 @@
-"""How every command of `trimaran` prints and ends: formats, rows, times, errors, exit statuses.
+"""The output of every command of `trimaran`: formats, rows, times, errors, exit statuses.
 
 The archive's own commands and the cluster's use it. Numbers are never cut; in a pipe a table has a fixed width and no
 colour.

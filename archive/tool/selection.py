@@ -1,4 +1,4 @@
-"""What every command on an archive directory begins with: its arguments, its catalog, the entries asked for.
+"""The common start of every command on an archive directory: its arguments, its catalog, the selected entries.
 
 A directory is the archive's own or that of a member, with `archive` in it. What cannot be used ends the command with
 one clear line and the status for wrong usage, or for damage where that is the reason.

@@ -1,4 +1,4 @@
-"""Lets in clients that prove that they know a secret: a challenge, a proof, and a file of verifiers.
+"""The password authenticator: a challenge, the client's proof that it knows its secret, and a check of that proof.
 
 A principal that is not in the file is challenged as the others are, and its proof is checked as theirs are, against a
 verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take.

@@ -1,4 +1,4 @@
-"""The file of the password authenticator: who may come in, and what shows that it is them.
+"""The secrets file of the password authenticator: its format, and reading and changing it.
 
     # anything after a hash at the beginning of a line is for people
     version 1

@@ -1,4 +1,4 @@
-"""The secrets file as it is now: read again once it has changed.
+"""Reads the secrets file again when it has changed.
 
 `run` looks at it once a second, by its inode, length and time; a thread does that and reads it, so that the event loop
 waits for no disk. What cannot be read, or is not as expected, changes nothing and is logged: a mistake in the file

@@ -1,4 +1,4 @@
-"""`trimaran members`: the members of a cluster, as one of them sees all."""
+"""`trimaran members`: the members of a cluster, as one of them sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimaran replay DIR --service module:Class`: a service as it was at a position, or other code on that log.
+"""`trimaran replay DIR --service module:Class`: the state of a service at a position, or other code on the same log.
 
 Nothing in the directory is changed or locked; its member may run. Exit status: 0 replayed, and nothing differs; 1 the
 service failed to load its state or to write it; 2 wrong usage, no such position; 10 the directory is damaged,

@@ -1,4 +1,4 @@
-"""`trimaran state DIR`: what a member's small files say: the candidate term it stored, who ran there and when.
+"""`trimaran state DIR`: a member's small files: its candidate term, and which process ran there and when.
 
 These are `node-state.dat` and the mark files, ours or Aeron's, each shown as the message that it holds with the names
 of the schema. Nothing is changed or locked. Exit status: 0 read; 2 wrong usage, or none of the files is there; 10 one

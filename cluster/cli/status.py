@@ -1,4 +1,4 @@
-"""`trimaran status`: ask every member at once, show what they answer, once or again and again.
+"""`trimaran status`: ask every member at once and show the answers, once or repeatedly.
 
 Exit status: 0 when there is a leader and a majority answers in its term; when not, the reason is one line on standard
 error: 3 no member can be reached, 11 members answer and none leads, 10 a leader without a majority; 2 on wrong usage.

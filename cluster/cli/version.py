@@ -1,4 +1,4 @@
-"""What `trimaran --version` prints."""
+"""The output of `trimaran --version`."""
 
 from __future__ import annotations
 

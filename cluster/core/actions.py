@@ -1,4 +1,4 @@
-"""What an operator can have a cluster do: suspend, resume, take a snapshot, shut down, abort.
+"""The actions of operators: suspend, resume, take a snapshot, shut down, abort.
 
 The leader alone is asked. It puts a ClusterActionRequest into the log, so that every member acts at one position: a
 SHUTDOWN is a SNAPSHOT action with a termination after it, an ABORT a termination where the log ends. A STANDBY_SNAPSHOT

@@ -1,4 +1,4 @@
-"""What the parts of the consensus module share: the configuration, the log's positions, the members, the effects.
+"""The state that all parts of the consensus module share: configuration, log positions, members, effects.
 
 Elections and terms are separate objects, which own what exists only in them (`phase`); this is what outlives them.
 """

@@ -1,4 +1,4 @@
-"""The names of what an operator can ask for, and of the steps that are reported to the operator."""
+"""The names of the actions that an operator can request, and of the steps that are reported to the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member says to the others, made from its state: one function per message.
+"""Builds the messages that a member sends to others from its state: one function for each message.
 
 Elections and terms say the same things at different times; the words are here, the timing is theirs.
 """

@@ -1,4 +1,4 @@
-"""What the core wants done: values, in order.
+"""The effects of the core: what it wants done, as values, in order.
 
 The agent performs effects in list order. A durable effect (`PersistCandidateTerm`, `PersistRecordingLog`) has reached
 the disk before any effect after it is performed: that is how "persist, then send" is said. Effects that take long

@@ -1,4 +1,4 @@
-"""What happens to a member, apart from messages: the inputs of the core that are not on the wire.
+"""The events of the core: inputs other than messages of members.
 
 Consensus messages come in as the message models themselves (`messages`); these are the rest. Plain slotted
 dataclasses, compared in tests by `==`.

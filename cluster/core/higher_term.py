@@ -1,4 +1,4 @@
-"""Messages that name a higher term than this member's: why a term ends, or an election begins again."""
+"""Messages with a higher term than this member's: they end a term, or restart an election."""
 
 from __future__ import annotations
 

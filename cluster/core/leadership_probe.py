@@ -1,4 +1,4 @@
-"""How far was the log committed when somebody asked? Without a log entry, and without trusting a clock.
+"""Confirms that a leader still leads, so that it can answer a query without a log entry and without a clock.
 
 *The problem.* A leader's own state is not good enough for a linearizable read. It may have been deposed without
 knowing: cut off, or stopped for a while, with a higher term committing writes that it has not heard of.

@@ -1,4 +1,4 @@
-"""Settings that must be the same on every member of a cluster, or their services would go different ways from one log.
+"""The settings that must be equal on every member, and their comparison.
 
 A message that one service offers would be refused on one member and taken on another; a member with one service more
 gives each entry to something that the others do not have; a leader's terms would not end where a follower's do, or its

@@ -1,4 +1,4 @@
-"""What a member knows of the others, and the votes and positions that a quorum makes of it.
+"""The members as one member sees them, with their votes and positions, and the quorums made of these.
 
 Two views of a member are kept apart. Where its log ended when it last said so (canvass, vote) decides who may lead.
 Where it has recorded the log *of this leadership term* decides what is committed: a position from an older term never

@@ -1,4 +1,4 @@
-"""What a member's consensus module is doing, apart from who leads: one enum, one table of legal transitions, one door.
+"""The state of a member's consensus module, apart from leadership: one enum, one table of legal transitions, one door.
 
 Source: aeron.md §3.1; Aeron `ConsensusModule.State`.
 """

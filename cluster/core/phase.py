@@ -1,4 +1,4 @@
-"""What a member is doing: an election, a term that it leads, or a term that it follows.
+"""The phase of a member: an election, a term that it leads, or a term that it follows.
 
 Exactly one phase is there at a time. It owns what exists only in it, and says in a table which messages and events it
 handles; `ConsensusModule` looks there first, and then in its own table, which has every type.

@@ -1,4 +1,4 @@
-"""Why a member's consensus changed course: a kind to count and filter by, the facts, and a sentence for people.
+"""The reason of an election start, a refusal or a change of state: a kind to count by, the facts, and a sentence.
 
 Every election start, refusal and change of state carries one. The kinds are what an operator can ask for; the sentence
 is made of the facts only when somebody reads it.

@@ -1,4 +1,4 @@
-"""Looking into a member that runs: who is in the cluster, which sessions are open, which timers are set.
+"""The inspection documents of a running member: members, open sessions, timers.
 
 A question is a connection to a member's *consensus* endpoint on `INSPECTION_STREAM_ID` with one JSON document,
 `InspectionRequest`; the answer is one JSON document, `MembersView`, `SessionsView` or `TimersView`. Nothing is changed

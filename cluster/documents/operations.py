@@ -1,4 +1,4 @@
-"""Asking a cluster to do something, and what its leader says about it, step by step.
+"""The operations documents: an operator's request to a cluster, and the steps that its leader reports.
 
 The request is a connection to the leader's *consensus* endpoint on `OPERATION_STREAM_ID` with one JSON document,
 `OperationRequest`; the answer is one `OperationProgress` for each step, the last one marked final. Any process that

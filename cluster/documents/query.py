@@ -1,4 +1,4 @@
-"""Asking a member for a document: its status, or what `inspection` and `operations` ask for.
+"""Asks a member for a document: its status, an inspection or an operation.
 
 A question is a connection to a member's *consensus* endpoint whose setup frame names a stream, for the status
 `STATUS_STREAM_ID`. The answer is one data frame for each document, of which a status has one, `MemberStatus`; then the

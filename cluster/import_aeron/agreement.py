@@ -1,4 +1,4 @@
-"""Whether several members' directories are of one cluster: up to where their histories part, their logs are equal.
+"""Checks that several directories are of one cluster: their logs are equal up to where their histories part.
 
 Two logs may differ after that place: what a leader wrote and never committed lies where the next leader wrote
 something else. The first election of the members settles that, as it would have settled it before. Anything else that

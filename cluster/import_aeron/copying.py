@@ -1,4 +1,4 @@
-"""Writing a member's directory out of a survey: whole under its name, or not there.
+"""Writes a member's directory from a survey: complete under its name, or not at all.
 
 Everything is written into a hidden directory beside the target, synced, read back and checked; only then it gets the
 target's name, in one step. So an import that is interrupted leaves nothing that a node could start on, and the next one

@@ -1,4 +1,4 @@
-"""What a member of an Aeron Cluster left on a disk: where its files lie, and what the small ones say.
+"""The directory of a member of an Aeron Cluster: where its files lie, and what its small files hold.
 
 Nothing here changes anything. Unless asked otherwise, a member that may still be running is refused: what it would
 write while it is read would be half of something.

@@ -1,4 +1,4 @@
-"""Reading everything that is to be taken over, before anything is written: every frame, every entry, every snapshot.
+"""Reads and checks everything that an import takes over, before anything is written: frames, entries, snapshots.
 
 What stands in the way of a start on a copy is a `problem`, and nothing is imported. What is left out, or will be
 different from what it was, is a `note`. The rules are those that a node would meet later: a log entry that no member

@@ -1,4 +1,4 @@
-"""What backups and standbys ask members, and the membership messages of old clusters.
+"""The messages of backups and standbys, and the membership messages of old clusters.
 
 Source: Aeron `ConsensusPublisher`; schema 111, templates 70-74 (deprecated) and 77-81.
 """

@@ -1,4 +1,4 @@
-"""What members say to each other: canvass, vote, leadership, replication progress, catch-up and termination.
+"""The messages between members: canvass, vote, leadership, replication progress, catch-up and termination.
 
 Source: Aeron `ConsensusPublisher` and `ConsensusAdapter`; schema 111, templates 50-57, 75 and 76.
 """

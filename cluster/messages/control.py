@@ -1,4 +1,4 @@
-"""What the consensus module and its services say to each other, and what a tool may ask a module.
+"""The messages between the consensus module and its services, and the requests of a tool to a module.
 
 In our node both live in one process and call each other; the messages remain for recordings and for tools.
 Source: Aeron `ConsensusModuleProxy` and `ServiceProxy`; schema 111, templates 30-35, 40-43 and 108.

@@ -1,4 +1,4 @@
-"""The header of `cluster-mark.dat` and `cluster-mark-service-<id>.dat`: who runs here, and since when.
+"""The header of `cluster-mark.dat` and `cluster-mark-service-<id>.dat`: which process runs here, and since when.
 
 Source: Aeron `ClusterMarkFile`; schema 110 version 2, block of 128 bytes.
 """

@@ -1,4 +1,4 @@
-"""What members say to each other so that state can be read without a log entry. See `core.leadership_probe`.
+"""The messages between members that confirm a leader for a query. See `core.leadership_probe`.
 
 Aeron Cluster has no such messages; these are of our own schema, and of no file.
 """

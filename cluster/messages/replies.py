@@ -1,5 +1,7 @@
-"""What the container's part of a service's snapshot says of requests: for each session that has sent any, in order of
-its id, one `SessionRequests`, followed by a `KeptReply` for each reply that its client has not acknowledged.
+"""The messages about requests in the container's part of a service's snapshot.
+
+For each session that has sent requests, in order of its id: one `SessionRequests`, then a `KeptReply` for each reply
+that its client has not acknowledged.
 
 Aeron has no counterpart.
 """

@@ -1,4 +1,4 @@
-"""What members tell each other of their settings before anything else. See `core.member_settings`.
+"""The message with a member's settings, the first on each consensus link. See `core.member_settings`.
 
 Aeron Cluster has no such message; it is of our own schema, and of no file.
 """

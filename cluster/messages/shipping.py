@@ -1,4 +1,4 @@
-"""What a member that lacks the oldest part of the log asks another: which snapshot it has, and the terms before it.
+"""The messages of a member that lacks the oldest part of the log: it asks another for its snapshot and earlier terms.
 
 Aeron has a query for the recordings of snapshots (templates 72 and 73, deprecated), but its answer lacks the terms that
 the log went through. A member needs them all: they are what its log is compared by, and what it tells those that lag

@@ -1,4 +1,4 @@
-"""What snapshots of the consensus module and of services are made of.
+"""The messages in snapshots of the consensus module and of services.
 
     module (stream 107)    SnapshotMarker BEGIN, ConsensusModule, ClusterSession*, Timer*, then per service
                            PendingMessageTracker and its pending messages, SnapshotMarker END

@@ -1,4 +1,4 @@
-"""A task group that ends by cancelling: what a node runs beside its turns belongs to one of these.
+"""A task group that ends by cancelling its tasks: it owns what a node runs beside its turns.
 
 A bare `asyncio.TaskGroup` waits for its children when its body is done. The children here go on for ever (dialling,
 replays, the mark file), so leaving the scope cancels them first and then waits. A child that fails ends the scope, as

@@ -1,4 +1,4 @@
-"""The consensus module's agent: takes turns.
+"""The consensus module's agent: it takes turns.
 
 A turn drains the inbox through the core and performs the effects, in order. Most effects are done at once; a few must
 have reached the disk, or have waited for something to settle, before the next one may be performed: then the turn

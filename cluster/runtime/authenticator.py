@@ -1,4 +1,4 @@
-"""Asks the user's authenticator, whatever it does."""
+"""Calls the user's authenticator, and treats an exception as a refusal."""
 
 from __future__ import annotations
 

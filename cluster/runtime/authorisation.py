@@ -1,4 +1,4 @@
-"""Asks the user's authorisation service, whatever it does."""
+"""Calls the user's authorisation service, and treats an exception as a refusal."""
 
 from __future__ import annotations
 

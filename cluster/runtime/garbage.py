@@ -1,4 +1,4 @@
-"""The garbage collector of a process that runs a member."""
+"""Settings of the garbage collector in a process that runs a member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member asks of the machine it runs on: time, chance, a disk, threads, connections.
+"""The host of a member: clock, random numbers, disk, threads, connections.
 
 The simulator brings another machine.
 """

@@ -1,4 +1,4 @@
-"""Everything a member does with its log: write it, send it, receive it, copy it, cut it.
+"""Performs the effects on a member's log: writes, sends, receives, copies and truncates it.
 
 The consensus module asks for these things with effects; this is where they are done, on the archive and the links. What
 takes long runs in an activity that belongs to the election or term that asked for it, and `stop` ends all of them.

@@ -1,4 +1,4 @@
-"""The small files of a member: who runs here, what it voted, which terms and snapshots there are."""
+"""The small files of a member: mark file, node state, recording log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries at a member: who may ask, which wait for what, and the call of the service.
+"""Handles queries at a member: authorisation, waiting for a position, and the call of the service.
 
 A query goes through two waits. First for a *read position*: the core confirms, for all that have come up to now in one
 round, how far the log was committed when they came (`core.leadership_probe`). One that may be stale takes what was

@@ -1,4 +1,4 @@
-"""A client session inside the service container: what a service gets, and where its egress goes.
+"""A client session inside the service container: the object that a service gets, and the path of its egress.
 
 Egress is packed per session into one buffer and written once after a batch of deliveries. Only the leader has an
 outlet; on followers and in replay what a service offers is counted and discarded.

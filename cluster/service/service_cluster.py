@@ -1,4 +1,4 @@
-"""The cluster as one service of a container sees it."""
+"""The `Cluster` of one service in a container."""
 
 from __future__ import annotations
 

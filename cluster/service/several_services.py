@@ -1,4 +1,4 @@
-"""Several services of one node, where the log adapter and the requests see one."""
+"""Several services of one node, behind the interface of one service."""
 
 from __future__ import annotations
 

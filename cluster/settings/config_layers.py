@@ -1,4 +1,4 @@
-"""Where a node's settings come from, put together into one checked config.
+"""The layers of a node's settings, merged into one checked config.
 
 Four layers give a setting its value; the first that has one wins:
 

@@ -1,4 +1,4 @@
-"""Where a member can be reached, and the two texts that say so.
+"""The endpoints of a member, and the two forms of text for them.
 
 A member has five endpoints. Written out, as Aeron does, a member is six fields and members are joined by `|`:
 

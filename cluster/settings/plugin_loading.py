@@ -1,4 +1,4 @@
-"""Finds what a user wrote for a node, named as `module:Class`: authenticators, authorisation services, services."""
+"""Loads the user's classes, named as `module:Class`: authenticators, authorisation services, services."""
 
 from __future__ import annotations
 

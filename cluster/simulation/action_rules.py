@@ -1,4 +1,4 @@
-"""What must hold of suspensions and terminations, read from the committed log and from who stopped where.
+"""The rules of suspensions and terminations, checked on the committed log and on where members stopped.
 
 Source: aeron.md §3.1, §3.11; DESIGN §5.
 """

@@ -1,4 +1,4 @@
-"""Many seeds, and the sum of what they met.
+"""A campaign: many seeds, and the sum of their results.
 
 A campaign only decides which seed is run next and when to stop. Who runs them is a `Runner`: processes for the command
 line, the caller itself in tests.

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cluster: each kind of fault with its own rate and its own chance, drawn per seed.
+"""The faults of a simulated cluster: each kind with its own rate and its own generator, drawn for each seed.
 
 Kinds are independent: each has a generator of its own, so that leaving one out changes nothing about when the others
 strike. That is what makes a failure shrink. The atlas keeps the damage survivable: at most a minority of the members

@@ -1,4 +1,4 @@
-"""Where a member's log begins, and what stands in for what is not there, as a power loss now would leave them.
+"""Checks where a member's log begins, and that a complete snapshot covers what was purged, as after a power loss now.
 
 The referee believes no member: which recording the log is and which snapshots are complete is read from the recording
 log, where each begins and ends from the catalog, both as they are durable.

@@ -1,4 +1,4 @@
-"""The user's service, with somebody looking over its shoulder: what it is given, and what it has become."""
+"""Wraps the user's service and records what is delivered to it, and its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator of a simulated cluster: suspends it and resumes it, shuts it down and starts it again, aborts it.
+"""The operator of a simulated cluster: suspends and resumes it, shuts it down and starts it again, aborts it.
 
 None of these are faults, and a cluster has to come through each of them in the middle of all faults. An order goes to
 the member that leads, mostly; sometimes to one that only believes it does. Nobody waits for the answer: what came of

@@ -1,4 +1,4 @@
-"""What must hold in every run, checked while it runs.
+"""Checks the rules that must hold in every run, while it runs.
 
 The referee believes no member. It reads disks, network and services itself; of a node's own state it takes only what
 the node claims: that it leads a term, that it calls a position committed.

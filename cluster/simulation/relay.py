@@ -1,4 +1,4 @@
-"""A second service of simulated members: it answers nobody and talks to the log.
+"""A second service of simulated members: it answers no client, and offers messages to the log.
 
 What clients send, and its own timers, have it offer messages to the log. Each holds the number that it was offered as,
 so one that is lost, doubled or out of place is seen at once, on every member and across restarts. Its timers have the

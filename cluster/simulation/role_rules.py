@@ -1,4 +1,4 @@
-"""What must hold of the role that a service sees. Source: seed 003, where a replay is always of a follower."""
+"""The rules of the role that a service sees. Source: seed 003, where a replay is always of a follower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a rule of the simulation is stated, and what is raised when it does not hold."""
+"""The form of a rule of the simulation, and the error that is raised when it does not hold."""
 
 from __future__ import annotations
 

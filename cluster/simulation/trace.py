@@ -1,4 +1,4 @@
-"""What happened, event by event: a hash that tells two runs apart, and a line per event for people.
+"""The trace of a run, event by event: a hash that tells two runs apart, and a line for each event.
 
 A line about a member is its whole consensus state, so that a failure can be read from the lines alone.
 """

@@ -1,4 +1,4 @@
-"""The container of a member, with an ear at everything that a service gives out.
+"""The container of a member, with an observer of everything that a service sends.
 
 Nothing is decided here: sessions, timers, service messages and snapshots are those of `core`, and the log is
 delivered by the adapter and the container that a member runs. This writes down what they are asked for.

@@ -1,4 +1,4 @@
-"""A service against its own snapshots: replayed from one to the next it must write the same bytes.
+"""Checks a service against its own snapshots: a replay from one to the next must write the same bytes.
 
 A service that depends on something else than the log, a random number, a clock, the iteration order of a set of
 strings, writes others, and so do members that differ. Each stretch between two snapshots is a task of its own, so the

@@ -1,4 +1,4 @@
-"""In what the outputs of two services differ, entry by entry.
+"""Compares the outputs of two services, entry by entry.
 
 Two services are delivered the same log, so outputs are compared that were made at the same entry: replies by session
 and request, timers by id, messages by session and order. The ids of offers are left out: with one more offer all later

@@ -1,4 +1,4 @@
-"""What a service gives out while the log is delivered to it: what a member sends, keeps or, where it follows, drops.
+"""The outputs of a service while the log is delivered to it: egress, timers, offers, and what a follower drops.
 
 Each output says at which log position it was made: the end of the entry that was being delivered, as
 `Cluster.log_position` says it. Ids are those of the log, so that outputs can be held against the log's entries.

@@ -1,4 +1,4 @@
-"""One snapshot against another, message by message, holding one message of each."""
+"""Compares two snapshots, message by message, with one message of each in memory."""
 
 from __future__ import annotations
 

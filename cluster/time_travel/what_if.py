@@ -1,4 +1,4 @@
-"""What other code would have done with the log: two services are delivered the same entries, side by side.
+"""Delivers the same log to two services side by side, and compares what they do.
 
 The log stays what it is. A timer that the new code sets does not fire unless the log has it firing, what the new code
 offers comes back only where the old code offered something, a session that it closes goes on as long as the log says.

@@ -1,4 +1,4 @@
-"""The log as a witness of what a service did: it holds what other outputs than egress came to.
+"""Compares a replay with the log: the log holds the effects of all outputs but egress.
 
 A message that a service offered is in the log, with the id that it got; a timer that was set has fired, or was moved or
 cancelled; a session that was closed for the service has an entry that says so. So one service can be held against the

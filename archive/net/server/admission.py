@@ -1,4 +1,4 @@
-"""Deciding who may have a control session: one attempt, from its connect request to the authenticator's decision."""
+"""Admission of a control session: one attempt, from the connect request to the authenticator's decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TCP edge of an archive: others query its recordings, record, replay, edit and replicate them.
+"""The TCP server of an archive: clients query, record, replay, edit and replicate its recordings.
 
 One task per connection reads requests ([control_adapter.py]); what a connection streams is a second task in the same
 group, so the end of either ends both. What outlives a connection is a replication: it belongs to the server. Bounds:

@@ -1,4 +1,4 @@
-"""One connection to an archive, on the archive's side, as those see it who answer it: who it is, and what it is sent.
+"""A control session on the archive's side: its identity, and the responses that it is sent.
 
 Bounds: of what is written one chunk of a replay beyond the transport's high-water mark, and `RESPONSE_BUFFER_BYTES` of
 answers that nobody reads, which end the connection.

@@ -1,4 +1,4 @@
-"""Editing recordings at the request of a control session: the archive decides, and says why where it refuses."""
+"""Handles requests to edit recordings: the archive decides, and names the reason of a refusal."""
 
 from __future__ import annotations
 

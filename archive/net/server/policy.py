@@ -1,4 +1,4 @@
-"""Who may change an archive over its control protocol: the answer for the archive of a cluster member.
+"""The policy of a cluster member's archive: it refuses requests that would change it.
 
 A member's archive holds a log that the cluster agreed on, and other members copy from it. Reading it helps everybody;
 editing it is the member's own affair. An archive that stands alone lets everybody do everything, unless it is given

@@ -1,4 +1,4 @@
-"""What a control session may ask about the recordings of an archive."""
+"""Handles queries of a control session about the recordings of an archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling sessions that asked for it of every recording that clients make here: started, progress, stopped.
+"""Sends recording events (started, progress, stopped) to the sessions that subscribed to them.
 
 Starts and stops come in order, one event each. Progress is told with the newest position only: a session that reads
 slowly is told less often. One that leaves `EVENT_LIMIT` events untaken is closed: it would miss some.

@@ -1,4 +1,4 @@
-"""Starting, extending and stopping recordings at the request of a control session."""
+"""Handles requests to start, extend and stop recordings."""
 
 from __future__ import annotations
 

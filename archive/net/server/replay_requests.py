@@ -1,4 +1,4 @@
-"""Beginning and stopping replays at the request of a control session."""
+"""Handles requests to start and stop replays."""
 
 from __future__ import annotations
 

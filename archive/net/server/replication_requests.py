@@ -1,4 +1,4 @@
-"""Replication at the request of a control session: what was asked for, in the words of the newest request."""
+"""Handles replication requests, in any version of the request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One archive copying a recording of another, for as long as it takes: broken links, restarts of the source, merge to
-live.
+"""One replication: an archive copies a recording of another, across broken links and restarts, and may merge to live.
 
 The copy begins where the local recording ends, so it can be asked for again at any time, also after a restart of this
 archive. Only what is durable at the source ever comes, and every frame is checked, so the copy is equal byte for byte

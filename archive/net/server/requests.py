@@ -1,4 +1,4 @@
-"""Every request that an archive serves, in one table: who handles the request, and whether the request only reads."""
+"""The table of requests that an archive serves: the handler of each, and whether it only reads."""
 
 from __future__ import annotations
 

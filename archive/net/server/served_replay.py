@@ -1,4 +1,4 @@
-"""The archive's end of a replay that a connection asked for: begin it, bound it, stop it, say how it ended."""
+"""A replay that a connection requested, on the archive's side: start it, bound it, stop it, report how it ended."""
 
 from __future__ import annotations
 

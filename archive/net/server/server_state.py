@@ -1,4 +1,4 @@
-"""What the connections of one archive server share: its archive, limits and ids, and what runs for its sessions."""
+"""The state that all connections of one archive server share: archive, limits, ids, running work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to know of a message class for reading it by columns: names, numbers and Arrow types, no class.
+"""A plan for reading a message class by columns: field names, numbers and Arrow types, without the class.
 
 A plan travels to other processes, where the message class, its enums and its package need not be.
 """

@@ -1,4 +1,4 @@
-"""Digests of blocks of a log: what is compared first, so that only what differs has to be compared frame by frame."""
+"""Digests of blocks of a log: they are compared first, so that only blocks that differ are compared by frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the logs of two members differ, and in what.
+"""Finds where the logs of two members differ, and in which fields.
 
 Members of a cluster record the same bytes, so up to where both have recorded, everything is equal. What may differ
 without meaning anything: where the logs begin (one was purged) and end (one is behind), and the session id of a data

@@ -1,4 +1,4 @@
-"""How leadership changed hands: what the log says of it, and why, which only the members know."""
+"""Changes of leadership: what the log shows, and the reasons from the members' own logs."""
 
 from __future__ import annotations
 

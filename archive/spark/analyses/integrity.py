@@ -1,4 +1,4 @@
-"""Whether a log is what a log has to be: frame upon frame without a gap, in order of position, term and time.
+"""Checks a log: frames without gaps, in order of position, term and time.
 
 The data source checks each frame as it reads, and ends a recording where one is wrong; `problems` says where. This
 checks what a DataFrame holds, wherever it came from: a join, an export, a copy in another system.

@@ -1,4 +1,4 @@
-"""The messages in which a log says who leads and who comes and goes, decoded into columns.
+"""The messages about leaders and sessions in a log, decoded into columns.
 
 Each function keeps the rows of one template and cuts its fields out of the column payload, so a program that has them
 alone, read with where="template_id IN (21, 22, 24)", spares the rest. `log_messages` decodes any message in full, given

@@ -1,4 +1,4 @@
-"""What members log about their elections, as DataFrames: why each began, what it went through, who was refused.
+"""The members' own logs about elections as DataFrames: reasons, states, refusals.
 
 `trimaran node` writes one JSON object a line to standard error unless that is a terminal (`--log-format json`). The
 events of an election are `election.started`, `election.state_changed`, `election.closed`, `vote.refused`,

@@ -1,4 +1,4 @@
-"""When a log was busy and when it was silent."""
+"""The busiest and the silent periods of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sessions of clients: how much they send and how evenly, and how each of them lived and ended."""
+"""Client sessions: how much and how evenly they send, and how each began and ended."""
 
 from __future__ import annotations
 

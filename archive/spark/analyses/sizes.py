@@ -1,4 +1,4 @@
-"""How long messages are, and what the log adds to them."""
+"""The lengths of messages, and the bytes that the log adds to them."""
 
 from __future__ import annotations
 

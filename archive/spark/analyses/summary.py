@@ -1,4 +1,4 @@
-"""The head of a report: what a log is, in one row."""
+"""The summary of a log in one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who led when: the leadership terms of a log, and the same as bars to draw."""
+"""The leadership terms of a log, and the same as bars to draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a recording can be cut, without an index and without reading it from the beginning.
+"""Finds frame boundaries at which a recording can be cut, without an index and without reading it from the beginning.
 
 A partition is to begin near a position that somebody chose, and two tasks that know nothing of each other, the one
 that ends there and the one that begins, have to agree on the frame.

@@ -1,4 +1,4 @@
-"""The columns of a log as Spark types, and the check of a schema that a user asks for."""
+"""The columns of a log as Spark types, and the check of a schema that a user gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in an archive, as a DataFrame: the places that a read in PERMISSIVE mode leaves out."""
+"""The damage in an archive as a DataFrame: the ranges that a read in PERMISSIVE mode leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the fields of a message, as comments for the columns of a table."""
+"""The meaning of each message field, as comments for the columns of a table."""
 
 from __future__ import annotations
 

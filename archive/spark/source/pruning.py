@@ -1,4 +1,4 @@
-"""Which segments of a log can hold what a filter asks for, by looking at the heads of few of them.
+"""Finds the segments of a log that a filter can match, from the heads of few of them.
 
 In a log leadership terms never decrease, and within a leadership term timestamps never do (over a change of leaders
 they may: Aeron's leaders each have a clock). So the first message of a segment and that of a later one say what can

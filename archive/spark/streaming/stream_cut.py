@@ -1,4 +1,4 @@
-"""Walking over a log from one offset to the next: where a batch may end, and where it can be split.
+"""Walks over a log from one offset to the next: finds where a batch may end, and where it can be split.
 
 Frames are read and checked as a batch would read them, so that a range is handed out only where it can be read. Nothing
 is kept but positions; the bytes are in the page cache then for those who read them next. With `messages` a cut lies

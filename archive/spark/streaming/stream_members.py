@@ -1,4 +1,4 @@
-"""The members' directories that a stream reads from: what each of them says, and up to where it can be trusted.
+"""The members' directories that a stream reads from, and up to where each can be trusted.
 
 A look at a directory reads `recording.log` and the catalog again, because members stop, come back, are wiped and fetch
 snapshots while a stream goes on; the recording that is the log is the one that `recording.log` names. Each is passed

@@ -1,4 +1,4 @@
-"""Where a stream stands in a log: what Spark keeps in its checkpoint, and gives back after a restart.
+"""The offset of a stream in a log: Spark keeps it in its checkpoint, and gives it back after a restart.
 
 A position alone would let the checkpoint of one cluster go on in the log of another, or in a member's log that went
 another way. So an offset also says where the last message before it begins and what is in its first frame, which has

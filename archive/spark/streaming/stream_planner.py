@@ -1,4 +1,4 @@
-"""Deciding what a stream may show next, and who is to read it.
+"""Decides which range a stream shows next, and which member's directory is read for it.
 
 Three questions are kept apart:
 

@@ -1,4 +1,4 @@
-"""Asking the members of a cluster how far its log is committed.
+"""Asks the members of a cluster for their commit positions.
 
 The question is the one that `trimaran status` asks: a connection to a member's consensus endpoint whose setup frame
 names `STATUS_STREAM_ID`, answered by one frame with a `MemberStatus`. Of that only the term, the commit position and

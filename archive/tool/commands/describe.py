@@ -1,4 +1,4 @@
-"""`trimaran archive describe|describe-all|count-entries`: what the catalog says. Nothing is changed."""
+"""`trimaran archive describe|describe-all|count-entries`: show the catalog. Nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimaran archive grep DIR [REGEX]`: the messages of some type, session or time, with something in their payload.
+"""`trimaran archive grep DIR [REGEX]`: find messages by type, session, time or payload.
 
 Memory is bounded by a message and its context, however long the recordings are.
 """

@@ -1,4 +1,4 @@
-"""`trimaran archive pid|errors`: what the mark file says of who ran on a directory, and of what went wrong there."""
+"""`trimaran archive pid|errors`: show from the mark file which process ran on a directory, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Having an archive directory to oneself while it is changed: refused where an archive runs on it."""
+"""Exclusive use of an archive directory while it is changed: refused where an archive runs on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error, only where that is a terminal: what was done is never told in a pipe."""
+"""Progress of long work on standard error, only where that is a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a demo fails."""
+"""The error that ends a demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a demo found: figures, checks, the JSON file and the table."""
+"""The report of a demo: figures, checks, the JSON file and the table."""
 
 from __future__ import annotations
 

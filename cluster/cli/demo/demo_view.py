@@ -1,4 +1,4 @@
-"""What a demo shows while it runs: a bar in a terminal, a few plain lines elsewhere."""
+"""The progress of a demo: a bar in a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 

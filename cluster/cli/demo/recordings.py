@@ -1,4 +1,4 @@
-"""Holds the members' log recordings against each other, byte for byte.
+"""Compares the log recordings of the members, byte for byte.
 
 One position means the same bytes everywhere: up to the shortest end, the recordings of stopped members must
 be equal. Equal is not enough, an empty prefix is equal too, so the requests in the common part are counted as

@@ -1,1 +1,1 @@
-"""What the commands share: flags, asking members, tables, members as processes."""
+"""Parts that several commands use: flags, asking members, tables, members as processes."""

@@ -1,4 +1,4 @@
-"""One picture of a cluster, made of what each member answered.
+"""A report about a cluster, made of the status of each member.
 
 The members are asked at once, but each answers at its own moment and about itself: positions of a cluster under load
 are some microseconds apart, and a member that was cut off may still claim to lead an old term. So the leader is the one

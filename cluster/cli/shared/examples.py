@@ -1,4 +1,4 @@
-"""Where the examples lie: beside the packages in a checkout, inside `cluster` in an installed wheel."""
+"""Finds the examples: beside the packages in a checkout, inside `cluster` in an installed wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node process that ends with the command that started it, however that ends.
+"""A node process that ends when the command that started it ends, for any reason.
 
 The command stops its nodes itself. Should it be killed before it can, the kernel ends them: on Linux a process
 may ask for a signal at the death of its parent. Elsewhere the command's own care has to do.

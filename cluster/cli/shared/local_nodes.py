@@ -1,4 +1,4 @@
-"""The members of a cluster on this machine: started, watched while they run, and never left behind.
+"""The members of a cluster as processes of this machine: started, watched, and stopped with the command.
 
 Each node is a process in its own group, so that Ctrl-C reaches the command alone, which ends them in order. One that
 ends unasked is told with the tail of its log. What is still there at the end is killed by its pid.

@@ -1,4 +1,4 @@
-"""How a node's log lines look: for eyes in a terminal, one JSON object a line otherwise.
+"""The format of a node's log lines: text in a terminal, one JSON object for each line elsewhere.
 
 Lines go to standard error: standard output is for data.
 """

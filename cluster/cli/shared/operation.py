@@ -1,4 +1,4 @@
-"""`trimaran suspend|resume|shutdown|abort`, and what `trimaran snapshot take` has in common with them.
+"""The common part of `trimaran suspend|resume|shutdown|abort` and `trimaran snapshot take`.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. Then every
 member is looked at until it has done its part. A member that cannot be reached is named and not waited for.

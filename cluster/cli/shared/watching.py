@@ -1,4 +1,4 @@
-"""`--watch N`: ask again and again and show the newest answer, until Ctrl-C, which is its proper end.
+"""`--watch N`: run a query at an interval and show the newest answer, until Ctrl-C.
 
 In a terminal a table always stays in the same place; in a pipe one follows below the other. JSON is one object a line.
 """

@@ -1,4 +1,4 @@
-"""What a campaign ends with: counts, failures, and for each failure one command that runs it again."""
+"""The report of a campaign: counts, failures, and for each failure a command that runs it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of `trimaran sim`: their types and help, and how their texts are read."""
+"""The flags of `trimaran sim`: their types and help, and the parsers of their texts."""
 
 from __future__ import annotations
 

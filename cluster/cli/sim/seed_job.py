@@ -1,4 +1,4 @@
-"""What is done with one seed, in a form that can be sent to another process."""
+"""The job of one seed, in a form that can be sent to another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign shows while it runs, on standard error: a bar in a terminal, a plain line now and then elsewhere."""
+"""The progress of a campaign, on standard error: a bar in a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 

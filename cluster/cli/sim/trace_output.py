@@ -1,4 +1,4 @@
-"""Where the lines of a trace go: what the trace tells, and between that what the members log, at virtual time.
+"""The output of a trace: its lines, and between them what the members log, at virtual time.
 
 Two runs of one seed give the same text, so what differs from one machine to the next is left out of the log's lines.
 """

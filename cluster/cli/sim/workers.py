@@ -1,4 +1,4 @@
-"""Processes that run seeds, one at a time each, and never end in silence.
+"""Worker processes that run one seed at a time, and report when one of them dies.
 
 Whatever becomes of a process, its seed gets an outcome: an error that nobody caught, a crash of the interpreter, a
 signal from outside, and a seed that does not come to an end. For the last the process has a watchdog thread of the

@@ -1,4 +1,4 @@
-"""The directory of a development cluster: which members it has is kept in it, so that a restart is the same cluster.
+"""The directory of a development cluster. It stores the list of members, so that a restart is the same cluster.
 
 `cluster.toml` names the members, and is what other commands take: `trimaran status --config DIR/cluster.toml`.
 """

@@ -1,4 +1,4 @@
-"""Keeps the members of a development cluster running, and tells what happens to them.
+"""Keeps the members of a development cluster running, and reports what happens to them.
 
 A member that somebody kills, to see what happens, is started again after a moment. One that was told to stop stays
 stopped; so `trimaran shutdown` ends all of them. One that fails has a reason that a restart would only repeat: it stays

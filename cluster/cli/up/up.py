@@ -1,4 +1,4 @@
-"""`trimaran up`: start a cluster on this machine, show how it is, end it with Ctrl-C.
+"""`trimaran up`: start a cluster on this machine, show its state, stop it at Ctrl-C.
 
 Exit status: 0 ended by Ctrl-C, SIGTERM or `trimaran shutdown`, or with --once when there was a leader; 1 the members
 could not go on; 2 wrong usage; 11 no leader in time. No process is left behind, however the command ends.

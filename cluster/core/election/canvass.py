@@ -1,4 +1,4 @@
-"""CANVASS and NOMINATE: who has the newest log, and so may stand.
+"""CANVASS and NOMINATE: find the member with the newest log, which may stand.
 
 The canvass is a survey that doubles as Raft's pre-vote: nobody raises a term that a majority would not vote for. Who
 finds its log the newest waits a random while, raises the term and asks for votes.

@@ -1,4 +1,4 @@
-"""Which phase of an election begins with which state."""
+"""The table of the election's phases by state."""
 
 from __future__ import annotations
 

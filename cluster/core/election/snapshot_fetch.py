@@ -1,4 +1,4 @@
-"""A snapshot in place of the log: asked for where the leader has no longer what this member lacks.
+"""Fetching a snapshot from the leader, when the leader's log no longer has what this member lacks.
 
 Meanwhile the election goes on: this member canvasses and may vote, and another leader may have the log.
 """

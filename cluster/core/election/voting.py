@@ -1,4 +1,4 @@
-"""Who gets this member's vote, and for whom nobody waits.
+"""The rules of voting: which candidate gets this member's vote, and which members a ballot does not wait for.
 
 - *A vote is given once, and stays given.* It is durable before it is sent; this process remembers for whom it was and
   says so again when asked again. After a restart only the term is known, and the answer is no.

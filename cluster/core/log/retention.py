@@ -1,4 +1,4 @@
-"""What of the past a member keeps: which sets of snapshots, and the log from where on.
+"""Decides which snapshot sets a member keeps, and from which position on it keeps the log.
 
 A set is old once `keep_snapshots` newer ones are complete. The log is needed from the oldest set that is kept, since a
 set that turns out damaged is answered by the one before it; and `keep_log_bytes` more, so that a member that was away

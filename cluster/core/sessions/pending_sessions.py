@@ -1,4 +1,4 @@
-"""Sessions that are not open yet: from a client's connect request to its opening in the log, or to a no.
+"""Sessions that are not open yet: from a client's connect request to the opening in the log, or to a refusal.
 
 The leader alone has them, and the log knows nothing of them. Its authenticator is asked at once, so where it decides at
 once, as the default does, a session is never pending. What is pending when the leader loses its place is sent to ask

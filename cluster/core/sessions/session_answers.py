@@ -1,4 +1,4 @@
-"""What clients are told of their sessions by the consensus module."""
+"""The answers of the consensus module to clients about their sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients have shown: which connection has proven to hold which session's secret.
+"""The claims of clients to sessions: which connection has shown the token of which session.
 
 A client proves its session on each of its connections, to followers as well, and perhaps before the session's opening
 is delivered here. So a proof is kept as a claim, a digest beside a session id, and is held against the session when

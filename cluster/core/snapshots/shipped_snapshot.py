@@ -1,4 +1,4 @@
-"""A snapshot that came from another member, as it is written into the recording log here.
+"""A snapshot that another member shipped, as entries of the recording log.
 
 The terms up to the snapshot's are the other member's, since they are the cluster's; the recordings are this member's
 own. The recording log is made again and takes the place of the old one in one step: a crash leaves the old log with all

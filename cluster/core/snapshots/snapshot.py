@@ -1,4 +1,4 @@
-"""Snapshots as the consensus module sees them: when one is taken, what is in it, and what comes of a loaded one.
+"""Snapshots in the consensus module: when one is taken, what it holds, and how a loaded one is restored.
 
 The leader appends a SNAPSHOT action. Every member delivers the log up to and with that entry, stands still there until
 its own snapshot is recorded, and goes on; consensus goes on meanwhile. What a snapshot holds of the consensus module

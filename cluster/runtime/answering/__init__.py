@@ -1,1 +1,1 @@
-"""The member's side of what is asked on its consensus endpoint."""
+"""The member's side of document requests on its consensus endpoint."""

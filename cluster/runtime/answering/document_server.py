@@ -1,4 +1,4 @@
-"""Answers questions that come on the consensus endpoint: one table, from the stream asked on to who answers.
+"""Answers document requests on the consensus endpoint: one table, from the requested stream to its handler.
 
 A question is a setup frame that names the stream, then one data frame with the request, usually a JSON document. The
 answer is one data frame, or several where it tells of progress; then this end closes. A connection that does not ask in

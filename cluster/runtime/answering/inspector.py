@@ -1,4 +1,4 @@
-"""Answers who looks into this member: documents made of what the consensus module holds at that moment.
+"""Answers inspection requests: makes documents of what the consensus module holds at that moment.
 
 Nothing is counted or kept for it, and nothing is changed. An answer of the longest kind, a thousand sessions, takes
 some milliseconds of the loop; no more can ask at once than the document server lets.

@@ -1,4 +1,4 @@
-"""Has the cluster do what somebody asks for, through the agent of the member that leads."""
+"""Runs the operations that operators request, through the agent of the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says how this member is, when it is asked: a document made of what the consensus module holds at that moment.
+"""Answers status requests: makes a document of what the consensus module holds at that moment.
 
 Nothing is counted or kept for it, so a member that nobody asks does no work for it.
 """

@@ -1,4 +1,4 @@
-"""The file `cluster-mark.dat`: who runs in a cluster directory, and a lock that lets only one.
+"""The file `cluster-mark.dat`: which process runs in a cluster directory, and a lock that lets only one in.
 
 The header is Aeron's, so its tools can show whether the node is alive. Aeron tells a live owner by the age of
 a timestamp, which makes a crashed node wait; we hold an exclusive `flock` for the life of the process

@@ -1,4 +1,4 @@
-"""Connecting to another member, again and again."""
+"""Dials another member until it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where clients come in, and where their egress goes out: one connection for both.
+"""The ingress connections: clients' messages come in, and their egress goes out, on one connection.
 
 The hot path is one call per received chunk. All connections receive into one shared buffer, which works because the
 loop asks for a buffer and reports what it put there without anything in between; only an incomplete frame is kept per

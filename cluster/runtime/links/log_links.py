@@ -1,4 +1,4 @@
-"""The log on the wire: from the leader to every follower, and what a follower makes of it.
+"""The log links: the leader sends the log to every follower, and a follower receives it.
 
 The leader dials each follower's log endpoint and announces the log session with a setup frame. The follower answers
 with a status frame once its election has come that far; from then on the leader's chunks flow, the same `bytes`

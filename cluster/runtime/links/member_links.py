@@ -1,4 +1,4 @@
-"""The consensus links: every member dials every other, and says on its own connection what it has to say.
+"""The consensus links: every member dials every other, and sends its messages on its own connection.
 
 Messages are best effort: what matters is repeated by the state that needs it. A connection that closes is news, because
 it means that the process at the other end is probably gone; it is told at once, both when it comes and when it goes.

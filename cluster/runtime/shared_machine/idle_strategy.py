@@ -1,4 +1,4 @@
-"""What the event loop does while it has nothing to do: it looks again for a moment, and only then sleeps.
+"""The idle strategy of the event loop: it polls again for a moment before it sleeps.
 
 Waking a thread that sleeps on another core takes 10 to 30 us, and four wake-ups are in the way of a request. So after
 work that came soon after other work, `BackoffIdleStrategy` (Aeron's name and order: yield, then park) keeps the loop

@@ -1,4 +1,4 @@
-"""Knowing that processors are short: then a leader makes fewer and longer batches.
+"""Detects that processors are short, so that a leader makes fewer and longer batches.
 
 The problem: a batch costs each member and the client a few wake-ups and system calls, however short it is. A leader
 that sends whatever it has in each pass of its loop makes many short ones, which is quickest where every process has a

@@ -1,4 +1,4 @@
-"""Leaving the processor to the members that serve, while this one copies a log.
+"""Lowers the CPU share of a member that copies a log, for the members that serve on the same machine.
 
 The problem: where members share a machine, one that catches up is busy for seconds without a pause, and what the others
 do for each message waits for a tick of the kernel's scheduler, 4 ms, again and again. The idea: say to the kernel that

@@ -1,4 +1,4 @@
-"""Letting a follower wait with its syncs while a majority is had without it.
+"""Delays the syncs of a spare follower while a majority is durable without it.
 
 The problem: members that share a machine share its disk. Three syncs at once take 136 us there, two take 105, one takes
 82, and a client waits for those of the leader and of the quickest follower only. The idea: of several followers as many

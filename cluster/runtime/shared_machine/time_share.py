@@ -1,4 +1,4 @@
-"""Leaving the loop to those whose messages are being recorded, while a recording is replayed beside them.
+"""Limits the time that a replay takes on the loop, for the clients whose messages are recorded beside it.
 
 The problem: a replay reads and checks as fast as its reader takes it, and a member that copies a log takes whatever it
 gets. Where both run at full speed every message waits for them, on the loop that serves the replay and for a processor

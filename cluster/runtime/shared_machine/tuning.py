@@ -1,4 +1,4 @@
-"""What a member does because other members run on its machine: one object, one setting, `shared_machine`.
+"""All tuning for members that share a machine: one object, one setting, `shared_machine`.
 
 The problem: members on one machine share its disk and its processors. Each member is quickest when it takes what it
 can get; the cluster is quickest when a member leaves a resource to the member that somebody waits for.

@@ -1,4 +1,4 @@
-"""What a member that starts finds of its snapshots: the newest complete set is read, what counts for nothing removed.
+"""Recovers a starting member from its snapshots: reads the newest complete set, and removes incomplete ones.
 
 The module's snapshot is small and read as a whole; of the service's only what the container wrote, the rest is for the
 service to load. Whatever is not valid is refused before the node takes part in anything, with what to do about

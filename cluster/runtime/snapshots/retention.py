@@ -1,4 +1,4 @@
-"""Gives the disk back what the consensus module needs no more, beside the turns and never under a reader's feet.
+"""Deletes segments and snapshots that the consensus module no longer needs, but never while they are read.
 
 The recording log is durable before anything here is asked for, so the order is: the entries of an old set, then its
 recordings; the newest set, then the log below the oldest that is kept. What a crash leaves of it the next start

@@ -1,4 +1,4 @@
-"""The distinct errors of a member: each kind of trouble once, with how often and when, readable after death.
+"""The distinct errors of a member: each kind once, with its count and times, readable after the process died.
 
 They lie in the error area of the mark file, in Aeron's layout (`error_records`), so its tools can print them,
 too.

@@ -1,4 +1,4 @@
-"""Takes what is logged as a warning or worse to the error log, on its way to the log.
+"""Copies log lines of level warning and above to the error log.
 
 A processor of structlog, first in the chain, so it sees values and exceptions before they are made text. Logging is set
 up before the member has a file to keep errors in: what comes before `attach` waits, a few at most.

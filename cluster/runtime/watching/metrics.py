@@ -1,4 +1,4 @@
-"""The metrics of one member, as Prometheus is told them: one table, read when somebody asks.
+"""The metrics of one member in Prometheus format: one table, read at each scrape.
 
 Each member has a registry of its own and no metric is a global, so several members in one process do not meet. A metric
 is a row of `METRICS`: its name, what it means, and how to read it off the `Vitals`. The table in docs/metrics.md is

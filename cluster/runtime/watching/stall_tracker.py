@@ -1,4 +1,4 @@
-"""How long the event loop stood still, and who held it up.
+"""Measures how long the event loop stood still, and names what held it up.
 
 A loop that stands still for longer than the heartbeat timeout loses its leadership, so a stall wants to be seen long
 before. Three stop-watches tell who it was, and none of them runs per message:

@@ -1,4 +1,4 @@
-"""How long syncs take: a disk with a stop-watch on `sync_data` and `sync_file`, and on nothing else.
+"""Measures how long syncs take: a disk that times `sync_data` and `sync_file`.
 
 Durations are counted in powers of two: the bucket of a duration is the number of its bits, so counting takes one index
 and no search. Reads and writes are the disk's own methods, without a layer.

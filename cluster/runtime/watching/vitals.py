@@ -1,4 +1,4 @@
-"""What can be told about a running member from outside: where to read each number, and the few that are counted.
+"""The numbers that a running member shows: where each is read, and the few that are counted.
 
 Almost everything is read off the parts when somebody asks. Counted are effects that are rare: elections, refusals,
 sessions.

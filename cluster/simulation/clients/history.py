@@ -1,4 +1,4 @@
-"""What the clients of a run saw: which operation was invoked when, and what came back, if anything did.
+"""The history of a run's clients: which operation was invoked when, and what it returned, if anything.
 
 Times are those of one clock that all clients share, in nanoseconds. An operation that was never answered may have
 taken effect, or may take effect at any time later: its return time is infinite.

@@ -1,4 +1,4 @@
-"""Is there one order of operations that explains what every client saw?
+"""Searches for one order of operations that explains what every client saw.
 
 Two answers that know nothing of each other:
 

@@ -1,4 +1,4 @@
-"""Clients that read without a log entry, and what must be true of what they are told.
+"""Clients that send queries, and the rules of the answers.
 
 A linearizable query becomes an operation of the history like any other: it is held against the log's order at the
 position that it states, and searched for in a linearization. One that may be stale is no operation of one object in

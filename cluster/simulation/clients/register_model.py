@@ -1,4 +1,4 @@
-"""What registers should do, told a second time: the oracle of the checks. It shares no code with the service.
+"""A model of the registers, written independently of the service: the oracle of the checks.
 
 A state is the values of one register, oldest first; an outcome is whether the operation succeeded, and the values
 before it. Log positions are no part of it.

@@ -1,4 +1,4 @@
-"""A client application that asks with `request`: it numbers nothing, resends nothing, and believes what it is told.
+"""A client application that uses `request`: it numbers nothing, resends nothing, and believes every answer.
 
 Its operations are those of `workload`, on the same registers and in the same history, so that what a request does is
 held against everything else. What becomes of a request is noted as the client says it:

@@ -1,4 +1,4 @@
-"""Client applications for a service of the user's own: they send what the service says its clients send.
+"""Client applications for the user's own service: they send the requests that the service's class makes.
 
 A service says so with a function `simulation_request`, a static method of its class; without one, clients send random
 bytes. A service that takes requests gets them with `request`, another as messages. Nothing is known about answers, so
