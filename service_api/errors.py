@@ -96,6 +96,10 @@ class NodeTerminatedError(ClusterError):
     category: ClassVar[ErrorCategory] = ErrorCategory.FATAL
 
 
+class ServiceFailedError(NodeTerminatedError):
+    """A callback of a service failed for a reason of this member alone, so the member stopped before it answered."""
+
+
 class InvariantViolation(ClusterError):
     """Something that must always hold did not: a bug in Trimaran. It is never caught; the node stops."""
 

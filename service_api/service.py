@@ -39,6 +39,12 @@ class ClusteredService:
     State may depend on nothing but the callbacks' arguments and what `Cluster` offers: no wall clock, no random, no
     files, no iteration order of sets of strings.
 
+    What a callback raises because of its state and the message is the same on every member, so it counts as an answer
+    and the log goes on; `RecursionError` does, since callbacks have the same headroom everywhere. What this member
+    alone has met does not count, and stops it before it answers: `MemoryError`, an `OSError` of the operating system
+    or of a library, an exit or a cancellation, and what is raised while one of these is handled. A service may raise
+    `PermissionError`, `FileNotFoundError` and `FileExistsError` in words of its own.
+
     Source: Aeron `ClusteredService`.
     """
 

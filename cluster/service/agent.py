@@ -22,6 +22,7 @@ from trimaran.service_api import (
     ClusteredService,
     LocalProtocolError,
     Role,
+    ServiceFailedError,
     SnapshotImage,
     SnapshotPublication,
 )
@@ -39,6 +40,7 @@ from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
+from .failures import failed_here, foreign_cause
 from .replies import RequestRunner, SessionReplies
 from .service_cluster import ModuleRequests, ServiceCluster
 from .several_services import EveryService, MessageReceiver
@@ -223,7 +225,7 @@ class ClusteredServiceAgent:
         for service in self.services:
             try:
                 service.on_service_message(service_id, timestamp, payload)
-            except Exception as error:
+            except BaseException as error:
                 self.on_service_error(error, service)
 
     def on_session_close(self, event: SessionCloseEvent) -> None:
@@ -265,15 +267,31 @@ class ClusteredServiceAgent:
             )
         )
 
-    def on_service_error(self, error: Exception, service: ClusteredService | None = None) -> None:
-        """A callback raised. On the log path every member met the same error at the same position: the log goes on.
+    def on_service_error(self, error: BaseException, service: ClusteredService | None = None) -> None:
+        """A callback raised. Where state and message explain it, every member met the same, and the log goes on.
 
-        Elsewhere it is this member's alone; were it to stop for it, so would each that becomes leader after it.
+        Raises:
+            ServiceFailedError: it is this member's alone, such as a lack of memory: the member must stop.
         """
+        if isinstance(error, ServiceFailedError):
+            raise error
+        cause = foreign_cause(error)
+        if cause is not None:
+            who = self.receiver if service is None else service
+            raise failed_here(error, cause, service=who, log_position=self.log_position)
         self.error_count += 1
+        self.note_answer(error, service)
+
+    @property
+    def receiver(self) -> ClusteredService:
+        """Who raised where nobody says which service did: there is one then."""
+        return self.services[0]
+
+    def note_answer(self, error: BaseException, service: ClusteredService | None) -> None:
+        """Tell of an error that is the same on every member."""
         logger.error(
             "service.failed",
-            service=repr(self.services[0] if service is None else service),
+            service=repr(self.receiver if service is None else service),
             log_position=self.log_position,
             error=repr(error),
             exc_info=error,
@@ -293,6 +311,10 @@ class ClusteredServiceAgent:
             session_id, encoded_principal, self.egress, max_payload_length=self.max_payload_length
         )
 
+    def abandon_messages(self) -> None:
+        """This member stops in the middle of a message: nothing that was offered to clients goes out."""
+        self.egress.abandon()
+
     def _add_session(self, session_id: ClusterSessionId, encoded_principal: bytes) -> ContainerClientSession:
         session = self.sessions[session_id] = self.make_session(session_id, encoded_principal)
         return session
@@ -309,7 +331,7 @@ class ClusteredServiceAgent:
     def _call(self, service: ClusteredService, callback: Callable[[ClusteredService], None]) -> None:
         try:
             callback(service)
-        except Exception as error:
+        except BaseException as error:
             self.on_service_error(error, service)
 
 

@@ -53,6 +53,7 @@ from trimaran.service_api.wire.stream import MessageAssembler
 from ..core.log.log_buffer import LogBuffer
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
+from .failures import FixedHeadroom
 
 _ARCHIVE_READ_BYTES: Final = 1 << 20
 
@@ -187,6 +188,7 @@ class BoundedLogAdapter:
         self._module = module
         self._monotonic_ns = monotonic_ns
         self._budget = DeliveryBudget()
+        self._headroom = FixedHeadroom()
         self._assembler = MessageAssembler()
         self._archived = b""
         """What was read from the archive last: a slow service takes several turns for it."""
@@ -219,18 +221,24 @@ class BoundedLogAdapter:
 
         Raises:
             InvariantViolation: the log holds what no leader writes; the node must stop.
+            ServiceFailedError: a callback failed for a reason of this member alone; the node must stop.
         """
         stop_position = min(self.limit_position, self.position + limit_bytes)
         begin_ns = now_ns = self._monotonic_ns()
         late_ns = now_ns + _TURN_NS
         self._agent.enter_messages()
+        self._headroom.enter()
         try:
             while self.position < stop_position and now_ns < late_ns and not self.is_paused:
                 chunk, offset = self._chunk()
                 end = min(len(chunk), offset + self.limit_position - self.position)
                 now_ns = self._deliver(chunk, offset, end, now_ns, late_ns)
+        except BaseException:
+            self._agent.abandon_messages()
+            raise
         finally:
-            self._agent.leave_messages()
+            self._headroom.leave()
+        self._agent.leave_messages()
         if now_ns - begin_ns > self.slow_ns:
             self.on_slow(begin_ns, now_ns)
         return self.position < self.limit_position and not self.is_paused
@@ -320,7 +328,7 @@ class BoundedLogAdapter:
             if session is not None:
                 try:
                     on_session_message(session, timestamp, payload)
-                except Exception as error:
+                except BaseException as error:
                     agent.on_service_error(error)
             else:
                 session_id = session_ids[(position - begin_position) // length - 1]
@@ -351,7 +359,7 @@ class BoundedLogAdapter:
             if session is not None:
                 try:
                     on_session_message(session, timestamp, view[offset + PAYLOAD_OFFSET : offset + frame_length])
-                except Exception as error:
+                except BaseException as error:
                     agent.on_service_error(error)
             elif session_id < 0:
                 payload = view[offset + PAYLOAD_OFFSET : offset + frame_length]

@@ -29,6 +29,8 @@ from trimaran.service_api.wire.session_frame import (
     session_prefix,
 )
 
+from .arguments import plain_bytes
+
 MTU_LENGTH_BYTES: Final = 65504
 _LARGEST_SINGLE_PAYLOAD: Final = MTU_LENGTH_BYTES - PAYLOAD_OFFSET
 _LARGEST_SINGLE_REPLY: Final = MTU_LENGTH_BYTES - REQUEST_PAYLOAD_OFFSET
@@ -117,6 +119,9 @@ class ContainerClientSession:
         if self._closing:
             return False
         out = self._out
+        kind = payload.__class__
+        if kind is not bytes and kind is not bytearray:
+            payload = plain_bytes("payload", payload)
         length = len(payload)
         if length > _LARGEST_SINGLE_PAYLOAD:
             self._offer_fragmented(payload)
@@ -226,6 +231,13 @@ class EgressContainer:
         self.is_open = False
         for session in sessions:
             session.flush()
+
+    def abandon(self) -> None:
+        """Drop the egress of every session that has any, and refuse what is offered from now."""
+        sessions, self.dirty_sessions = self.dirty_sessions, _CLOSED
+        self.is_open = False
+        for session in sessions:
+            session.disconnect()
 
     def refuse(self, call: str) -> NoReturn:
         """Say that a call is not legal now.

@@ -75,7 +75,7 @@ class RequestRunner:
     __slots__ = ("_is_taken", "_max_reply_length", "_on_service_error", "_service", "kept_bytes", "sessions")
 
     def __init__(
-        self, service: MessageReceiver, *, max_reply_length: int, on_service_error: Callable[[Exception], None]
+        self, service: MessageReceiver, *, max_reply_length: int, on_service_error: Callable[[BaseException], None]
     ) -> None:
         self._service = service
         self._is_taken = service.takes_requests
@@ -131,7 +131,7 @@ class RequestRunner:
                 reply = bytes(reply)
             if len(reply) > self._max_reply_length:
                 raise LocalProtocolError(f"reply too long: length={len(reply)} limit={self._max_reply_length}")
-        except Exception as error:
+        except BaseException as error:
             self._on_service_error(error)
             return RequestCode.FAILED, _text_of(error)
         return 0, reply
@@ -187,7 +187,7 @@ def _known(replies: SessionReplies, sequence: int) -> tuple[int, bytes]:
     return replies.kept[sequence - replies.first_sequence]
 
 
-def _text_of(error: Exception) -> bytes:
+def _text_of(error: BaseException) -> bytes:
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:

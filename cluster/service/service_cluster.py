@@ -10,6 +10,7 @@ from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 from ..core.timers import TimerIds, check_deadline
+from .arguments import plain_bytes, whole_number
 from .client_session import ContainerClientSession, EgressContainer
 
 
@@ -100,6 +101,7 @@ class ServiceCluster:
     def close_client_session(self, session_id: ClusterSessionId) -> bool:
         """Ask for a client session to be closed; False if there is no such session."""
         self._check_legal("close_client_session")
+        session_id = ClusterSessionId(whole_number("session_id", session_id))
         session = self._container.sessions.get(session_id)
         if session is None:
             return False
@@ -109,12 +111,15 @@ class ServiceCluster:
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
         """Set or move a timer; it fires once cluster time reaches `deadline`."""
         self._check_legal("schedule_timer")
+        correlation_id = whole_number("correlation_id", correlation_id)
+        deadline = whole_number("deadline", deadline)
         check_deadline(deadline)
         self._requests.schedule_timer(self._timer_ids.encode(self.service_id, correlation_id), deadline)
 
     def cancel_timer(self, correlation_id: int) -> bool:
         """Drop a timer; False if there is none."""
         self._check_legal("cancel_timer")
+        correlation_id = whole_number("correlation_id", correlation_id)
         return self._requests.cancel_timer(self._timer_ids.encode(self.service_id, correlation_id))
 
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
@@ -124,6 +129,7 @@ class ServiceCluster:
             LocalProtocolError: the call is not legal in this callback, or the payload is too long.
         """
         self._check_legal("offer")
+        payload = plain_bytes("payload", payload)
         limit = self._container.max_payload_length
         if len(payload) > limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={limit}")

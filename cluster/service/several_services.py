@@ -38,7 +38,7 @@ class EveryService:
     """
 
     def __init__(
-        self, services: Sequence[ClusteredService], on_service_error: Callable[[Exception, ClusteredService], None]
+        self, services: Sequence[ClusteredService], on_service_error: Callable[[BaseException, ClusteredService], None]
     ) -> None:
         self._on_service_error = on_service_error
         self._callbacks = [(service, service.on_session_message) for service in services]
@@ -55,7 +55,7 @@ class EveryService:
         for service, on_session_message in self._callbacks:
             try:
                 on_session_message(session, timestamp, payload)
-            except Exception as error:
+            except BaseException as error:
                 self._on_service_error(error, service)
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> Reply:
@@ -67,5 +67,5 @@ class EveryService:
             for service in others:
                 try:
                     service.on_request(session, timestamp, payload)
-                except Exception as error:
+                except BaseException as error:
                     self._on_service_error(error, service)

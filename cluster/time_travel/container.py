@@ -79,7 +79,7 @@ class Recorder:
             )
             self.sink(_new_tuple(Output, fields))
 
-    def on_error(self, error: Exception, service: ClusteredService) -> None:
+    def on_error(self, error: BaseException, service: ClusteredService) -> None:
         """Take note of a callback that raised."""
         text = f"{type(error).__name__}: {error}"
         self.record(OutputKind.ERROR, payload=text.encode(errors="replace"))
@@ -165,9 +165,8 @@ class ReplayedContainer(ClusteredServiceAgent):
         self.leadership_term_id = event.leadership_term_id
         super().on_new_leadership_term_event(event)
 
-    def on_service_error(self, error: Exception, service: ClusteredService | None = None) -> None:
+    def note_answer(self, error: BaseException, service: ClusteredService | None) -> None:
         """A callback raised: the log goes on, as on a member."""
-        self.error_count += 1
         self._recorder.on_error(error, self.receiver if service is None else service)
 
     @property

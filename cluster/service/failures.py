@@ -1,0 +1,123 @@
+"""What a callback that raises means: an answer that every member gives alike, or the end of this member.
+
+A service is a function of its state and of the log. What it raises because of these two, every member raises at the
+same entry: that counts as an answer, and the log goes on. What came from this member alone does not count, since the
+others have not met it: its memory, its disk, its network, an end of the process. The state may then be half changed,
+so the member stops before it answers or acknowledges anything.
+
+How deep a callback may recurse is a matter of the log, too: `FixedHeadroom` gives each the same room on every member.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Final
+
+from trimaran.service_api import InvariantViolation, ServiceFailedError
+from trimaran.service_api.service import PLAIN_CALLBACKS
+
+_CHAIN_LIMIT: Final = 64
+"""Exceptions of one failure that are looked at."""
+
+_OWN_WORDS: Final = (PermissionError, FileExistsError, FileNotFoundError)
+"""What a service may raise for reasons of its own, as in `PermissionError("not your account")`: the kernel's have an
+errno."""
+
+
+def foreign_cause(error: BaseException) -> BaseException | None:
+    """Return what shows that a failure is this member's alone; None where state and message explain it.
+
+    An error that was raised while such a one was handled is no answer either: the others were not there.
+    """
+    return next((part for part in _chain(error) if _is_foreign(part)), None)
+
+
+def _is_foreign(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno is not None or not isinstance(error, _OWN_WORDS)
+    return isinstance(error, MemoryError | InvariantViolation) or not isinstance(error, Exception | BaseExceptionGroup)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, those in it, and those it was raised for, each once."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < _CHAIN_LIMIT:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, BaseExceptionGroup):
+            waiting += part.exceptions
+        waiting += [before for before in (part.__cause__, part.__context__) if before is not None]
+
+
+def failed_here(
+    error: BaseException, cause: BaseException, *, service: object, log_position: int
+) -> ServiceFailedError:
+    """Make the error that this member stops with."""
+    failed = ServiceFailedError(
+        f"{_callback_of(error)} of {service!r} failed in a way that other members need not share:"
+        f" log_position={log_position} error={cause!r}. This member stops before it answers, and its log is kept."
+        f" {_advice(cause)}, then start it again;"
+        f" `trimaran log` shows the entry that ends at this position"
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def _advice(cause: BaseException) -> str:
+    if isinstance(cause, MemoryError):
+        return "Give it more memory"
+    if isinstance(cause, OSError):
+        return "Take the call that leaves the process out of the callback, or mend what it met"
+    if isinstance(cause, Exception):
+        return "Report this bug in Trimaran"
+    return "Take out of the service what ends the process or the task"
+
+
+def _callback_of(error: BaseException) -> str:
+    """The name of the service's function that was called."""
+    names = (frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next((name for name in names if name in PLAIN_CALLBACKS), "a callback")
+
+
+class FixedHeadroom:
+    """Gives callbacks the same room for recursion, however deep the stack is where they are called from.
+
+    Without it a nested message that one member takes raises `RecursionError` on another, which runs the same entry from
+    a deeper place. The room is the recursion limit of the process when the first entry is delivered: Python's 1,000, or
+    what the service has set when it was imported. From Python 3.12 on, C functions have a limit of their own, which
+    differs from build to build: members of a cluster run the same Python.
+    """
+
+    __slots__ = ("_before", "_headroom")
+
+    def __init__(self) -> None:
+        self._headroom = 0
+        self._before = 0
+
+    def __repr__(self) -> str:
+        return f"<FixedHeadroom {self._headroom}>"
+
+    def enter(self) -> None:
+        """Callbacks follow, called from this depth or a fixed number of frames below it."""
+        self._before = sys.getrecursionlimit()
+        if not self._headroom:
+            self._headroom = self._before
+        sys.setrecursionlimit(_depth() + self._headroom)
+
+    def leave(self) -> None:
+        """What follows has the limit that it had before."""
+        sys.setrecursionlimit(self._before)
+
+
+def _depth() -> int:
+    """How deep the stack is, as the interpreter counts it: it says so where a limit is too low."""
+    try:
+        sys.setrecursionlimit(1)
+    except RecursionError as error:
+        return int(str(error).partition(" depth ")[2].partition(":")[0])
+    raise AssertionError("a recursion limit of 1 was accepted")

@@ -1,0 +1,53 @@
+"""A service by a careless author, for system tests: it counts requests, and fails as the request says.
+
+`nested ...`: JSON, of whatever depth. `memory PATH ID`: member ID has no memory left while the file PATH exists.
+`exit`: ends the process, as a script would.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage
+
+
+class CarelessService(ClusteredService):
+    """Prints its count when it ends."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        self._cluster = cluster
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        word, _, rest = bytes(payload).decode().partition(" ")
+        if word == "nested":
+            json.loads(rest)
+        elif word == "memory":
+            path, member_id = rest.split()
+            if int(member_id) == self._cluster.member_id and Path(path).exists():
+                raise MemoryError
+        elif word == "exit":
+            self.on_exit()
+        self.count += 1
+        return b"%d" % self.count
+
+    def on_exit(self) -> None:
+        """End the process."""
+        sys.exit(4)
+
+    def on_query(self, payload: memoryview) -> bytes:
+        return b"%d" % self.count
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        sys.stderr.write(json.dumps({"event": "test_careless.terminated", "count": self.count}) + "\n")
+
+
+class MendedService(CarelessService):
+    """Does not end the process any more."""
+
+    def on_exit(self) -> None:
+        return

@@ -1,0 +1,89 @@
+"""Real members with a careless service: what one of them alone fails at never becomes an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.system.cluster_process import STEADY, SystemCluster
+from trimaran.client import ClusterClient, RequestFailedError
+
+pytestmark = pytest.mark.slow
+
+SERVICE = "tests.system.careless:CarelessService"
+
+
+async def test_lists_nested_to_the_limit_are_answered_alike_by_every_member(data_dir: Path) -> None:
+    """Of 100 such requests 71 were done; the leader was killed, and the next one said 69."""
+    async with SystemCluster(data_dir, service=SERVICE) as cluster:
+        leader = await cluster.wait_for_leader()
+        done, refused = 0, list[str]()
+        async with ClusterClient.connect(cluster.endpoints) as client:
+            for depth in range(900, 1_000):
+                try:
+                    await client.request(b"nested " + b"[" * depth + b"]" * depth)
+                    done += 1
+                except RequestFailedError as error:
+                    refused.append(str(error))
+            cluster.members[leader.leader_member_id].kill()
+            after_a_failover = await client.query(b"")
+            cluster.start(leader.leader_member_id)
+            await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
+            await cluster.wait_for_equal_states()
+
+        assert 0 < done < 100
+        assert all("RecursionError" in text for text in refused)
+        assert after_a_failover.payload == b"%d" % done
+    counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
+    assert counts == [done] * 3
+
+
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
+async def test_a_member_without_memory_stops_and_goes_on_once_it_has_some(data_dir: Path, is_leader: bool) -> None:
+    full = data_dir / "memory-is-full"
+    async with SystemCluster(data_dir, service=SERVICE, settings=STEADY if not is_leader else None) as cluster:
+        leader = await cluster.wait_for_leader()
+        leader_id = leader.leader_member_id
+        member_id = leader_id if is_leader else (leader_id + 1) % 3
+        full.touch()
+        async with ClusterClient.connect(cluster.endpoints) as client:
+            assert await client.request(b"count") == b"1"
+            assert await client.request(f"memory {full} {member_id}".encode()) == b"2"
+            assert await client.request(b"count") == b"3"
+
+            member = cluster.members[member_id]
+            assert await member.wait_exit() != 0
+            said = member.process.log_tail()
+            assert "on_request of <tests.system.careless.CarelessService" in said
+            assert "error=MemoryError()" in said
+            again = cluster.start(member_id)
+            assert await again.wait_exit() != 0
+            assert "error=MemoryError()" in again.process.log_tail()
+
+            full.unlink()
+            cluster.start(member_id)
+            await cluster.wait_for_leader()
+            assert await client.request(b"count") == b"4"
+            await cluster.wait_for_equal_states()
+    counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
+    assert counts == [4, 4, 4]
+
+
+async def test_a_service_that_exits_stops_its_member_until_its_author_has_mended_it(data_dir: Path) -> None:
+    """Members stayed alive and stuck, and `trimaran health` said that all was well."""
+    async with SystemCluster(data_dir, member_count=1, service=SERVICE) as cluster:
+        await cluster.wait_for_leader()
+        member = cluster.members[0]
+        async with ClusterClient.connect(cluster.endpoints) as client:
+            assert await client.request(b"count") == b"1"
+            exiting = asyncio.create_task(client.request(b"exit"))
+            assert await member.wait_exit() != 0
+            assert "error=SystemExit(4)" in member.process.log_tail()
+
+            cluster.processes.service = f"{SERVICE.partition(':')[0]}:MendedService"
+            cluster.start(0)
+            await cluster.wait_for_leader()
+            assert await exiting == b"2"
+            assert await client.request(b"count") == b"3"
