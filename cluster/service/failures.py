@@ -1,4 +1,4 @@
-"""What a callback that raises means: an answer that every member gives alike, or the end of this member.
+"""What a callback that raises means: an answer that is the same on every member, or the end of this member.
 
 A service is a function of its state and of the log. What it raises because of these two, every member raises at the
 same entry: that counts as an answer, and the log goes on. What came from this member alone does not count, since the
