@@ -200,13 +200,15 @@ def _problems(
 
 
 def _find_log_damage(log: LogFile, replay_position: int, end_position: int) -> list[str]:
-    """Say what a start finds wrong with the files of the log: segments that are not there, an end that is no torn one.
+    """Say what a start finds wrong with the log: damage in what it replays, an end that it may not cut.
 
     After a power loss a start may judge the end more mildly, for then frames after a torn one may have been written.
     """
-    descriptor, missing = log.descriptor, log.find_gap(replay_position)
-    if missing is not None and missing < end_position:
-        return [f"segment file of the log missing: expected={log.segment_path(missing).name}"]
+    descriptor = log.descriptor
+    if descriptor.start_position <= replay_position <= end_position:
+        end = log.ending(replay_position)
+        if end.damage is not None:
+            return [str(log.corruption(end))]
     if descriptor.stop_position is not None:
         return []
     files = SegmentFiles(OsFileSystem(), log.location.directory, descriptor, sync_level=0)

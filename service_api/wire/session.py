@@ -190,8 +190,3 @@ INGRESS_MESSAGES: Final[Registry] = registry_of(
     AdminRequest,
 )
 """What a member accepts from a client."""
-
-EGRESS_MESSAGES: Final[Registry] = registry_of(
-    SessionMessageHeader, SessionEvent, NewLeaderEvent, Challenge, AdminResponse, SessionLimits
-)
-"""What a client accepts from a member."""

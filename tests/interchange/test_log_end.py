@@ -3,8 +3,8 @@
 The logs are the 36 torn variants of the real archive, logs with a mutated frame, and members' directories of ours that
 end in every way (`ended_logs`). What Spark itself says is in `tests/spark/test_log_end.py`.
 
-Not here: `recovery-plan` and `store.repair` judge as a start does, and the referees of tests judge by themselves
-(`system/directory_checker.py`, `cluster/simulation/referee.py`).
+Not here: a start judges by itself (`store.repair`), and so do the referees of tests (`system/directory_checker.py`,
+`cluster/simulation/referee.py`).
 """
 
 from __future__ import annotations
@@ -249,6 +249,7 @@ READERS: Final[dict[str, Callable[[Path, Path], Seen]]] = {
 MEMBER_READERS: Final[dict[str, Callable[[Path, Path], Seen]]] = {
     **READERS,
     "archive import": import_command,
+    "recovery-plan": lambda directory, target: of_status(run("recovery-plan", directory)),
     "replay command": replay_command,
 }
 """They deliver the log, so it has to be one of a cluster."""

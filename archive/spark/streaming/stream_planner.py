@@ -347,20 +347,21 @@ class LogPlanner:
     def _latest_position(self, known: _Known) -> int:
         """Find where the log ends, as far as it may be shown; a frame ends there."""
         if self._settings.committed_position is not None:
-            return max(self._recorded_position(log) for log in known.logs)
+            return max(self._last_frame_end(log, self._settings.committed_position) for log in known.logs)
         if not known.claims:
             raise ConfigurationError(
                 "startingPosition=latest: nothing is known to be committed; expected `commitFrom`, or a log with a term"
             )
         return known.position
 
-    def _recorded_position(self, log: StreamMemberLog) -> int:
-        """Find where a recording ends, from the base of its last segment, where a frame begins."""
-        start = log.descriptor.start_position
-        place = LogOffset(position=max([start, *LogFile.of(log.archive, log.descriptor).segment_base_positions()]))
-        bound = self._settings.committed_position
-        assert bound is not None
-        return max(self._walk(log, place, bound, NO_LIMIT).end_position, start)
+    def _last_frame_end(self, log: StreamMemberLog, bound_position: int) -> int:
+        """Find where the last frame ends that does not go beyond the bound."""
+        file, start = LogFile.of(log.archive, log.descriptor), log.descriptor.start_position
+        reach = file.find_reach()
+        if reach <= bound_position:
+            return reach
+        place = max([start, *(base for base in file.segment_base_positions() if base <= bound_position)])
+        return max(self._walk(log, LogOffset(position=place), bound_position, NO_LIMIT).end_position, start)
 
     def _nobody(self, position: int, reasons: Sequence[str], *, stop_position: int | None = None) -> ArchiveError:
         up_to = "" if stop_position is None else f" up to {stop_position}"

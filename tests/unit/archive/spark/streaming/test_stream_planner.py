@@ -525,6 +525,31 @@ def test_latest_begins_at_what_is_committed(tmp_path: Path) -> None:
     assert made.initial_offset().position == log.position
 
 
+@pytest.mark.parametrize("frame", [10, -20])
+def test_latest_is_not_beyond_the_position_that_the_user_says_is_committed(tmp_path: Path, frame: int) -> None:
+    log = log_of_terms(200_000)
+    member = MemberFiles(directory=tmp_path / "0", log=log)
+    member.write()
+    position = log.frame_ends[frame]
+
+    made = planner(member, starting_position=LATEST, committed_position=position + 32)
+
+    assert made.initial_offset().position == position
+
+
+def test_latest_of_all_that_is_recorded_is_after_damage_that_lies_before_it(tmp_path: Path) -> None:
+    log = log_of_terms(60_000)
+    member = MemberFiles(directory=tmp_path / "0", log=log)
+    member.write()
+    with (member.archive / "0-0.rec").open("r+b") as file:
+        file.seek(log.frame_ends[10] + 40)
+        file.write(b"\xee\xee")
+
+    made = planner(member, starting_position=LATEST, committed_position=UNBOUNDED)
+
+    assert made.initial_offset().position == log.position
+
+
 def test_latest_needs_to_know_what_is_committed(tmp_path: Path) -> None:
     log = Log()
     log.terms.append(Term(0, 0))

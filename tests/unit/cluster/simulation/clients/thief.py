@@ -24,15 +24,17 @@ from trimaran.service_api.types import (
 )
 from trimaran.service_api.wire.frame import encode_message
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import Message, decode_message
+from trimaran.service_api.wire.message import Message, decode_message, registry_of
 from trimaran.service_api.wire.session import (
-    EGRESS_MESSAGES,
+    AdminResponse,
+    Challenge,
     ChallengeResponse,
     EventCode,
     NewLeaderEvent,
     SessionCloseRequest,
     SessionEvent,
     SessionKeepAlive,
+    SessionLimits,
     SessionMessageHeader,
 )
 from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
@@ -41,6 +43,9 @@ STOLEN: Final = b"said by a thief " * 4
 """What it would have the service believe; no service may ever be given this."""
 
 _MTU: Final = 1_408
+_EGRESS_MESSAGES: Final = registry_of(
+    SessionMessageHeader, SessionEvent, NewLeaderEvent, Challenge, AdminResponse, SessionLimits
+)
 _HELLO: Final = SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID, mtu_length_bytes=_MTU).encode()
 
 
@@ -143,7 +148,7 @@ class _Connection(asyncio.Protocol):
                 continue
             encoded = self._assembler.append(frame)
             if encoded is not None:
-                self._on_message(decode_message(encoded, registry=EGRESS_MESSAGES))
+                self._on_message(decode_message(encoded, registry=_EGRESS_MESSAGES))
 
 
 def _frames(message: bytes) -> bytes:
