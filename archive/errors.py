@@ -87,5 +87,5 @@ def below_oldest(recording_id: int, *, position: int, oldest_position: int) -> A
 
 
 def bad_position(message: str, recording_id: int | None, position: int) -> ArchiveError:
-    """Say that a position is not one that this can be done at; `message` says what is expected."""
+    """Return the error for a position that is not valid here; `message` says what is expected."""
     return ArchiveError(message, code=ArchiveErrorCode.INVALID_POSITION, recording_id=recording_id, position=position)

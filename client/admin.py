@@ -58,7 +58,7 @@ class AdminTracker:
         return correlation_id
 
     def forget(self, correlation_id: int) -> None:
-        """Nobody waits any more."""
+        """Forget a request: its caller no longer waits."""
         self._waiting.pop(correlation_id, None)
 
     def on_response(self, response: AdminResponse) -> bool:
@@ -79,7 +79,7 @@ class AdminTracker:
         return True
 
     def fail(self, error: ClusterError) -> None:
-        """Nobody will answer what was asked."""
+        """Fail every pending request: no answer will come."""
         waiting, self._waiting = self._waiting, {}
         for on_done in waiting.values():
             on_done(error)

@@ -67,7 +67,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         self._conductor.on_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell why, once."""
+        """Report the reason to the protocol, once."""
         self.is_writable = False
         self._transport = None
         if not self.lost.done():
@@ -99,7 +99,7 @@ class MemberConnection(asyncio.BufferedProtocol):
         self._conductor.flush()
 
     def write(self, data: bytearray) -> None:
-        """Give bytes to the socket; they must not change afterwards."""
+        """Write bytes to the socket; they must not change afterwards."""
         if self._transport is not None:
             self._transport.write(data)
 
@@ -299,7 +299,7 @@ class ClientConductor:
         self._after_input()
 
     def on_received(self, connection: MemberConnection, data: memoryview) -> int:
-        """Let the protocol handle what came; give how much of it is done with."""
+        """Pass received bytes to the protocol; return how many of them it has consumed."""
         done, end = 0, CLIENT_RECEIVE_BYTES
         while end < len(data):
             done = self._receive_piece(connection, data[:end], done)
@@ -451,7 +451,7 @@ class ClientConductor:
 
 
 def describe_connection_error(error: BaseException) -> str:
-    """Say what went wrong with a socket, in a few words."""
+    """Return what went wrong with a socket, in a few words."""
     if isinstance(error, ClusterError):
         return str(error)
     if isinstance(error, TimeoutError):

@@ -90,5 +90,5 @@ class ConnectionEventLog:
         return self.total_count - len(self._events)
 
     def event(self, number: int) -> ConnectionEvent:
-        """Give an event that is kept."""
+        """Return an event that is kept."""
         return self._events[number - self.first_number]

@@ -63,11 +63,11 @@ class PasswordCredentials:
         return f"<PasswordCredentials principal={self._encoded_principal.decode()!r}>"
 
     def encoded_credentials(self) -> bytes:
-        """Give the principal."""
+        """Return the principal."""
         return self._encoded_principal
 
     def on_challenge(self, encoded_challenge: bytes) -> bytes:
-        """Give the proof that the secret is known.
+        """Return the proof that this client knows the secret.
 
         Raises:
             RemoteProtocolError: the challenge is malformed, or asks for so few iterations that it helps a thief.

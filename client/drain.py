@@ -44,7 +44,7 @@ class OfferTracker:
             self._indeterminate_reason = reason
 
     def target(self, connection_id: int, publisher: IngressPublisher) -> DrainTarget:
-        """Say what is to be sent before everything that was offered up to now is sent."""
+        """Return what is to be sent before everything that was offered up to now is sent."""
         return DrainTarget(
             connection_id, publisher, publisher.appended_bytes, publisher.offered_bytes, self.indeterminate_count
         )
@@ -55,7 +55,7 @@ class OfferTracker:
         publisher.settled_bytes = max(publisher.settled_bytes, target.offered_bytes)
 
     def take_indeterminate_reason(self, since_count: int | None = None) -> str | None:
-        """Give the reason why offers may be lost, once, or to each drain that ran meanwhile; None: none is known."""
+        """Return the reason why offers may be lost, once, or to each drain that ran meanwhile; None: none is known."""
         known_count = self._told_count if since_count is None else since_count
         if self.indeterminate_count == known_count:
             return None

@@ -42,7 +42,7 @@ class ConnectRejectedError(ClusterError):
 
 
 class IndeterminateError(ClusterError):
-    """Nobody can tell what became of messages: they may be lost, or handled, or yet to be handled.
+    """The outcome of messages is not known: they may be lost, or handled, or yet to be handled.
 
         except IndeterminateError as error:
             print("asking the service what it has got, because", error.reason)

@@ -104,7 +104,7 @@ class LoopThread:
                         self._loop.call_soon_threadsafe(call.cancel)
 
     def end(self) -> None:
-        """Let the thread end, and wait until it has, unless that takes too long. More calls only wait.
+        """End the thread, and wait for it, but not too long. Further calls only wait.
 
         In a fork it does nothing: the thread is the parent's.
         """
@@ -157,7 +157,7 @@ class _Call(Generic[_T]):
         self._task = tasks.create_task(self._perform())
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """Cancel the call: its caller no longer waits."""
         if self._task is not None:
             self._task.cancel()
 

@@ -114,7 +114,7 @@ class ClientLinks:
                 link.endpoint = endpoint
 
     def drop_others(self, endpoints: Mapping[MemberId, str]) -> None:
-        """Give up the links that belong to none of these members."""
+        """Close the links that belong to none of these members."""
         for link in [link for link in self._links if link.member_id not in endpoints]:
             self._links.remove(link)
             self.disconnect(link, "not a member of the cluster")

@@ -299,7 +299,7 @@ class ClientProtocol:
         return len(self._sending.outgoing) >= self._window_bytes
 
     def begin_drain(self) -> DrainTarget | None:
-        """Say how far the leader's connection has to come; None when there is nothing to send.
+        """Return how far the leader's connection has to come; None when there is nothing to send.
 
         Raises:
             IndeterminateError: what was offered since the last drain may be lost already.
@@ -318,7 +318,7 @@ class ClientProtocol:
         return self._sending is not target.publisher or target.publisher.taken_bytes - unsent_bytes >= target.end_bytes
 
     def end_drain(self, target: DrainTarget) -> None:
-        """Say what came of it: everything was sent, or an error.
+        """End a drain with its outcome: everything was sent, or an error.
 
         Raises:
             IndeterminateError: the leader was lost or replaced meanwhile.
@@ -642,7 +642,7 @@ class ClientProtocol:
             raise IndeterminateError(reason)
 
     def _refuse(self, payload: ReadableBuffer) -> bool:
-        """Say why an offer is impossible, or False when it may become possible."""
+        """Raise the error of an offer that can never succeed; return False when it may succeed later."""
         if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
             raise self.closed_error()
         if len(payload) > self._payload_limit:

@@ -131,7 +131,7 @@ class QueryTracker:
         return query
 
     def forget(self, query: Query) -> None:
-        """Nobody waits for this one any more."""
+        """Forget a query: its caller no longer waits."""
         self._queries.pop(query.correlation_id, None)
 
     def fail(self, error: ClusterError) -> None:

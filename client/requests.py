@@ -94,7 +94,7 @@ class RequestWindow:
             self._send(request, publisher)
 
     def withdraw(self, request: PendingRequest) -> None:
-        """Nobody waits for it any more: if it is not sent, it never will be."""
+        """Withdraw a request whose caller no longer waits: if it is not sent yet, it never will be."""
         if not request.sequence and request in self._unsent:
             self._unsent.remove(request)
 
@@ -172,7 +172,7 @@ class RequestWindow:
         return None if self._deadline_ns == _NEVER_NS else self._deadline_ns
 
     def poll(self, now_ns: int) -> None:
-        """Tell those whose time is over: the request was not sent and will not be, or its outcome is not known yet."""
+        """Fail requests that are past their deadline: rejected if not sent, indeterminate if sent."""
         if now_ns < self._deadline_ns:
             return
         late = [request for request in self._unsent if request.deadline_ns <= now_ns]

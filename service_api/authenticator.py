@@ -46,7 +46,7 @@ class SessionProxy(Protocol):
         """
 
     def authenticate(self, encoded_principal: bytes) -> bool:
-        """Let the client in as this principal. True: the session opens.
+        """Authenticate the client as this principal. True: the session opens.
 
         Raises:
             LocalProtocolError: the principal is longer than `PRINCIPAL_LIMIT_BYTES`.
@@ -93,12 +93,12 @@ class AcceptAll:
         """Whatever the credentials are."""
 
     def on_connected_session(self, proxy: SessionProxy, now_ms: int) -> None:
-        """Let it in."""
+        """Authenticate the client."""
         proxy.authenticate(b"")
 
     def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
-        """Nobody is challenged."""
+        """Do nothing: this authenticator sends no challenge."""
 
     def on_challenged_session(self, proxy: SessionProxy, now_ms: int) -> None:
-        """Nobody is challenged."""
+        """Do nothing: this authenticator sends no challenge."""
         proxy.authenticate(b"")

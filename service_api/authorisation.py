@@ -55,7 +55,7 @@ class AllowAll:
 
 
 class DenyAll:
-    """Nobody may do anything but send messages on a session."""
+    """Refuses everything but messages on a session."""
 
     def is_authorised(
         self, schema_id: int, template_id: int, request_type: int | None, encoded_principal: bytes

@@ -42,7 +42,7 @@ _PURPOSE: Final = b"trimaran session 1"
 
 
 def encode_principal(principal: str) -> bytes:
-    """Give the bytes of a principal.
+    """Return the bytes of a principal.
 
     Raises:
         ConfigurationError: it is empty or too long, or holds blanks or what cannot be printed.
@@ -64,7 +64,7 @@ class PasswordChallenge:
     iterations: int
 
     def encode(self) -> bytes:
-        """Give version, nonce, salt and iterations: 45 bytes."""
+        """Return version, nonce, salt and iterations: 45 bytes."""
         return _CHALLENGE.pack(_VERSION, self.nonce, self.salt, self.iterations)
 
     @classmethod

@@ -16,7 +16,7 @@ class ClientSession(Protocol):
 
     @property
     def encoded_principal(self) -> bytes:
-        """Who the client is, as its authenticator put it; empty when anyone is let in."""
+        """The principal of the client, as its authenticator set it; empty without authentication."""
 
     @property
     def is_closing(self) -> bool:

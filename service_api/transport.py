@@ -241,7 +241,7 @@ def as_member_transport(transport: asyncio.BaseTransport) -> asyncio.Transport:
 
 
 def limit_unacknowledged(transport: asyncio.BaseTransport, limit_ms: int) -> None:
-    """Say how long what was sent may stay unacknowledged until the connection is lost, where the system can be told."""
+    """Set how long sent bytes may stay unacknowledged until the connection is lost, where the system supports it."""
     sock = _find_tcp_socket(transport)
     if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         with contextlib.suppress(OSError):  # it was lost just now: `connection_lost` follows

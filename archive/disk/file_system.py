@@ -29,7 +29,7 @@ class ReadableFileSystem(Protocol):
         """Open a file for positioned access; with `create`, make it, and refuse one that is already there."""
 
     def close_file(self, handle: int) -> None:
-        """Give the handle back."""
+        """Close the handle."""
 
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         """Read up to `length` bytes at `offset`; fewer only at the end of the file."""

@@ -164,7 +164,7 @@ class MemoryFileSystem:
             return handle
 
     def close_file(self, handle: int) -> None:
-        """Give the handle back, and its lock."""
+        """Close the handle, and release its lock."""
         with self._lock:
             file = self._file(handle)
             if file.lock_handle == handle:

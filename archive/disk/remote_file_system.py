@@ -79,7 +79,7 @@ class RemoteFileSystem:
         return handle
 
     def close_file(self, handle: int) -> None:
-        """Give the handle back, and the bytes read ahead."""
+        """Close the handle, and drop the bytes that were read ahead."""
         with self._lock:
             del self._files[handle]
 
@@ -125,7 +125,7 @@ class _RemoteFile:
         self._read_ahead_bytes = 0
 
     def read(self, length: int, offset: int) -> memoryview:
-        """Give what is there of [offset, offset + length); it stays valid, whatever is read next."""
+        """Return what is there of [offset, offset + length); it stays valid, whatever is read next."""
         end = min(offset + length, self.length)
         if offset >= end:
             return memoryview(b"")

@@ -421,7 +421,7 @@ def _redo_crc(offset: int, next_recording_id: int, data: bytes) -> int:
 
 
 def _with_unique_ids(entries: list[CatalogEntry]) -> tuple[CatalogEntry, ...]:
-    """Give every entry whose recording id an earlier one has a problem."""
+    """Return the entries, with a problem on each whose recording id an earlier entry has."""
     taken: dict[int, int] = {}
     checked: list[CatalogEntry] = []
     for entry in entries:
@@ -504,7 +504,7 @@ def _parse_body(body: bytes, state: int) -> tuple[RecordingDescriptor | None, st
 
 
 def find_impossible(descriptor: RecordingDescriptor) -> str | None:
-    """Say what cannot be true of a descriptor, or None; of one that is impossible no frame can be found."""
+    """Return what cannot be true of a descriptor, or None; of one that is impossible no frame can be found."""
     term, segment, mtu = descriptor.term_buffer_length, descriptor.segment_file_length, descriptor.mtu_length
     if term < 64 or term & (term - 1):
         return f"invalid term length: term_buffer_length={term} expected a power of two"

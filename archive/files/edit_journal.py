@@ -114,14 +114,14 @@ class EditJournal:
         self._sync_directory()
 
     def end(self) -> None:
-        """Say that the edit is over, durably: it must never be done again once something else was."""
+        """Record durably that the edit is over: it must not be done again after a later edit."""
         if EDIT_FILE_NAME in self._file_system.list_directory(self._directory):
             self._file_system.remove(self._path)
         self._sync_directory()
         self.is_pending = False
 
     def read(self) -> Edit | None:
-        """Give the edit that is to be done again; None when there is none, or one that was not begun."""
+        """Return the edit that is to be done again; None when there is none, or one that was not begun."""
         try:
             handle = self._file_system.open_file(self._path, writable=False)
         except FileNotFoundError:

@@ -78,7 +78,7 @@ class FollowingBytes:
         self._bases = [base for base in bases if base + length > position]
 
     def judge(self, reason: str, *, is_blank: bool) -> LogEnd:
-        """Say how the recording ends, of whose next frame a reader says `reason`.
+        """Return how the recording ends, of whose next frame a reader says `reason`.
 
         `is_blank`: the reader found nothing written at its position, or no file.
         """

@@ -123,7 +123,7 @@ class ArchiveMarkFile:
         return cls(path, handle, header, file_system=disk)
 
     def update_activity(self, now_ms: int) -> None:
-        """Say that the archive is alive; due about once a second. One write into the page cache."""
+        """Write the activity timestamp; due about once a second. One write into the page cache."""
         data = _ACTIVITY_TIMESTAMP.pack(now_ms)
         write_fully(self._file_system, self._handle, data, _ACTIVITY_TIMESTAMP_OFFSET)
 
@@ -134,7 +134,7 @@ class ArchiveMarkFile:
             self._handle = -1
 
     def close(self) -> None:
-        """Say that the archive stopped in order (activity timestamp -1), and give up the lock."""
+        """Record that the archive stopped in order (activity timestamp -1), and release the lock."""
         if self._handle < 0:
             return
         try:

@@ -146,7 +146,7 @@ class FrameReader:
                 self._file_system.close_file(handle)
 
     def ending(self) -> LogEnd:
-        """Say how the recording ends where the reading ended; `open` while the reading has not ended.
+        """Return how the recording ends where the reading ended; `open` while the reading has not ended.
 
         `stopped` also where the reading came to the stop position that it was given. What a running archive writes
         meanwhile is no damage: what seems wrong is read a second time.

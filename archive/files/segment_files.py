@@ -206,7 +206,7 @@ class SegmentFiles:
         return len(doomed)
 
     def move_to(self, target: SegmentFiles, start_position: int, stop_position: int) -> int:
-        """Give the segments that begin in [start_position, stop_position) to another recording; return how many.
+        """Move the segments that begin in [start_position, stop_position) to another recording; return how many.
 
         Those that are not here any more were moved before.
         """

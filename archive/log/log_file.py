@@ -78,7 +78,7 @@ class LogFile:
         return cls(ArchiveLocation(OsFileSystem(), directory), descriptor)
 
     def segment_base_positions(self) -> list[int]:
-        """Give where the segments begin that are there now, ascending."""
+        """Return where the segments begin that are there now, ascending."""
         names = self.location.file_system.list_directory(self.location.directory)
         return segment_base_positions(names, self.descriptor.recording_id)
 
@@ -89,7 +89,7 @@ class LogFile:
         )
 
     def changed_at_ns(self, base_position: int) -> int | None:
-        """Give when a segment on a disk of this machine was last changed; None if it is not there."""
+        """Return when a segment on a disk of this machine was last changed; None if it is not there."""
         try:
             return self.segment_path(base_position).stat().st_mtime_ns
         except FileNotFoundError:

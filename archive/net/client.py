@@ -361,7 +361,7 @@ class ArchiveClient:
     # --- being told
 
     async def signals(self) -> AsyncIterator[messages.RecordingSignalEvent]:
-        """Give what becomes of the recordings that this client edits and replicates, from now on.
+        """Yield what becomes of the recordings that this client edits and replicates, from now on.
 
         At most 256 that were not taken are kept; older ones are dropped.
 
@@ -374,7 +374,7 @@ class ArchiveClient:
     async def recording_events(
         self,
     ) -> AsyncIterator[messages.RecordingStarted | messages.RecordingProgress | messages.RecordingStopped]:
-        """Give an event for every recording that anybody makes here: started, progress, stopped, from now on.
+        """Yield an event for every recording that anybody makes here: started, progress, stopped, from now on.
 
         Of progress, only the newest position of each recording.
 

@@ -47,13 +47,13 @@ class SignalInbox:
         self._pulse()
 
     async def follow(self) -> AsyncIterator[messages.RecordingSignalEvent]:
-        """Give the signals from now on."""
+        """Yield the signals from now on."""
         async for message in self.messages(self._first + len(self._messages)):
             if isinstance(message, messages.RecordingSignalEvent):
                 yield message
 
     async def follow_events(self) -> AsyncIterator[RecordingEvent]:
-        """Give the events, each once; for one reader."""
+        """Yield the events, each once; for one reader."""
         number = self._first
         async for message in self.messages(number):
             self._messages.popleft()

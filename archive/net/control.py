@@ -97,7 +97,7 @@ def is_control_frame_next(buffer: bytearray) -> bool:
 
 
 def announce(descriptor: RecordingDescriptor, position: int, session_id: int) -> SetupFrame:
-    """Say what a stream of a recording's frames is like, and where it begins."""
+    """Return the setup frame of a recording's stream from `position` on."""
     return SetupFrame.at_position(
         position,
         session_id=session_id,

@@ -61,7 +61,7 @@ class FrameStream:
             await self.connection.wait_for_data(timeout_s)
 
     async def read(self, timeout_s: float | None = None) -> bytes:
-        """Give the next chunk, which lies in one term and begins at `position` as it was before; b"" at the end.
+        """Return the next chunk, which lies in one term and begins at `position` as it was before; b"" at the end.
 
         Raises:
             ArchiveError: what the archive said, or it is gone.
@@ -83,7 +83,7 @@ class FrameStream:
                 await self.connection.wait_for_data(timeout_s)
 
     def limit(self, position: int) -> None:
-        """Let a bounded replay go on, up to `position`."""
+        """Raise the limit of a bounded replay to `position`."""
         assert self.setup is not None
         if self.connection.failure is None:
             self.connection.write(StatusFrame.at_position(position, setup=self.setup).encode())

@@ -58,7 +58,7 @@ class ChunkSource(Protocol):
         """What the frames are like; known once a chunk was read."""
 
     async def read(self) -> bytes:
-        """Give the next chunk; b"" at the end."""
+        """Return the next chunk; b"" at the end."""
 
     def close(self) -> None:
         """Read no more."""
@@ -123,7 +123,7 @@ class ReplayMerge:
         return self._rules
 
     async def read(self) -> bytes:
-        """Give the next chunk, which begins where the last one ended; b"" where the recording has stopped.
+        """Return the next chunk, which begins where the last one ended; b"" where the recording has stopped.
 
         Raises:
             ArchiveError: what the archive answered; or it could not be reached for `reconnect_timeout_s`.
@@ -233,7 +233,7 @@ class ReplayMerge:
     # --- live
 
     async def _next_live(self) -> bytes | None:
-        """Give what the live stream brings beyond `position`: its beginning may have been replayed already."""
+        """Return what the live stream brings beyond `position`: its beginning may have been replayed already."""
         assert self._live is not None
         begin_position = self._live.position
         chunk = await self._live.read()

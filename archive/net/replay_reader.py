@@ -43,7 +43,7 @@ class ReplayReader:
         return self.source.is_live
 
     async def chunks(self) -> AsyncIterator[tuple[int, bytes]]:
-        """Give runs of whole frames as recorded, each with the position where it begins.
+        """Yield runs of whole frames as recorded, each with the position where it begins.
 
         Raises:
             ArchiveError: what the archive said, or it is gone.
@@ -56,7 +56,7 @@ class ReplayReader:
             self.source.close()
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """Give frame after frame, padding included."""
+        """Yield frame after frame, padding included."""
         async for position, chunk in self.chunks():
             for frame in split_frames(chunk, position):
                 yield frame
@@ -124,7 +124,7 @@ class SingleReplay:
         return self._stream.rules
 
     async def read(self) -> bytes:
-        """Give the next chunk; b"" at the end."""
+        """Return the next chunk; b"" at the end."""
         if self._is_closed:
             return b""
         if self._stream is None:
@@ -134,7 +134,7 @@ class SingleReplay:
         return chunk
 
     def limit(self, position: int) -> None:
-        """Let it go on up to `position`."""
+        """Raise the limit of the replay to `position`."""
         self._limit_position = max(self._limit_position, position)
         if self._stream is not None and not self._is_closed:
             self._stream.limit(self._limit_position)
@@ -175,7 +175,7 @@ class BoundedReplay(ReplayReader):
         self._single = source
 
     def limit(self, position: int) -> None:
-        """Let it go on up to `position`, in bytes; it never goes back."""
+        """Raise the limit of the replay to `position`, in bytes; it never goes back."""
         self._single.limit(position)
 
 

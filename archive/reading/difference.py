@@ -235,7 +235,7 @@ def _layout_differences(a: RecordingDescriptor, b: RecordingDescriptor) -> tuple
 
 
 def _fault(reader: FrameReader) -> str | None:
-    """Say why a reader has no frame; None where it came to the end that was set."""
+    """Return why a reader has no frame; None where it came to the end that was set."""
     if reader.stop_reason is StopReason.STOP_POSITION:
         return None
     assert reader.stop_reason is not None

@@ -234,7 +234,7 @@ def _selection(part: ExportPart, options: ExportOptions) -> FrameSelection:
 
 
 def is_current(path: Path, changed_at_ns: int) -> bool:
-    """Tell whether the file of an export is there, and is of its segment as that was last changed then.
+    """Return whether the file of an export is there, and is of its segment as that was last changed then.
 
     A log that is cut back and grows again fills its segments with something else.
     """
@@ -250,7 +250,7 @@ def _remove(target: Path, names: Iterable[str]) -> None:
 
 
 def recording_identity(descriptor: RecordingDescriptor) -> dict[str, int]:
-    """Say what tells a recording from another one of the same id, in another archive."""
+    """Return what tells a recording from another one of the same id, in another archive."""
     return {
         "start_timestamp_ms": descriptor.start_timestamp_ms,
         "initial_term_id": descriptor.initial_term_id,

@@ -64,7 +64,7 @@ class RecordingFollower:
         return f"<RecordingFollower recording={self.descriptor.recording_id} position={self.position}>"
 
     def last_messages(self, count: int) -> list[RecordedMessage]:
-        """Give the last messages that are there now; only as many terms are read as are needed for them."""
+        """Return the last messages that are there now; only as many terms are read as are needed for them."""
         found: deque[RecordedMessage] = deque(maxlen=count)
         for start_position in self._term_starts():
             self.position = start_position
@@ -116,7 +116,7 @@ class RecordingFollower:
         self._idle_looks = 1 if self.position > before else self._idle_looks + 1
 
     def ending(self) -> LogEnd:
-        """Say how the recording ends where the reading has come to, or that a segment is missing before.
+        """Return how the recording ends where the reading has come to, or that a segment is missing before.
 
         Raises:
             OSError: the disk refused.

@@ -44,7 +44,7 @@ class ReadProblem:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class FrameSelection:
-    """Which frames of a recording are read, and how: the arguments of `frames` of the same names."""
+    """The selection of a read: the arguments of `frames` with the same names."""
 
     start_position: int | None = None
     stop_position: int | None = None
@@ -177,7 +177,7 @@ def read_batches(
 
 
 def find_problem(descriptor: RecordingDescriptor, selection: FrameSelection, end: LogEnd) -> ReadProblem | None:
-    """Say what ended the reading of a selection before its end: damage, or that the recording ends there."""
+    """Return what ended the reading of a selection before its end: damage, or that the recording ends there."""
     damage, stop_position = end.damage, selection.stop_position
     if damage is None and stop_position is not None and end.kind == "open":
         damage = (

@@ -51,7 +51,7 @@ class MessageQuery:
     pattern: re.Pattern[bytes] | None = None
 
     def match(self, message: RecordedMessage) -> Hit | None:
-        """Say whether a message is wanted, the cheap questions first."""
+        """Return whether a message is wanted, the cheap questions first."""
         payload = message.payload
         if self.type_names and self._type_name(payload) not in self.type_names:
             return None
@@ -100,7 +100,7 @@ def find_hits(messages: Iterable[RecordedMessage], query: MessageQuery, *, conte
 
 
 def payload_start(payload: bytes, registry: Registry) -> int:
-    """Say where in a recorded message its payload begins: behind the header of a session message, else at 0."""
+    """Return where in a recorded message its payload begins: behind the header of a session message, else at 0."""
     model = _find_model(payload, registry)
     if model is None or not issubclass(model, SessionMessageHeader):
         return 0

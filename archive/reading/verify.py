@@ -161,14 +161,14 @@ def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict
 
 
 def _last_segment_start(log: LogFile) -> int:
-    """Give where the last segment with frames in it begins, of those that are there."""
+    """Return where the last segment with frames in it begins, of those that are there."""
     start, stop = log.descriptor.start_position, log.descriptor.stop_position
     bases = [base for base in log.segment_base_positions() if stop is None or base < stop]
     return max(start, bases[-1]) if bases else start
 
 
 def _find_stray_bytes(log: LogFile, verdict: RecordingVerdict) -> Iterator[str]:
-    """Say where bytes other than zero lie after the end, or before the start within the first segment."""
+    """Return where bytes other than zero lie after the end, or before the start within the first segment."""
     (file_system, directory), descriptor = log.location, log.descriptor
     for base_position in log.segment_base_positions():
         name = descriptor.segment_file_name(base_position)

@@ -23,7 +23,7 @@ Cell = Callable[[Any], Any]
 
 
 def facts_of(facts: Frame) -> list[Fact]:
-    """Give the numbers at the top of the page, from the row of `analyses.summary`; None for a log without frames."""
+    """Return the numbers at the top of the page, from the row of `analyses.summary`; None for a log without frames."""
     if facts is None:
         return [Fact("messages", "0")]
     duration_us = facts["duration_us"]

@@ -76,14 +76,14 @@ def session_lives(frame: Frame) -> Chart:
 
 
 def lives(frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """Give when sessions began and ended, as matplotlib's days; NaN for what was before or after the log."""
+    """Return when sessions began and ended, as matplotlib's days; NaN for what was before or after the log."""
     begin, closed = to_dates(frame["opened_timestamp"]), to_dates(frame["closed_timestamp"])
     still_open = begin + frame["lifetime_us"].to_numpy(dtype=float) / _DAY_US
     return begin, np.where(np.isnan(closed), still_open, closed)
 
 
 def ending_of(row: object) -> str:
-    """Tell how a session of `session_lives` ended: its close reason, or "open"."""
+    """Return how a session of `session_lives` ended: its close reason, or "open"."""
     reason = getattr(row, "close_reason", None)
     return reason if isinstance(reason, str) and reason in _ENDINGS else "open"
 

@@ -179,7 +179,7 @@ def use_time_axis(axes: Axes) -> None:
 
 
 def to_dates(times: Column) -> np.ndarray:
-    """Give a column of timestamps, in UTC where it names no time zone, as matplotlib's days; NaN where it has none."""
+    """Return a column of timestamps as matplotlib's days, in UTC where it has no time zone; NaN for missing ones."""
     moments = pd.to_datetime(np.asarray(times), utc=True).tz_localize(None)
     days = date2num(moments.to_numpy())  # type: ignore[no-untyped-call]
     return np.where(moments.isna(), np.nan, days)

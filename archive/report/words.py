@@ -24,7 +24,7 @@ def count(value: float, what: str | None = None) -> str:
 
 
 def plural(what: str) -> str:
-    """Give the plural of a name: "message" is "messages", "change of leader" is "changes of leader"."""
+    """Return the plural of a name: "message" is "messages", "change of leader" is "changes of leader"."""
     first, *rest = what.split(" of ", 1)
     many = f"{first[:-1]}ies" if first.endswith("y") and first[-2] not in "aeiou" else f"{first}s"
     return " of ".join([many, *rest])

@@ -191,7 +191,7 @@ def _is_all(
     descriptor: RecordingDescriptor,
     ranges: Sequence[tuple[int, int, int]],
 ) -> bool:
-    """Tell whether one range holds all that is asked for of a recording that has stopped."""
+    """Return whether one range holds all that is asked for of a recording that has stopped."""
     if descriptor.stop_position is None:
         return False
     bound = find_bound(options, location, descriptor, descriptor.stop_position)
@@ -202,7 +202,7 @@ def _is_all(
 
 
 def _needed_columns(options: ReadOptions) -> tuple[str, ...]:
-    """Give the columns asked for, and behind them those that say which rows are."""
+    """Return the requested columns, and after them those that decide which rows are read."""
     columns = choose_columns(options.columns)
     others = (*options.where.columns, *(() if options.padding else ("type",)))
     return (*columns, *(name for name in dict.fromkeys(others) if name not in columns))

@@ -437,7 +437,7 @@ class Archive:
             return count
 
     async def detach_segments(self, recording_id: int, position: int) -> None:
-        """Let a recording start at `position`, where a segment of it begins; the files below stay where they are.
+        """Move the start of a recording to `position`, the begin of a segment; the files below stay where they are.
 
         The recording may be active.
 
@@ -514,7 +514,7 @@ class Archive:
 
     @contextmanager
     def reading(self, recording_id: int, position: Callable[[], int]) -> Iterator[None]:
-        """Say that somebody reads a recording over a longer time; `position` says how far that has come."""
+        """Register a reader of a recording; `position` returns how far it has read."""
         reader = object()
         self._readers[reader] = recording_id, position
         try:

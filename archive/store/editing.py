@@ -48,7 +48,7 @@ class EditContext:
     """Where those are that read a recording and are to be spared."""
 
     def files(self, descriptor: RecordingDescriptor) -> SegmentFiles:
-        """Give the segment files of a recording."""
+        """Return the segment files of a recording."""
         return SegmentFiles(self.file_system, self.directory, descriptor, sync_level=self.sync_level)
 
     def valid(self, recording_id: int) -> RecordingDescriptor:

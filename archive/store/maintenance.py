@@ -101,7 +101,7 @@ class OfflineArchive:
         self._write_catalog(bytes(data))
 
     def set_capacity(self, length_bytes: int) -> None:
-        """Let the catalog file have a length; it is not made shorter.
+        """Grow the catalog file to a length; it is never made shorter.
 
         Raises:
             ArchiveError: it is longer already, or may not be as long.
@@ -114,7 +114,7 @@ class OfflineArchive:
         self._write_catalog(data, length_bytes)
 
     def compactable(self) -> list[CatalogEntry]:
-        """Give the entries that `compact` removes: all that are not VALID.
+        """Return the entries that `compact` removes: all that are not VALID.
 
         Raises:
             CorruptionError: an entry that should be kept is not valid, or one cannot be read at all.
@@ -148,7 +148,7 @@ class OfflineArchive:
         self._remove([name for name, recording_id, _ in self._recording_files() if recording_id in gone])
 
     def files_of(self, recording_id: int) -> list[tuple[str, int]]:
-        """Give the names and lengths of the files of a recording."""
+        """Return the names and lengths of the files of a recording."""
         return [(name, self._length(name)) for name, found, _ in self._recording_files() if found == recording_id]
 
     def superfluous_files(self) -> Iterator[SuperfluousFile]:
@@ -238,7 +238,7 @@ def _state(entry: CatalogEntry) -> RecordingState | None:
 
 
 def _superfluous_because(descriptor: RecordingDescriptor | None, name: str, base_position: int) -> str | None:
-    """Say why no recording needs a file; None when one does."""
+    """Return why no recording needs a file; None when one does."""
     if descriptor is None:
         return "its recording is not in the catalog"
     if descriptor.state is RecordingState.DELETED:

@@ -130,7 +130,7 @@ class _Pace:
 
 
 def _pause_ns(step_ns: int, left_ns: int, step_count: int) -> int:
-    """Give how long to wait after a step that took `step_ns`, with `step_count` to come and `left_ns` for them."""
+    """Return how long to wait after a step that took `step_ns`, with `step_count` to come and `left_ns` for them."""
     if not step_count:
         return 0
     return max(step_ns, min(_LONGEST_PAUSE_NS, left_ns * _PREPARING_SHARE // 100 // step_count - step_ns))

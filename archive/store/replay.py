@@ -48,7 +48,7 @@ class ReplayLimit:
         return f"<ReplayLimit position={self.position}>"
 
     def advance(self, position: int) -> None:
-        """Let replays go on up to `position`; it never goes back."""
+        """Raise the limit of replays to `position`; it never goes back."""
         if position > self.position:
             self.position = position
             self._moved.set()

@@ -53,7 +53,7 @@ class ThreadWorker:
         self._jobs.put((job, done, asyncio.get_running_loop()))
 
     def close(self) -> None:
-        """Let the thread end after the jobs it has; does not wait for it."""
+        """End the thread after its pending jobs; does not wait for it."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)

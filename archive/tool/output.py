@@ -199,7 +199,7 @@ def format_time(time: int, *, ticks_per_second: int = 1_000) -> str | None:
 
 @contextlib.contextmanager
 def ended_by_reader() -> Iterator[None]:
-    """Let the reader of a pipe end the command once it has seen enough (`| head`): that is no failure."""
+    """End the command without an error when the reader of its pipe has closed it (`| head`)."""
     try:
         yield
     except BrokenPipeError:

@@ -64,7 +64,7 @@ def select_entries(content: CatalogContent, recording_id: int | None) -> list[Ca
 
 
 def choose_recording(directory: Path, recording_id: int | None, *, prefers_active: bool = False) -> LogFile:
-    """Give the recording that is named; else the only active one if that is preferred, the log, or the only valid one.
+    """Return the recording that is named; else the only active one if preferred, the log, or the only valid one.
 
     Where none of these is there, the command ends.
     """
@@ -87,7 +87,7 @@ def choose_recording(directory: Path, recording_id: int | None, *, prefers_activ
 
 
 def tell_end(log: LogFile, end: LogEnd) -> bool:
-    """Say on standard error what is wrong where a recording ends; tells whether that is damage."""
+    """Print on standard error what is wrong at the end of a recording; return whether it is damage."""
     said, descriptor = end.damage or end.torn_write, log.descriptor
     if said is not None:
         place = f"recording_id={descriptor.recording_id} position={end.position}"
@@ -96,7 +96,7 @@ def tell_end(log: LogFile, end: LogEnd) -> bool:
 
 
 def expect_descriptor(content: CatalogContent, recording_id: int) -> RecordingDescriptor:
-    """Give the descriptor of a recording that is to be read; one that cannot be read ends the command."""
+    """Return the descriptor of a recording that is to be read; one that cannot be read ends the command."""
     entry = select_entries(content, recording_id)[-1]
     if entry.descriptor is None or entry.problem is not None or entry.descriptor.state is RecordingState.DELETED:
         fail(f"recording cannot be read; run `trimaran archive describe` for the reason: recording_id={recording_id}")

@@ -63,7 +63,7 @@ class ClientParameters:
     """Measure for about so long, at the rate of the warm-up, and `message_count` messages at least."""
 
     def to_json(self) -> str:
-        """Give the form that the process takes."""
+        """Return the form that the process takes."""
         return json.dumps(asdict(self))
 
     @classmethod

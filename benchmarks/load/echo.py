@@ -33,7 +33,7 @@ _NANOS_PER_SECOND: Final = 1_000_000_000
 
 
 def message_packer(payload_length: int) -> Callable[[int], bytes]:
-    """Give what makes the message of a sequence number."""
+    """Return what makes the message of a sequence number."""
     return struct.Struct(f"<q{payload_length - SEQUENCE.size}x").pack
 
 

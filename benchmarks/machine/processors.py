@@ -36,7 +36,7 @@ class StolenTime:
         self._begin = _times()
 
     def percent(self) -> float:
-        """Say how much; 0 where nobody counts."""
+        """Return how much; 0 where nobody counts."""
         passed = [now - then for now, then in zip(_times(), self._begin, strict=True)]
         return round(100 * passed[_STOLEN] / max(1, sum(passed[:_GUEST])), 1) if len(passed) > _STOLEN else 0.0
 

@@ -36,7 +36,7 @@ _DEPTHS: Final = ("1", "64", "1024")
 
 
 def all_sections(sources: Sequence[ResultSource]) -> list[Section]:
-    """Give the sections of all reports: those that sources say nothing about are left out."""
+    """Return the sections of all reports: those that sources say nothing about are left out."""
     echoes = _loads(sources)
     made = [targets(report) for report in _of(sources, "table")]
     made += latency(echoes)

@@ -71,7 +71,7 @@ class Peer(Protocol):
 
 
 def find_program(name: str, *version_arguments: str) -> str | Missing:
-    """Say what a program prints first of its version."""
+    """Return what a program prints first of its version."""
     path = shutil.which(name)
     if path is None:
         return Missing(f"{name} is not installed: make peers")

@@ -108,7 +108,7 @@ class Meter:
 
 
 def usage_report(used: dict[str, Usage], message_count: int) -> dict[str, Any]:  # JSON
-    """Give what reports say of the usage of processes, by name: all of it, and processor time for 100,000 messages."""
+    """Return the usage of processes in reports, by name: all of it, and processor time for 100,000 messages."""
     return {
         "cpu_seconds_per_100k": {name: round(usage.cpu_s * 100_000 / message_count, 3) for name, usage in used.items()},
         "usage": {name: asdict(usage) for name, usage in used.items()},

@@ -159,7 +159,7 @@ def rounds_done(report: Report) -> int:
 
 
 def failure_words(failure: Report) -> str:
-    """Say where in the run something went wrong, and what."""
+    """Return where in the run something went wrong, and what."""
     where = "at start" if failure["depth"] is None else f"{failure['depth']:,} in flight"
     return f"round {failure['round']}, {where}: {failure['reason']}"
 

@@ -133,7 +133,7 @@ class _Found:
             self.failures[key] = ": ".join(dict.fromkeys((lines[0], lines[-1])))
 
     def report(self) -> dict[str, list[Report]]:
-        """Give the points, each by the round with the median rate, and what could not be measured."""
+        """Return the points, each by the round with the median rate, and what could not be measured."""
         points = []
         for (dimension, value), rounds in self.points.items():
             ordered = sorted(rounds, key=lambda report: report["throughput_msgs_per_s"])

@@ -153,7 +153,7 @@ class ScanBench:
             raise
 
     def _start(self, member_count: int, settings: Mapping[str, str] | None = None) -> ClusterProcesses:
-        """Give the running cluster, or start one of another number of members."""
+        """Return the running cluster, or start one of another number of members."""
         cluster = self._cluster
         if cluster is not None and cluster.member_count == member_count:
             return cluster

@@ -46,7 +46,7 @@ class StreamQueryParameters:
     """End when everything is read that is committed at the start; otherwise go on until killed."""
 
     def to_json(self) -> str:
-        """Give the form that the process takes."""
+        """Return the form that the process takes."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -200,7 +200,7 @@ def print_targets(report: Report) -> None:
 
 
 def alone_words(report: Report) -> str:
-    """Say what the machine did by itself in the rounds: floors under every figure, and what makes runs comparable."""
+    """Return the speed of the machine alone in each round: the floor of every figure, to compare runs by."""
     said = []
     if disk := _medians(report, "disk"):
         said.append(

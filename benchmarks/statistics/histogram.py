@@ -54,7 +54,7 @@ class Histogram:
         return 0
 
     def to_json(self) -> dict[str, object]:
-        """Give a form that `from_json` reads."""
+        """Return a form that `from_json` reads."""
         return {"max_ns": self.max_ns, "counts": {str(bucket): n for bucket, n in self._counts.items()}}
 
     @classmethod

@@ -106,7 +106,7 @@ class SecretsFile:
         return cls(iterations, decoy_key, parser.verifiers)
 
     def add(self, principal: str, secret: str, random_bytes: Callable[[int], bytes]) -> None:
-        """Let a principal in, with this secret from now on.
+        """Add a principal with its secret, or change its secret.
 
         Raises:
             ConfigurationError: the user's: the principal or the secret cannot be used.
@@ -118,7 +118,7 @@ class SecretsFile:
         self.verifiers[encoded] = Verifier(salt, SaltedSecret.of(secret, salt, self.iterations).verifier)
 
     def lookup(self, encoded_principal: bytes) -> Verifier:
-        """Give what the file holds of a principal; of others something that no secret fits."""
+        """Return what the file holds of a principal; of others something that no secret fits."""
         known = self.verifiers.get(encoded_principal)
         decoy = hmac.new(self.decoy_key, encoded_principal, hashlib.sha512).digest()
         if known is not None:
@@ -178,7 +178,7 @@ class _Parser:
         self._values[keyword] = words[1]
 
     def finish(self) -> tuple[int, bytes]:
-        """Give iterations and decoy key."""
+        """Return iterations and decoy key."""
         missing = [keyword for keyword in _FORMS if keyword != "principal" and keyword not in self._values]
         if missing:
             raise ConfigurationError(

@@ -40,7 +40,7 @@ class SecretsWatch:
         return f"<SecretsWatch {self._path} {self._file!r}>"
 
     def __call__(self) -> SecretsFile:
-        """Give what it holds."""
+        """Return what it holds."""
         return self._file
 
     async def run(self) -> None:

@@ -167,7 +167,7 @@ def _read_catalog(member: MemberDirectory) -> tuple[CatalogEntry, ...]:
 
 
 def _recording_lengths(entries: tuple[CatalogEntry, ...]) -> dict[int, int | None]:
-    """Give the length of each recording that the catalog has; None for one that was not stopped."""
+    """Return the length of each recording that the catalog has; None for one that was not stopped."""
     found = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
     return {d.recording_id: None if d.stop_position is None else d.stop_position - d.start_position for d in found}
 
@@ -181,7 +181,7 @@ def _catalog_problems(entries: tuple[CatalogEntry, ...]) -> list[str]:
 def _problems(
     log_recording_id: int, snapshots: list[SnapshotPlan], replay_position: int, log: tuple[int | None, int | None]
 ) -> list[str]:
-    """Say what is in the way of a start; `log` is where the log begins and ends, None where it is not there."""
+    """Return what is in the way of a start; `log` is where the log begins and ends, None where it is not there."""
     problems = [
         f"snapshot is not in the archive: service_id={s.service_id} recording_id={s.recording_id} "
         f"log_position={s.log_position}; run `trimaran snapshot invalidate`"
@@ -200,7 +200,7 @@ def _problems(
 
 
 def _find_log_damage(log: LogFile, replay_position: int, end_position: int) -> list[str]:
-    """Say what a start finds wrong with the log: damage in what it replays, an end that it may not cut.
+    """Return the faults that a start finds in the log: damage in what it replays, an end that it may not cut.
 
     After a power loss a start may judge the end more mildly, for then frames after a torn one may have been written.
     """

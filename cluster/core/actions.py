@@ -116,7 +116,7 @@ class ActionControl:
 
     @property
     def toggle(self) -> ControlToggle:
-        """Which action is under way, as far as this member can take one."""
+        """The pending action, in the words of Aeron's control toggle."""
         if self._publisher is None:
             return ControlToggle.INACTIVE
         if self._pending is not None:

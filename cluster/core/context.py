@@ -182,7 +182,7 @@ class ConsensusContext:
         return self.timestamp * TICKS_PER_MS[self.time_unit]
 
     def stamp(self) -> int:
-        """Give the time for a new log entry: the clock's, but never below the newest time in the log."""
+        """Return the time for a new log entry: the clock's, but never below the newest time in the log."""
         clock_time = self.clock_time
         if clock_time > self.cluster_time:
             self.cluster_time = clock_time

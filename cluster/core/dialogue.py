@@ -26,7 +26,7 @@ from .members import ClusterMember
 
 
 def canvass_position(ctx: ConsensusContext) -> CanvassPosition:
-    """Say where this log ends, and the highest term this member knows of; none if it is no voter."""
+    """Return where this log ends, and the highest term this member knows of; none if it is no voter."""
     return CanvassPosition(
         log_leadership_term_id=ctx.log_leadership_term_id,
         log_position=ctx.append_position,
@@ -111,7 +111,7 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
 def send_append_position(
     ctx: ConsensusContext, leader_member_id: MemberId, *, leadership_term_id: TermId, is_catchup: bool = False
 ) -> None:
-    """Tell the leader what is recorded here, durably, in a leadership term."""
+    """Send the leader the position that is durable here in a leadership term."""
     ctx.send(
         leader_member_id,
         build(
@@ -127,7 +127,7 @@ def send_append_position(
 
 
 def broadcast_commit_position(ctx: ConsensusContext) -> None:
-    """Tell every other member how far the log is committed: the leader's heartbeat."""
+    """Send every other member the commit position: the leader's heartbeat."""
     ctx.broadcast(
         CommitPosition(
             leadership_term_id=ctx.leadership_term_id,
@@ -151,5 +151,5 @@ def send_catchup_position(ctx: ConsensusContext, leader_member_id: MemberId) -> 
 
 
 def send_stop_catchup(ctx: ConsensusContext, member_id: MemberId) -> None:
-    """Tell a follower that the live log has taken over."""
+    """Send a follower the message that ends its catch-up: it has joined the live log."""
     ctx.send(member_id, StopCatchup(leadership_term_id=ctx.leadership_term_id, follower_member_id=member_id))

@@ -40,7 +40,7 @@ class SendToClient:
 
 @dataclass(slots=True)
 class BindIngress:
-    """Let session messages of this session and term through on this connection, and its egress out."""
+    """Accept messages of this session and term on this connection, and send its egress there."""
 
     connection_id: int
     cluster_session_id: int
@@ -250,7 +250,7 @@ class HoldIngress:
 
 @dataclass(slots=True)
 class AwaitDelivery:
-    """Say with `DeliveredTo` when everything up to a position is delivered."""
+    """Post `DeliveredTo` once everything up to a position is delivered."""
 
     position: int
 

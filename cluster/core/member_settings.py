@@ -24,7 +24,7 @@ _COMPARED = (
 
 
 def settings_of(ctx: ConsensusContext) -> MemberSettings:
-    """Give what this member tells the others."""
+    """Return what this member tells the others."""
     config = ctx.config
     return MemberSettings(
         member_id=config.member_id,

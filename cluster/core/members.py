@@ -44,7 +44,7 @@ class ClusterMember:
     """Leader: where its live log link began to flow; None while there is none."""
 
     def on_canvass(self, log_leadership_term_id: TermId, log_position: int) -> None:
-        """It says where its log ends. What it once reported beyond that is gone with its disk, and counts no more."""
+        """A canvass names the end of the member's log. A higher position that it reported before counts no more."""
         self.log_leadership_term_id = log_leadership_term_id
         self.log_position = log_position
         self.append_position = min(self.append_position, log_position)
@@ -99,13 +99,13 @@ def quorum_position(
 
 
 def is_active(member: ClusterMember, now_ns: int, heartbeat_timeout_ns: int) -> bool:
-    """Tell whether the member has reported a position within the heartbeat timeout."""
+    """Return whether the member has reported a position within the heartbeat timeout."""
     last = member.time_of_last_append_ns
     return last is not None and now_ns - last <= heartbeat_timeout_ns
 
 
 def is_spare(members: Collection[ClusterMember], member_id: MemberId, leader_member_id: MemberId) -> bool:
-    """Tell whether the leader has a majority without this follower: with those of lower ids that can be reached."""
+    """Return whether the leader has a majority without this follower: with those of lower ids that can be reached."""
     quicker_count = sum(
         member.is_reachable and member.member_id < member_id and member.member_id != leader_member_id
         for member in members
@@ -114,17 +114,17 @@ def is_spare(members: Collection[ClusterMember], member_id: MemberId, leader_mem
 
 
 def is_empty_log(log_leadership_term_id: int, log_position: int) -> bool:
-    """Tell whether a log holds nothing: no entry, and no mark of a term."""
+    """Return whether a log holds nothing: no entry, and no mark of a term."""
     return log_leadership_term_id == NULL_TERM_ID and log_position == 0
 
 
 def may_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
-    """Tell whether the member is a voter, or need not be one because the cluster forms itself from nothing."""
+    """Return whether the member is a voter, or need not be one because the cluster forms itself from nothing."""
     return member.is_voter or is_empty_log(candidate.log_leadership_term_id, candidate.log_position)
 
 
 def would_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
-    """Tell whether the member has spoken, may vote, and its log is no newer than the candidate's."""
+    """Return whether the member has spoken, may vote, and its log is no newer than the candidate's."""
     return (
         member.log_position != NULL_POSITION
         and may_vote_for(member, candidate)
@@ -141,7 +141,7 @@ def would_vote_for(member: ClusterMember, candidate: ClusterMember) -> bool:
 def is_unanimous_candidate(
     members: Collection[ClusterMember], candidate: ClusterMember, excused: Collection[MemberId]
 ) -> bool:
-    """Tell whether every member but the excused has spoken and would vote for the candidate.
+    """Return whether every member but the excused has spoken and would vote for the candidate.
 
     And these make a majority.
     """
@@ -150,20 +150,20 @@ def is_unanimous_candidate(
 
 
 def is_quorum_candidate(members: Collection[ClusterMember], candidate: ClusterMember) -> bool:
-    """Tell whether a majority has spoken and would vote for the candidate."""
+    """Return whether a majority has spoken and would vote for the candidate."""
     return sum(would_vote_for(member, candidate) for member in members) >= quorum_threshold(len(members))
 
 
 def is_unanimous_leader(
     members: Collection[ClusterMember], candidate_term_id: int, excused: Collection[MemberId]
 ) -> bool:
-    """Tell whether every member but the excused voted yes in this term, and these make a majority."""
+    """Return whether every member but the excused voted yes in this term, and these make a majority."""
     asked = [member for member in members if member.member_id not in excused]
     return len(asked) >= quorum_threshold(len(members)) and all(_votes(asked, candidate_term_id))
 
 
 def is_quorum_leader(members: Collection[ClusterMember], candidate_term_id: int, *, is_no_a_veto: bool) -> bool:
-    """Tell whether a majority voted yes in this term, and with a veto not one member no."""
+    """Return whether a majority voted yes in this term, and with a veto not one member no."""
     votes = [member.vote for member in members if member.candidate_term_id == candidate_term_id]
     return not (is_no_a_veto and False in votes) and votes.count(True) >= quorum_threshold(len(members))
 
@@ -175,7 +175,7 @@ def is_ballot_open(
     *,
     is_no_a_veto: bool,
 ) -> bool:
-    """Tell whether an answer is outstanding, the excused apart, and may yet decide for the candidate."""
+    """Return whether an answer is outstanding, the excused apart, and may yet decide for the candidate."""
     answers = {member.member_id: member.vote for member in members if member.candidate_term_id == candidate_term_id}
     votes = list(answers.values())
     if is_no_a_veto and False in votes:

@@ -54,12 +54,12 @@ _CAPACITY_LIMIT: Final = (1 << 31) - 1
 
 
 def service_session_id_base(service_id: int) -> int:
-    """Give the number that the session ids of a service's messages count up from."""
+    """Return the number that the session ids of a service's messages count up from."""
     return _FIRST_BASE + (service_id << _SERVICE_ID_SHIFT)
 
 
 def service_id_of(session_id: int) -> int:
-    """Tell which service a negative session id belongs to."""
+    """Return which service a negative session id belongs to."""
     return (session_id - _FIRST_BASE) >> _SERVICE_ID_SHIFT
 
 
@@ -173,7 +173,7 @@ class PendingServiceMessageTracker:
         self._appended.clear()
 
     def state(self) -> TrackerState:
-        """Give what belongs into a snapshot."""
+        """Return what belongs into a snapshot."""
         return TrackerState(
             self.service_id, self.next_service_session_id, self.log_service_session_id, payloads=self.payloads
         )
@@ -269,7 +269,7 @@ class ServiceMessages:
     # --- snapshots
 
     def snapshot_messages(self) -> Iterator[wire.PendingMessageTracker | PendingMessage]:
-        """Give what a snapshot holds of this: per service its tracker and what is queued."""
+        """Yield what a snapshot holds of this: per service its tracker and what is queued."""
         for tracker in self.trackers:
             state = tracker.state()
             yield wire.PendingMessageTracker(

@@ -76,7 +76,7 @@ class TerminationControl:
             self._deadline_ns = self._ctx.now_ns + self._ctx.config.termination_timeout_ns
 
     def poll(self) -> None:
-        """Tell those again that have not acknowledged."""
+        """Send the termination again to members that have not acknowledged it."""
         due_ns = self.next_deadline_ns()
         if due_ns is not None and self._ctx.now_ns >= self._next_send_ns:
             self._send()
@@ -146,7 +146,7 @@ class TerminationControl:
         return self.position is not None and ctx.commit_position >= self.position
 
     def acknowledge(self) -> None:
-        """Tell the leader that this member stops, if there still is one."""
+        """Acknowledge the termination to the leader, if there still is one."""
         ctx = self._ctx
         assert self.position is not None
         if ctx.leader_member_id is not None:

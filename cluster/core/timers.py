@@ -40,7 +40,7 @@ class TimerIds:
         self._has_own = service_count > 1 and not is_shared
 
     def encode(self, service_id: int, correlation_id: int) -> int:
-        """Give a timer's id in the log.
+        """Return a timer's id in the log.
 
         Raises:
             LocalProtocolError: there is no room for the service's own id.
@@ -59,7 +59,7 @@ class TimerIds:
         return service_id << _SERVICE_ID_SHIFT | correlation_id
 
     def decode(self, log_id: int) -> tuple[int, int]:
-        """Tell which service a timer belongs to, `EVERY_SERVICE` if to all, and its id there."""
+        """Return which service a timer belongs to, `EVERY_SERVICE` if to all, and its id there."""
         if not self._has_own:
             return (0 if self._service_count == 1 else EVERY_SERVICE), log_id
         return log_id >> _SERVICE_ID_SHIFT, log_id & _SHARED_ID_MAX

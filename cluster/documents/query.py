@@ -198,7 +198,7 @@ class _AnswerReader(asyncio.Protocol):
             self.documents.put_nowait(None)
 
     def late_error(self, timeout_s: float) -> StatusQueryError:
-        """Say how far it had come when the time was up."""
+        """Return how far it had come when the time was up."""
         if self._received_bytes:
             detail = f"{self._received_bytes} bytes of an answer, and no more within {timeout_s:g} s"
             return StatusQueryError(Outcome.PARTIAL, detail)

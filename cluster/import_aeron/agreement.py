@@ -16,7 +16,7 @@ _LAYOUT = ("term_buffer_length", "mtu_length", "initial_term_id")
 
 
 def find_disagreement(first: Survey, second: Survey) -> str | None:
-    """Say in what two members cannot be of one cluster, or None.
+    """Return in what two members cannot be of one cluster, or None.
 
     Raises:
         OSError: the disk refused.

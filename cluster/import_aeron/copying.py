@@ -56,7 +56,7 @@ def expect_free(target: Path) -> None:
 
 
 def length_bytes(survey: Survey) -> int:
-    """Tell how much an import writes: whole segments."""
+    """Return how much an import writes: whole segments."""
     return sum(len(_segment_bases(descriptor)) * descriptor.segment_file_length for descriptor in survey.recordings)
 
 

@@ -153,7 +153,7 @@ def _by_recording_id(content: CatalogContent) -> dict[int, CatalogEntry]:
 
 
 def _terms_of(recording_log: RecordingLog, path: Path) -> tuple[RecordingLogEntry, ...]:
-    """Give the valid terms, which must be of one recording.
+    """Return the valid terms, which must be of one recording.
 
     Raises:
         ClusterError: there is none, or they are not.

@@ -175,7 +175,7 @@ def survey_source(source: Source, *, with_snapshots: bool = True, on_progress: P
 
 
 def _with_stop_position(source: Source, recording_id: int, notes: list[str]) -> RecordingDescriptor:
-    """Give a recording's descriptor; one that was not stopped in order ends where its frames do.
+    """Return a recording's descriptor; one that was not stopped in order ends where its frames do.
 
     Of that end a start judges, too: it refuses a last frame that may be torn where no checksum tells.
 

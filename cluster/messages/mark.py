@@ -13,7 +13,7 @@ from trimaran.service_api.wire.message import Message
 
 
 class ClusterComponentType(IntEnum):
-    """Which part of a node owns a mark file. Source: schema 110 `ClusterComponentType`."""
+    """The part of a node that owns a mark file. Source: schema 110 `ClusterComponentType`."""
 
     UNKNOWN = 0
     CONSENSUS_MODULE = 1
@@ -23,7 +23,7 @@ class ClusterComponentType(IntEnum):
 
 
 class MarkFileHeader(Message):
-    """Who runs in a cluster directory.
+    """The process that runs in a cluster directory.
 
     `activity_timestamp` (epoch milliseconds) is renewed about once a second and is -1 after an orderly stop.
     `candidate_term_id` is legacy. The stream ids and channels are Aeron's; where ours has none it writes 0

@@ -22,7 +22,7 @@ class LeadershipProbe(TrimaranMessage):
 
 
 class LeadershipProbeAck(TrimaranMessage):
-    """It does, and takes part in no higher term."""
+    """A member's confirmation: it follows this leader, and takes part in no higher term."""
 
     TEMPLATE_ID: ClassVar[int] = 4
     leadership_term_id: WireTermId

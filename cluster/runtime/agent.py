@@ -150,7 +150,7 @@ class ConsensusModuleAgent:
         }
 
     def watch(self, kind: type[fx.Effect], observer: Callable[[Any], None]) -> None:
-        """Let somebody see every effect of a kind before it is performed. Called after `attach`; costs nothing else."""
+        """Call a function with every effect of a kind before the effect is performed. Called after `attach`."""
         handler = self._handlers[kind]
 
         def observe_and_perform(effect: Any) -> Coroutine[Any, Any, None] | None:  # Any: the effect of that kind

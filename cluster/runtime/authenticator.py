@@ -21,7 +21,7 @@ class GuardedAuthenticator:
         return f"<GuardedAuthenticator {type(self._authenticator).__name__}>"
 
     def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
-        """Tell of a client."""
+        """Pass on the connect request of a client."""
         try:
             self._authenticator.on_connect_request(session_id, encoded_credentials, now_ms)
         except Exception:
@@ -38,7 +38,7 @@ class GuardedAuthenticator:
             self._has_failed(proxy)
 
     def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
-        """Tell of an answer."""
+        """Pass on the answer to a challenge."""
         try:
             self._authenticator.on_challenge_response(session_id, encoded_credentials, now_ms)
         except Exception:

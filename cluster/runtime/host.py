@@ -48,7 +48,7 @@ class Host:
 
     @classmethod
     def of_operating_system(cls) -> Self:
-        """Give the machine this process runs on."""
+        """Return the machine this process runs on."""
         return cls(
             clock=SystemClock(),
             random=random.SystemRandom().random,

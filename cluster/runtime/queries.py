@@ -66,7 +66,7 @@ class QueryableService(Protocol):
     """Answers from its state."""
 
     def query(self, payload: memoryview, service_id: int) -> bytes:
-        """Let the service of this id answer, or the only one if it is -1; what it raises is raised."""
+        """Call `on_query` of the service with this id, or of the only one if it is -1. Its exceptions pass through."""
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class QueryHandler:
     # --- who may ask
 
     def _why_not(self, query: _Query) -> tuple[QueryCode, str] | None:
-        """Say why a query cannot be taken."""
+        """Return why a query cannot be taken."""
         request, module, ctx = query.request, self._module, self._ctx
         principal = module.sessions.principal_on(query.connection_id, ClusterSessionId(request.cluster_session_id))
         if principal is None:
@@ -235,7 +235,7 @@ class QueryHandler:
         return limit_ns is not None and query.arrived_ns - known.as_of_ns <= limit_ns
 
     def _is_known_to(self, query: _Query) -> bool:
-        """Give a query the read position that was confirmed last, if it may be that old."""
+        """Confirm a query with the known read position, if it accepts one that old; return whether it does."""
         known = self._known
         if known is None or not self._is_fresh_enough(query, known):
             return False

@@ -112,7 +112,7 @@ class ClusteredServiceAgent:
     # --- the node
 
     async def start(self) -> None:
-        """Let the services set themselves up, before any log entry."""
+        """Call `on_start` of the services, before any log entry."""
         images, self._images = self._images, ()
         for service, view, image in zip(self.services, self.views, images, strict=True):
             result = service.on_start(view, image)
@@ -143,13 +143,13 @@ class ClusteredServiceAgent:
         self._images = images
 
     async def take_snapshot(self, service_id: int, publication: SnapshotPublication) -> None:
-        """Let a service write its state; what it raises is raised."""
+        """Call `on_take_snapshot` of a service. Its exceptions pass through."""
         result = self.services[service_id].on_take_snapshot(publication)
         if inspect.isawaitable(result):
             await result
 
     def query(self, payload: memoryview, service_id: int = NULL_VALUE) -> bytes:
-        """Let a service answer a query from its state; what it raises is raised. Only between log entries.
+        """Call `on_query` of a service, only between log entries. Its exceptions pass through.
 
         Without an id it is the first service that takes queries.
 
@@ -169,7 +169,7 @@ class ClusteredServiceAgent:
         return encoded
 
     def terminate(self) -> None:
-        """Tell the services that no more callbacks follow."""
+        """Call `on_terminate` of the services: no more callbacks follow."""
         for view in self.views:
             self._call(self.services[view.service_id], partial(_terminate, view))
 

@@ -172,7 +172,7 @@ class ContainerClientSession:
             self._closing = True
 
     def refuse_offer(self) -> NoReturn:
-        """Say that nothing may be offered now."""
+        """Raise the error of an offer that is not legal now."""
         self._container.refuse("session.offer")
 
     def mark_closing(self) -> None:
@@ -240,7 +240,7 @@ class EgressContainer:
             session.disconnect()
 
     def refuse(self, call: str) -> NoReturn:
-        """Say that a call is not legal now.
+        """Raise the error of a call that is not legal now.
 
         Raises:
             LocalProtocolError: always.

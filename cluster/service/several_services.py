@@ -11,7 +11,7 @@ Reply = bytes | bytearray | memoryview
 
 
 class MessageReceiver(Protocol):
-    """Who is given the messages of clients: a service, or all of them."""
+    """The receiver of clients' messages: one service, or all of them."""
 
     @property
     def takes_requests(self) -> bool:
@@ -51,7 +51,7 @@ class EveryService:
         return bool(self._requested)
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
-        """Give it to each."""
+        """Deliver it to each service."""
         for service, on_session_message in self._callbacks:
             try:
                 on_session_message(session, timestamp, payload)
@@ -59,7 +59,7 @@ class EveryService:
                 self._on_service_error(error, service)
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> Reply:
-        """Give it to each, and the answer of the first; what that one raises is raised when all have had it."""
+        """Deliver it to each service; return the answer of the first, or raise its exception after all have had it."""
         answering, *others = self._requested
         try:
             return answering.on_request(session, timestamp, payload)

@@ -103,7 +103,7 @@ class ActionRules:
 
 
 def _messages(log: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
-    """Give where each message begins and its first frame ends, and its template id."""
+    """Yield where each message begins and its first frame ends, and its template id."""
     for begin, header in iter_headers(log):
         if header.type == TYPE_DATA and header.flags & FLAG_BEGIN:
             yield begin, begin + header.aligned_length, peek_header(log, begin + HEADER_LENGTH)[1]

@@ -115,7 +115,7 @@ def check_determinism(seed: int, options: Options, simulate: Simulate) -> RunOut
 
 
 def replay_arguments(seed: int, options: Options, *, extra: Iterable[str] = ()) -> list[str]:
-    """Give the words of the command that runs a seed with these options again."""
+    """Return the words of the command that runs a seed with these options again."""
     flags = replace(options, without=frozenset()).arguments()
     return ["trimaran", "sim", "--seeds", f"{seed}:{seed + 1}", *flags, *_kind_flags(options.without), *extra]
 

@@ -283,7 +283,7 @@ class Registers(ClusteredService):
     # --- between log entries
 
     def on_query(self, payload: memoryview) -> bytes:
-        """Tell what a register holds."""
+        """Return what a register holds."""
         (key,) = QUERY.unpack(payload)
         writes = self.registers.get(key, ())
         return Answer(AnswerStatus.OK, 0, 0, self.cluster.log_position, writes).encode()

@@ -61,7 +61,7 @@ class Options:
     """The most operations a client begins."""
 
     def arguments(self) -> list[str]:
-        """Give the command-line flags that mean the same."""
+        """Return the command-line flags that mean the same."""
         flags = []
         if self.member_count is not None:
             flags += ["--members", str(self.member_count)]

@@ -30,7 +30,7 @@ class Trace:
         return f"<Trace {self.hexdigest()}>"
 
     def hexdigest(self) -> str:
-        """Give the hash of everything so far."""
+        """Return the hash of everything so far."""
         return self._hash.hexdigest()
 
     def on_fault(self, what: str) -> None:

@@ -58,7 +58,7 @@ class FrameCheck:
         self._blocks = None
 
     def _bytes_of(self, block: FrameBlock, length: int) -> bytes:
-        """Give what was found valid, with the headers that looking at it has used up put back."""
+        """Return what was found valid, with the headers that looking at it has used up put back."""
         if block.without_padding() is not block:  # what is in padding was not read
             return self._log.read(block.position, length)  # nothing if purged just now: the plain reader says so
         if block.words.flags.writeable:  # a frame that the plain reader has found is as it was

@@ -118,7 +118,7 @@ class MemberLog:
         return tuple(self._file.segment_base_positions())
 
     def end_of(self, bound: Bound) -> int:
-        """Give the position that a bound stands for.
+        """Return the position that a bound stands for.
 
         Raises:
             ConfigurationError: it is none, or a position behind what is recorded.
@@ -145,7 +145,7 @@ class MemberLog:
         return sorted(found, key=lambda snapshot: snapshot.log_position)
 
     def position_at(self, time: int, *, end_position: int) -> int:
-        """Give where the first message begins that is later than this cluster time; `end_position` if there is none.
+        """Return where the first message begins that is later than this cluster time; `end_position` if there is none.
 
         The segment is found by bisection, the message in it by reading on.
         """

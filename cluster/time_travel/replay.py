@@ -227,7 +227,7 @@ class ReplayedService:
     # --- a `LogReader`, for the adapter
 
     def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        """Give the rest of the chunk that is being delivered."""
+        """Return the rest of the chunk that is being delivered."""
         return self._chunk[position - self._chunk_position :]
 
     # --- as a node does it

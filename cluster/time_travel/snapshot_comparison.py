@@ -43,7 +43,7 @@ class SnapshotComparison:
                 return
 
     def finish(self) -> str | None:
-        """Say what differs, once everything was offered."""
+        """Return what differs, once everything was offered."""
         if self._problem is None and (rest := next(self._expected, None)) is not None:
             self._problem = f"message {self._index} is missing: expected={rest[:48]!r}"
         return self._problem

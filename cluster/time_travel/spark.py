@@ -113,7 +113,7 @@ def states_at(
     bound: Bound = "committed",
     service_dir: Path | str = ".",
 ) -> DataFrame:
-    """Give what a service's state was at each of some positions: a row for each, in no order.
+    """Return what a service's state was at each of some positions: a row for each, in no order.
 
     `extract` is given the service and gives the values of `schema`: one value, a tuple in its order, or a mapping by
     its names; without it the state is one text. Before them come position (as asked for), log_position (the end of the
@@ -161,7 +161,7 @@ def replay_outputs(
     bound: Bound = "committed",
     service_dir: Path | str = ".",
 ) -> DataFrame:
-    """Give what a service gave out, of all `kinds` or of some: one row for each `Output`, see `OUTPUT_SCHEMA`.
+    """Return what a service gave out, of all `kinds` or of some: one row for each `Output`, see `OUTPUT_SCHEMA`.
 
     Rows are in order within a stretch of the log; sort by position and ordinal. One task for each stretch. Begin and
     end are as for `what_if`, the rest as for `replay_service`.
@@ -184,7 +184,7 @@ def replay_outputs(
 
 
 def scheduled_timers(spark: SparkSession, directory: Path | str, service: Services, **arguments: Any) -> DataFrame:
-    """Give the timers that a service set and cancelled: what `timers` takes beside the log.
+    """Return the timers that a service set and cancelled: what `timers` takes beside the log.
 
     The columns are kind, correlation_id, position, ordinal and deadline; `arguments` are those of `replay_outputs`.
     """
@@ -208,7 +208,7 @@ def what_if_frame(
     bound: Bound = "committed",
     service_dir: Path | str = ".",
 ) -> DataFrame:
-    """Give in what other code differs from the old, or from the log alone: `what_if`, one row for each difference.
+    """Return in what other code differs from the old, or from the log alone: `what_if`, one row for each difference.
 
     `is_resumed` begins at every snapshot again with what the old code wrote there: the stretches run at once, and a
     difference does not go on behind the next snapshot. Without it one task goes through all of the log. The columns
@@ -244,7 +244,7 @@ def snapshot_verdicts(
     service_count: int | None = None,
     service_dir: Path | str = ".",
 ) -> DataFrame:
-    """Give what `verify_snapshots` finds, one row and one task for each stretch between two snapshots.
+    """Return what `verify_snapshots` finds, one row and one task for each stretch between two snapshots.
 
     Raises:
         ConfigurationError: no member's directory, or a service that cannot be loaded.

@@ -260,7 +260,7 @@ class _Tally:
         result.sample += found[: max(0, self._sample_limit - len(result.sample))]
 
     def finish(self) -> WhatIf:
-        """Give the result, as far as outputs go."""
+        """Return the result, as far as outputs go."""
         if self.sides is not None:
             new, old = self.sides
             self.result.end_position = new.log_position

@@ -318,7 +318,7 @@ def _unwrap(annotation: Any) -> Iterator[Any]:
 
 
 def _element_of(annotation: Any) -> type[BaseModel] | None:
-    """Give E where the annotation is tuple[E, ...] of models."""
+    """Return E where the annotation is tuple[E, ...] of models."""
     if get_origin(annotation) is not tuple:
         return None
     args = get_args(annotation)

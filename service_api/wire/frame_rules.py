@@ -69,7 +69,7 @@ class FrameRules:
         return _IDENTITY.pack(self.stream_id, wrap_int32(self.initial_term_id + term_count))
 
     def find_header_fault(self, header: FrameHeader, position: int) -> str | None:
-        """Say what is wrong with the header of the frame at `position`; None if it is valid. Length 0 is wrong, too."""
+        """Return the fault of the header of the frame at `position`; None if it is valid. Length 0 is a fault, too."""
         frame_length, version, flags, frame_type, term_offset, _, stream_id, term_id, _ = header
         term_count, expected_offset = divmod(position, self.term_length_bytes)
         if term_offset != expected_offset:
@@ -96,7 +96,7 @@ class FrameRules:
         return f"unknown frame type: type={frame_type} expected 0 or 1"
 
     def find_checksum_fault(self, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:
-        """Say that the payload of the frame at `offset` of `buffer` is not what was checksummed; None if it is valid.
+        """Return the fault of the checksum of the frame at `offset` of `buffer`; None if it is valid.
 
         The frame must lie whole in the buffer.
         """
@@ -108,7 +108,7 @@ class FrameRules:
         return None
 
     def find_fault(self, buffer: ReadableBuffer, offset: int, position: int) -> str | None:
-        """Say what is wrong with the frame at `offset` of `buffer`, which should be the one at `position`.
+        """Return what is wrong with the frame at `offset` of `buffer`, which should be the one at `position`.
 
         Returns None if it is valid; a padding frame may go on after the buffer.
         """
@@ -124,7 +124,7 @@ class FrameRules:
     def find_fault_so_far(
         self, header: FrameHeader, buffer: ReadableBuffer, offset: int, position: int, end: int | None = None
     ) -> str | None:
-        """Say what is wrong with the frame at `offset` of `buffer`, of which only a part may have arrived.
+        """Return what is wrong with the frame at `offset` of `buffer`, of which only a part may have arrived.
 
         `header` is the frame's, which should be the one at `position`; `end` is where what has arrived ends, by default
         with the buffer. Returns None for a frame that is valid, or that more bytes may make valid.

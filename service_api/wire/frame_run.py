@@ -206,7 +206,7 @@ def _count_uniform(words: array[int], column: int, row: int, count: int) -> int:
 
 
 def _are_valid(words: array[int], row: int, first: bytes) -> bool:
-    """Tell whether every payload of a run has the checksum that its header carries.
+    """Return whether every payload of a run has the checksum that its header carries.
 
     `words` are the rows as 4-byte words, whose headers are overwritten; `row` is the words of a row; `first` is the
     header of the first frame.

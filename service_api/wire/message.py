@@ -151,7 +151,7 @@ def registry_of(*classes: type[Message]) -> Registry:
 
 
 def message_header(message: type[Message]) -> tuple[int, int, int, int]:
-    """Give what the SBE header of a message says: block length, template id, schema id, version."""
+    """Return what the SBE header of a message says: block length, template id, schema id, version."""
     return message.LAYOUT.block_length, message.TEMPLATE_ID, message.SCHEMA_ID, message.SCHEMA_VERSION
 
 

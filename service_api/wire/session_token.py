@@ -24,12 +24,12 @@ _TOKEN: Final = re.compile(rf"\?(?:.*[|&])?{TOKEN_PARAMETER}=([0-9a-f]{{64}})(?:
 
 
 def token_digest(secret: bytes) -> bytes:
-    """Give what the cluster keeps of a secret: 32 bytes."""
+    """Return what the cluster keeps of a secret: 32 bytes."""
     return sha256(secret).digest()
 
 
 def token_channel(secret: bytes) -> str:
-    """Give the response channel of a session that a client with `secret` may take over."""
+    """Return the response channel of a session that a client with `secret` may take over."""
     return _CHANNEL + token_digest(secret).hex()
 
 

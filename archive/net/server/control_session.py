@@ -99,7 +99,7 @@ class ControlSession:
             self._writer.write(data)
 
     def limit_buffer(self, high_bytes: int) -> None:
-        """Let so much be written and not sent before `drain` waits."""
+        """Set how many bytes may be written and not sent before `drain` waits."""
         self._writer.transport.set_write_buffer_limits(high=high_bytes)
 
     async def drain(self) -> None:
@@ -142,7 +142,7 @@ class ControlSession:
         subscription_id: int = NULL_VALUE,
         correlation_id: int = NULL_VALUE,
     ) -> None:
-        """Tell what became of a recording; a session that is gone is not told."""
+        """Send the outcome of a recording; a closed session is skipped."""
         if self.is_over:
             return
         event = messages.RecordingSignalEvent(

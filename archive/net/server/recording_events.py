@@ -34,14 +34,14 @@ class RecordingEvents:
         return f"<RecordingEvents sessions={len(self._sessions)}>"
 
     def join(self, session: ControlSession) -> EventSession:
-        """Tell a session from now on."""
+        """Send events to a session from now on."""
         events = EventSession(self, session)
         self._sessions[events] = None
         events.begin()
         return events
 
     def leave(self, events: EventSession) -> None:
-        """Tell it no more."""
+        """Send it no more events."""
         self._sessions.pop(events, None)
 
     def started(self, descriptor: RecordingDescriptor, position: int) -> None:
@@ -124,7 +124,7 @@ class EventSession(Stream):
         raise RemoteProtocolError("unexpected status frame: this connection only receives recording events")
 
     async def aclose(self) -> None:
-        """Tell it no more."""
+        """Send it no more events."""
         self._events.leave(self)
         if self._task is not None:
             self._task.cancel()

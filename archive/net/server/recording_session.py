@@ -75,7 +75,7 @@ class RecordingSession(Stream):
         return self.recording.recording_id
 
     def begin(self, signal: RecordingSignal) -> None:
-        """Tell the publisher what is recorded, how it is laid out, and that there is room."""
+        """Send the publisher the recording's id, its setup frame and its status."""
         position = self.recording.append_position
         self._tell(signal, position)
         self._session.write(self._setup.encode())
@@ -131,7 +131,7 @@ class RecordingSession(Stream):
         raise RemoteProtocolError("unexpected status frame: this connection is a publication")
 
     def on_keep_alive(self) -> None:
-        """Say again how far it is: an earlier frame may have been left out."""
+        """Send the status again: an earlier one may have been left out."""
         self._send_status()
 
     async def aclose(self) -> None:
@@ -141,7 +141,7 @@ class RecordingSession(Stream):
     # --- others
 
     def join(self, session: ControlSession) -> LiveSubscription:
-        """Let a session have the live stream, from what is appended next."""
+        """Send a session the live stream, from the next appended frame on."""
         subscription = LiveSubscription(self, session, self.recording.append_position)
         self._subscribers[subscription] = None
         session.write(announce(self.descriptor, subscription.position, self.descriptor.session_id).encode())

@@ -54,7 +54,7 @@ class ServedReplay(Stream):
         return f"<ServedReplay id={self.replay_session_id} {self._replay!r}>"
 
     def begin(self) -> None:
-        """Say what follows, and let it follow."""
+        """Send the setup frame, then the replay."""
         self.session.limit_buffer(REPLAY_BUFFER_BYTES)
         self.session.write(self._setup.encode())
         self._replays[self.replay_session_id] = self

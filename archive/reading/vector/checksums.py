@@ -30,7 +30,7 @@ class BlockChecksums:
         self._joint_rows = self._joints.view("V32").ravel()
 
     def are_valid(self, buffer: NDArray[np.uint8], slots: NDArray[np.int64], headers: NDArray[np.int32]) -> bool:
-        """Tell whether every frame of a run has the checksum it carries.
+        """Return whether every frame of a run has the checksum it carries.
 
         The frames begin at `slots` (in units of 32 bytes) of `buffer` and follow each other without a gap. Their
         headers in the buffer are used up: who needs them takes `headers`, the copy.

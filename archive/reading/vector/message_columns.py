@@ -37,7 +37,7 @@ Places = NDArray[np.int64]
 
 
 class Faults:
-    """Which rows cannot be read, and why: the first reason counts. A text is made for these rows only."""
+    """The rows that cannot be read, each with its first reason. A text is made for these rows only."""
 
     def __init__(self, count: int) -> None:
         self.is_bad: Final[Mask] = np.zeros(count, np.bool_)
@@ -66,7 +66,7 @@ class Faults:
 
 
 def find_messages(payloads: Payloads, plan: MessagePlan) -> Mask:
-    """Tell which payloads begin with the SBE header of this message, whatever their block length and version."""
+    """Return which payloads begin with the SBE header of this message, whatever their block length and version."""
     is_long = payloads.ends - payloads.starts >= _HEADER_LENGTH
     heads = payloads.gather(np.where(is_long, payloads.starts, 0), _HEADER)
     wanted = plan.schema_id << 32 | plan.template_id << 16

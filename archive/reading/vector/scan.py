@@ -221,7 +221,7 @@ class FrameScanner:
         return block
 
     def _is_padding(self, header: NDArray[np.int32], slot: int, file_end: int) -> bool:
-        """Tell whether this is a right padding frame; what is in it need not be in the block, nobody reads it."""
+        """Return whether this is a right padding frame; what is in it need not be in the block, nobody reads it."""
         fields = unpack_header(header.data)
         position = self.position + slot * SLOT
         return (
@@ -276,7 +276,7 @@ class FrameScanner:
         return len(slots)
 
     def ending(self) -> LogEnd:
-        """Say how the recording ends where the scan ended; see `FrameReader.ending`."""
+        """Return how the recording ends where the scan ended; see `FrameReader.ending`."""
         if self.stop_reason is StopReason.STOP_POSITION:
             return LogEnd(self.position, "stopped")
         return self._last_reader.ending()

@@ -71,7 +71,7 @@ def divergence(
 def differing_frames(
     log_a: DataFrame, log_b: DataFrame, *, ignore: Sequence[str] = (), block_length_bytes: int = BLOCK_LENGTH_BYTES
 ) -> DataFrame:
-    """Give the frames of two members' logs that are not the same, side by side, by position.
+    """Return the frames of two members' logs that are not the same, side by side, by position.
 
     Needs what `divergence` does. Only the range that both logs have is compared. Gives position, differences (the names
     of the columns, or "only in a", "only in b"), checksum_a and checksum_b ("right", "wrong", "none"), first_byte (the

@@ -11,7 +11,7 @@ from .terms import term_timeline
 
 
 def elections(log: DataFrame, node_logs: DataFrame | None = None, *, events: DataFrame | None = None) -> DataFrame:
-    """Give one row for each change of leadership term, with the reasons if the members' own logs are there.
+    """Return one row for each change of leadership term, with the reasons if the members' own logs are there.
 
     Needs what `term_timeline` does (`events` as there). `node_logs` is what `read_node_logs` gives, of as many members
     as there are logs of. Gives, ordered by recording_id and leadership_term_id:

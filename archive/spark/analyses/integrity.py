@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 
 
 def integrity(log: DataFrame) -> DataFrame:
-    """Give what is wrong with a log of frames: one row for each finding, none for a log without faults.
+    """Return what is wrong with a log of frames: one row for each finding, none for a log without faults.
 
     Needs recording_id, position, frame_length, flags, type, term_offset, stream_id, term_id, leadership_term_id and
     timestamp of all frames of one range, padding included.

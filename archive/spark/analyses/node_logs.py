@@ -68,7 +68,7 @@ def read_node_logs(spark: SparkSession, paths: str | Path | Sequence[str | Path]
 
 
 def election_states(node_logs: DataFrame) -> DataFrame:
-    """Give one row for each state that a member went through in each of its elections.
+    """Return one row for each state that a member went through in each of its elections.
 
     Takes what `read_node_logs` gives. Gives member_id, election_number (1, 2, ... by member), leadership_term_id (in
     which the election closed; NULL if it never did), state, entered_at, left_at, duration_us, reason and detail (why it
@@ -95,7 +95,7 @@ def election_states(node_logs: DataFrame) -> DataFrame:
 
 
 def member_elections(node_logs: DataFrame) -> DataFrame:
-    """Give one row for each election of each member.
+    """Return one row for each election of each member.
 
     Takes what `read_node_logs` gives. Gives member_id, election_number, reason and detail (why it began), started_at,
     closed_at, duration_us, leadership_term_id and leader_member_id (what came of it; these four are NULL if it never
@@ -127,7 +127,7 @@ def member_elections(node_logs: DataFrame) -> DataFrame:
 
 
 def refusals(node_logs: DataFrame) -> DataFrame:
-    """Give one row for each vote, nomination or leader that a member refused.
+    """Return one row for each vote, nomination or leader that a member refused.
 
     Takes what `read_node_logs` gives. Gives timestamp, member_id (who refused; with nomination.refused, who did not
     stand), event, reason, detail, refused_member_id (the candidate or leader; NULL with nomination.refused),

@@ -13,7 +13,7 @@ _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", 
 
 
 def bursts(log: DataFrame, *, window: str = "1 second", limit: int = 20) -> DataFrame:
-    """Give the busiest windows of time, the one with the most messages first.
+    """Return the busiest windows of time, the one with the most messages first.
 
     Needs recording_id, position, frame_length, flags, type and timestamp. `window` is a length of time as Spark writes
     it; `limit` is how many windows of each recording are given.
@@ -55,7 +55,7 @@ def bursts(log: DataFrame, *, window: str = "1 second", limit: int = 20) -> Data
 
 
 def gaps(log: DataFrame, *, longer_than_us: int = 1_000_000) -> DataFrame:
-    """Give the silent stretches: where more than `longer_than_us` microseconds are between two entries of the log.
+    """Return the silent stretches: where more than `longer_than_us` microseconds are between two entries of the log.
 
     Needs recording_id, position, frame_length and timestamp, which must not go back within the log (`integrity` says
     so). Gives, the longest first: recording_id, from_timestamp, to_timestamp, gap_us, from_position (the end of the

@@ -21,7 +21,7 @@ ACCURACY: Final = 10_000
 
 
 def session_traffic(log: DataFrame, *, interval: str | None = "1 second") -> DataFrame:
-    """Give how much each session sent, and the time between its messages, for each interval or for the whole log.
+    """Return how much each session sent, and the time between its messages, for each interval or for the whole log.
 
     Needs recording_id, position, frame_length, flags, type, term_id, template_id, cluster_session_id and timestamp of
     frames (or of messages). `interval` is a length of time as Spark writes it ("1 second", "5 minutes"), None for one
@@ -68,7 +68,7 @@ def session_traffic(log: DataFrame, *, interval: str | None = "1 second") -> Dat
 
 
 def session_lives(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
-    """Give one row for each client session: when and how it began and ended, and what it did in between.
+    """Return one row for each client session: when and how it began and ended, and what it did in between.
 
     Needs what `session_traffic` does, leadership_term_id and correlation_id, and of SessionOpenEvents and
     SessionCloseEvents payload; `events` is where these are read from, the log itself unless told.

@@ -18,7 +18,7 @@ _ACCURACY: Final = 10_000
 
 
 def payload_sizes(log: DataFrame, *, by: Sequence[str] = ("template_id",)) -> DataFrame:
-    """Give how long the messages are, and the share of the log that is not messages.
+    """Return how long the messages are, and the share of the log that is not messages.
 
     Needs recording_id, position, frame_length, flags, type, term_id and the columns of `by`, which are some of
     template_id, cluster_session_id, leadership_term_id.
@@ -65,7 +65,7 @@ def payload_sizes(log: DataFrame, *, by: Sequence[str] = ("template_id",)) -> Da
 def payload_histogram(
     log: DataFrame, *, by: Sequence[str] = ("template_id",), bin_bytes: int | None = None
 ) -> DataFrame:
-    """Give how many messages there are of each length.
+    """Return how many messages there are of each length.
 
     Needs what `payload_sizes` does. Gives, in order: recording_id, the columns of `by`, from_length and to_length (the
     bin, in bytes: from_length <= length < to_length), messages and message_bytes. Bins are `bin_bytes` wide; without it

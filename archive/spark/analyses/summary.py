@@ -25,7 +25,7 @@ _COLUMNS: Final = (
 
 
 def summary(log: DataFrame) -> DataFrame:
-    """Give one row for each recording: how long it is, in bytes and in time, and how much of what is in it.
+    """Return one row for each recording: how long it is, in bytes and in time, and how much of what is in it.
 
     Needs recording_id, position, frame_length, flags, type, template_id, leadership_term_id, cluster_session_id and
     timestamp of frames.

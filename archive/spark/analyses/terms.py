@@ -16,7 +16,7 @@ _COLUMNS: Final = (
 
 
 def term_timeline(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
-    """Give one row for each leadership term: who led, from where to where, how much, and how long nothing came after.
+    """Return one row for each leadership term: who led, from where to where, how much, and how long nothing came after.
 
     Needs recording_id, position, frame_length, flags, type, template_id, leadership_term_id, timestamp of frames (or
     of messages), and of the NewLeadershipTermEvents payload. `events` is where these are read from: the log itself
@@ -69,7 +69,7 @@ def term_timeline(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
 
 
 def leaders(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
-    """Give bars to draw: who led from when to when, and the stretches in which nobody did.
+    """Return bars to draw: who led from when to when, and the stretches in which nobody did.
 
     Needs what `term_timeline` does. Gives recording_id, leadership_term_id, leader_member_id, is_led, from_timestamp,
     to_timestamp and duration_us, in the order of time. A term is led from its first entry to its last; between that and

@@ -20,7 +20,7 @@ _FIRED: Final = "fired"
 
 
 def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: TimeUnit | str | None = None) -> DataFrame:
-    """Give one row for each timer that fired, and with `scheduled` for each that was set, and what became of it.
+    """Return one row for each timer that fired, and with `scheduled` for each that was set, and what became of it.
 
     Needs recording_id, position, frame_length, template_id, correlation_id and timestamp; of one recording if there is
     `scheduled`. Without that it gives, ordered by recording_id and position: recording_id, position,

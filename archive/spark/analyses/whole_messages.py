@@ -25,7 +25,7 @@ _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", 
 
 
 def whole_messages(log: DataFrame, *, padding: bool = False) -> DataFrame:
-    """Give one row for each complete message of a log of frames; a log read with messages=true stays as it is.
+    """Return one row for each complete message of a log of frames; a log read with messages=true stays as it is.
 
     Needs recording_id, position, frame_length, flags, type, term_id and what is wanted of template_id,
     leadership_term_id, cluster_session_id, correlation_id, timestamp. Gives recording_id, position (of the first

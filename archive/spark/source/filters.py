@@ -54,7 +54,7 @@ class Interval:
     high: int = _INT64_MAX
 
     def narrow(self, other: Self) -> Interval:
-        """Give what lies in both."""
+        """Return what lies in both."""
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
     def meets(self, low: int, high: int) -> bool:
@@ -145,7 +145,7 @@ class Conditions:
         return " AND ".join(condition.sql for condition in self.conditions) or "true"
 
     def interval(self, column: str) -> Interval:
-        """Give the values of a column that a row can have."""
+        """Return the values of a column that a row can have."""
         interval = ANY_VALUE
         for condition in self.conditions:
             if condition.column == column:
@@ -153,7 +153,7 @@ class Conditions:
         return interval
 
     def also(self, other: Self) -> Conditions:
-        """Give what is true where both are."""
+        """Return what is true where both are."""
         return Conditions(self.conditions + other.conditions)
 
     def find_rows(self, batch: Any) -> NDArray[np.bool_]:

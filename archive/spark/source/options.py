@@ -40,7 +40,7 @@ class ReadMode(StrEnum):
 
 
 class Committed(StrEnum):
-    """Which frames count as committed, where that is not said by a position."""
+    """The rule for committed frames, where no position gives it."""
 
     ANY = "false"
     """All that is recorded."""

@@ -98,15 +98,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- on the driver
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # the name is Spark's
-        """Give the offset of a new query; a checkpoint goes before it."""
+        """Return the offset of a new query; a checkpoint goes before it."""
         return self._plan().initial_offset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the name is Spark's
-        """Give what `maxBytesPerTrigger` says."""
+        """Return what `maxBytesPerTrigger` says."""
         return ReadMaxBytes(self._options.max_batch_bytes)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802  # Spark's
-        """Give the end of the next batch: committed, recorded, between two frames, within the limit."""
+        """Return the end of the next batch: committed, recorded, between two frames, within the limit."""
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else NO_LIMIT
         return self._plan().latest_offset(LogOffset.from_json(start), limit_bytes).to_json()
 

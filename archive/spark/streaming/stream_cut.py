@@ -119,7 +119,7 @@ class LogWalk:
         return self.cut
 
     def _find_damage(self) -> str | None:
-        """Say what is wrong where the walk ended.
+        """Return what is wrong where the walk ended.
 
         That nothing was written there yet, or a write is torn, is nothing wrong: the member is behind. What lies after
         the blank is asked only where the member is far behind, or the caller wants it: a whole segment may have to be

@@ -37,7 +37,7 @@ class StreamMemberLog:
     claim: CommitClaim | None
 
     def trusted_position(self, claims: Iterable[CommitClaim]) -> int:
-        """Tell up to where this log holds committed entries and nothing else, given what is known to be committed.
+        """Return up to where this log holds committed entries and nothing else, given what is known to be committed.
 
         See `commit_proof` for why the term decides. May lie behind the end of what is recorded here.
         """

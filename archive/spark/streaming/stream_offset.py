@@ -52,5 +52,5 @@ class LogOffset:
         return cls(**value)
 
     def to_json(self) -> dict[str, int]:
-        """Give what goes into a checkpoint."""
+        """Return what goes into a checkpoint."""
         return asdict(self)

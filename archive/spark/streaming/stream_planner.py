@@ -150,7 +150,7 @@ class LogPlanner:
     # --- offsets
 
     def initial_offset(self) -> LogOffset:
-        """Give the offset that a new query begins at.
+        """Return the offset that a new query begins at.
 
         Raises:
             ArchiveError: none of the directories can be used, or all logs begin later.
@@ -175,7 +175,7 @@ class LogPlanner:
         return LogOffset(position=wanted)
 
     def latest_offset(self, start: LogOffset, limit_bytes: int = NO_LIMIT) -> LogOffset:
-        """Give the end of the next batch; `start` itself while there is nothing more to show.
+        """Return the end of the next batch; `start` itself while there is nothing more to show.
 
         At most `limit_bytes`, but one frame (or message) at least.
 
@@ -326,7 +326,7 @@ class LogPlanner:
         return walk
 
     def _find_lack(self, log: StreamMemberLog, known: _Known, start: LogOffset, end: LogOffset) -> str | None:
-        """Say why a log cannot be read up to `end`, which was found before, perhaps in another member's; or None.
+        """Return why a log cannot be read up to `end`, which was found before, perhaps in another member's; or None.
 
         It is asked for the last frame before `end` only: a member that has that one has what was read before it, and
         that it can be read shows in the reading.

@@ -53,7 +53,7 @@ class CommitAsker:
         return f"<CommitAsker endpoints={self._endpoints} positions={self._positions}>"
 
     def ask(self) -> list[CommitClaim]:
-        """Give the furthest claim in each term, of those who answer now and before; empty if nobody ever did.
+        """Return the furthest claim in each term, of those who answer now and before; empty if nobody ever did.
 
         Raises:
             DocumentVersionError: members answer, and none of them in a version that is read here.

@@ -167,7 +167,7 @@ def _lines(a: dict[str, Any], b: dict[str, Any]) -> Iterator[_Line]:
 
 
 def _flat(row: dict[str, Any] | None) -> dict[str, Any]:
-    """Give the fields of a message as rows of their own."""
+    """Return the fields of a message as rows of their own."""
     if row is None:
         return {}
     fields: dict[str, Any] = row.get("fields", {})

@@ -139,7 +139,7 @@ def _check_columns(options: ExportOptions) -> None:
 def _find_descriptors(
     directory: Path, recording_id: int | None
 ) -> tuple[list[RecordingDescriptor], list[dict[str, Any]]]:
-    """Give the recordings to export, which are the VALID ones or the one that was named, and rows for damaged
+    """Return the recordings to export, which are the VALID ones or the one that was named, and rows for damaged
     entries.
     """
     descriptors, faults = [], []

@@ -85,7 +85,7 @@ def view_recording(log: LogFile, vocabulary: Vocabulary, *, is_whole: bool) -> M
 
 
 def encode_payload(payload: bytes) -> tuple[str, str]:
-    """Give a payload as text, and how: text that can be shown is itself, anything else base64."""
+    """Return a payload as text, and how: text that can be shown is itself, anything else base64."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:

@@ -30,7 +30,7 @@ class Check:
 
 @dataclass(slots=True, frozen=True)
 class LeaderSeen:
-    """Who led which term."""
+    """The leader of one term."""
 
     leadership_term_id: int
     member_id: int

@@ -134,7 +134,7 @@ class RequestStream:
         self._fail(f"a message that is no reply: length={len(payload)}")
 
     def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
-        """Tell of the new leader."""
+        """Record the new leader."""
         self._on_leader(leadership_term_id, leader_member_id)
 
     def on_session_event(self, code: EventCode, detail: str) -> None:

@@ -49,14 +49,14 @@ class ClusterLog:
         return f"<ClusterLog members={len(self._members)}>"
 
     def rows(self, count: int, vocabulary: Vocabulary, *, is_followed: bool) -> Iterator[dict[str, Any]]:
-        """Give the rows of `batches`, each as it comes."""
+        """Yield the rows of `batches`, each as it comes."""
         for recording_id, batch in self.batches(count, is_followed=is_followed):
             rows = MessageRows.of_log(recording_id, LOG_STREAM_ID, vocabulary)
             yield from map(rows.row, batch)
             sys.stdout.flush()
 
     def batches(self, count: int, *, is_followed: bool) -> Iterator[tuple[int, list[RecordedMessage]]]:
-        """Give the last committed entries, at most those of one term buffer; then what is committed since.
+        """Yield the last committed entries, at most those of one term buffer; then what is committed since.
 
         With them goes the id of the leader's recording.
         While it is followed a cluster without a leader is waited for.
@@ -113,7 +113,7 @@ class ClusterLog:
         return ArchiveClient.connect(endpoint, client_info="trimaran log", timeout_s=self._timeout_s)
 
     async def _read(self, view: MembersView, start: int, end: int) -> AsyncIterator[RecordedMessage]:
-        """Give the messages of [start, end); both are where a message begins or ends."""
+        """Yield the messages of [start, end); both are where a message begins or ends."""
         if start == end:
             return
         async with self._connect(view) as client:

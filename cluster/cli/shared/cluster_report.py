@@ -113,7 +113,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
 
 
 def exit_status(report: ClusterReport) -> int:
-    """Give the status that says whether a cluster can work."""
+    """Return the status that says whether a cluster can work."""
     if not report.answered_count:
         return EXIT_UNREACHABLE
     if report.leader_member_id is None:

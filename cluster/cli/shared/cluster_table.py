@@ -97,7 +97,7 @@ def _reason(status: MemberStatus) -> Text:
 
 
 def describe_election(election: ElectionStatus) -> str:
-    """Say when an election was, how long it took, and why it was."""
+    """Return when an election was, how long it took, and why it was."""
     if election.duration_s is None:
         return f"for {format_duration(election.age_s)} now: {election.reason}"
     return f"{format_duration(election.age_s)} ago, took {format_duration(election.duration_s)}: {election.reason}"

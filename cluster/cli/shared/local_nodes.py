@@ -162,7 +162,7 @@ class LocalNodes:
 
 
 def describe_end(node: NodeProcess) -> str:
-    """Say that a node has ended, with the tail of its log."""
+    """Return a text which says that a node has ended, with the tail of its log."""
     tail = "\n".join(f"  {line}" for line in _tail(node.log_file))
     status = node.process.returncode
     return f"node ended unexpectedly: member_id={node.member_id} exit_status={status} log={node.log_file}\n{tail}"

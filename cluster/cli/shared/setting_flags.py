@@ -45,12 +45,12 @@ def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
 
 
 def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every setting's flag: its `**settings` receive them, its own parameters come first."""
+    """Add every setting's flag to a command: its `**settings` receive them, its own parameters come first."""
     return _with_flags(function, None)
 
 
 def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags that say which members there are; otherwise as `with_setting_flags`."""
+    """Add the flags that name the members to a command; otherwise as `with_setting_flags`."""
     return _with_flags(function, ("members",))
 
 

@@ -69,7 +69,7 @@ class InMemoryCluster:
         return False
 
     def close_client_session(self, session_id: ClusterSessionId) -> bool:
-        """Let a session take no more replies."""
+        """Close a session: it takes no more replies."""
         session = self.sessions.get(session_id)
         if session is None:
             return False

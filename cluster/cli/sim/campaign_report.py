@@ -58,12 +58,12 @@ class SimulationReport:
         self.outcomes.append(outcome)
 
     def smallest(self, failed: RunOutcome) -> RunOutcome:
-        """Give the smallest run known that fails like this one."""
+        """Return the smallest run known that fails like this one."""
         shrunk = self.shrunk.get(failed.seed)
         return failed if shrunk is None else shrunk.outcome
 
     def command(self, failed: RunOutcome) -> str:
-        """Give the command that runs a failure again, the smallest one."""
+        """Return the command that runs a failure again, the smallest one."""
         smallest = self.smallest(failed)
         is_run_twice = smallest.failure is not None and smallest.failure.rule == DETERMINISM_RULE
         extra = self.job.arguments(is_run_twice=is_run_twice)
@@ -71,7 +71,7 @@ class SimulationReport:
 
 
 def find_commit() -> str | None:
-    """Give the commit of the checkout that this code runs from, and whether files differ from it."""
+    """Return the commit of the checkout that this code runs from, and whether files differ from it."""
     root = Path(cluster.__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return None
@@ -210,7 +210,7 @@ def _faults(report: SimulationReport) -> Group:
 
 
 def _failure(report: SimulationReport, failed: RunOutcome) -> list[Any]:  # anything rich can draw
-    """Say what was broken, and how to see it again."""
+    """Return what was broken, and how to see it again."""
     smallest = report.smallest(failed)
     failure = smallest.failure
     assert failure is not None
@@ -253,7 +253,7 @@ def print_campaign_report(report: SimulationReport, console: Console) -> None:
 
 
 def describe_outcome(outcome: RunOutcome) -> str:
-    """Give one line about a seed."""
+    """Return one line about a seed."""
     failure = "" if outcome.failure is None else f"  FAILED {outcome.failure.rule}"
     kinds = sum(1 for name in KIND_NAMES if outcome.fired.get(name))
     return (

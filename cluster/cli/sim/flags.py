@@ -88,7 +88,7 @@ def parse_kinds(text: str, flag: str) -> frozenset[str]:
 
 
 def kinds_left_out(without: str, only: str) -> frozenset[str]:
-    """Give the kinds of faults that are left out by either flag.
+    """Return the kinds of faults that are left out by either flag.
 
     Raises:
         ConfigurationError: the user's: both flags, or a kind that there is not.

@@ -39,7 +39,7 @@ class SeedJob:
         return simulate(seed, options, make_service=service_class, make_workload=make_workload, write_line=write_line)
 
     def arguments(self, *, is_run_twice: bool) -> list[str]:
-        """Give the command-line flags that mean the same; running it twice only helps against another trace."""
+        """Return the command-line flags that mean the same; running it twice only helps against another trace."""
         flags = []
         if self.service is not None:
             flags += ["--service", self.service, "--service-dir", str(self.service_dir)]

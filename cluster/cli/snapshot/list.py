@@ -32,7 +32,7 @@ def list_snapshots(directory: DirectoryArgument, output: OutputOption = OutputFo
 
 
 def _rows(files: SnapshotFiles) -> Iterator[SnapshotRow]:
-    """Give the sets in the order of the recording log; an invalid set and a valid one may have the same place."""
+    """Yield the sets in the order of the recording log; an invalid set and a valid one may have the same place."""
     sets: dict[tuple[int, int, bool], dict[int, RecordingLogEntry]] = {}
     for entry in files.recording_log.entries:
         if entry.entry_type is EntryType.SNAPSHOT:

@@ -57,7 +57,7 @@ class UpView:
             self._live.stop()
 
     def say(self, word: str, text: str) -> None:
-        """Tell what happened."""
+        """Print what happened."""
         if self._output is not OutputFormat.TABLE:
             self._print_event(word, text=text)
         elif self._live is None:

@@ -60,7 +60,7 @@ def drop_old_snapshots(recording_log: RecordingLog, policy: RetentionPolicy, *, 
 
 
 def needed_log_position(recording_log: RecordingLog, policy: RetentionPolicy, *, service_count: int) -> int:
-    """Say from where on the log is needed; below it whole segments may go."""
+    """Return from where on the log is needed; below it whole segments may go."""
     oldest_position = _oldest_kept_position(recording_log, policy, service_count)
     return 0 if oldest_position is None else max(0, oldest_position - policy.keep_log_bytes)
 

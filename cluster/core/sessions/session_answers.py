@@ -40,5 +40,5 @@ def answer(
 
 
 def redirect(ctx: ConsensusContext, connection_id: int, correlation_id: CorrelationId) -> None:
-    """Tell a client who leads, or that nobody does yet (leader_member_id -1)."""
+    """Send a client the leader's id, or -1 while there is no leader."""
     answer(ctx, connection_id, correlation_id, EventCode.REDIRECT, detail=ctx.config.ingress_endpoints)

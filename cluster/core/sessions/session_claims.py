@@ -55,7 +55,7 @@ class SessionClaims:
             self._awaiting.setdefault(session_id, {})[connection_id] = None
 
     def take_awaiting(self, session_id: ClusterSessionId) -> list[int]:
-        """Give the connections that waited for the session to open, once."""
+        """Return the connections that waited for the session to open, once."""
         return [*self._awaiting.pop(session_id, ())]
 
     def refuse(self, connection_id: int) -> bool:

@@ -142,7 +142,7 @@ class SessionManager:
         self._next_session_id = self._next_committed_session_id
 
     def connection_of(self, session_id: ClusterSessionId) -> int | None:
-        """Give the connection on which a client holds a session here; None without one."""
+        """Return the connection on which a client holds a session here; None without one."""
         return self._connections.get(session_id)
 
     @property
@@ -194,7 +194,7 @@ class SessionManager:
         self._sessions_by_connection[connection_id] = session_id
 
     def principal_on(self, connection_id: int, session_id: ClusterSessionId) -> bytes | None:
-        """Who holds this session on this connection; None if it is not open here, or not of this connection."""
+        """The principal of this session on this connection; None if it is not open here, or not of this connection."""
         session = self.sessions.get(session_id)
         is_bound = self._sessions_by_connection.get(connection_id) == session_id
         if session is None or not is_bound or session.state is not SessionState.OPEN:
@@ -298,7 +298,7 @@ class SessionManager:
                 self._welcome(connection_id, session_id)
 
     def renew_activity(self) -> None:
-        """Give every session its time again."""
+        """Restart the timeout of every session."""
         for session in self.sessions.values():
             session.time_of_last_activity_ns = self._ctx.now_ns
 

@@ -285,7 +285,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
 
 
 def expect_marker(message: wire.ModuleMessage | None, type_id: int, mark: SnapshotMark) -> SnapshotMarker:
-    """Give the marker that this message must be.
+    """Return the marker that this message must be.
 
     Raises:
         RemoteProtocolError: it is another, or no marker.

@@ -44,7 +44,7 @@ logger = structlog.get_logger()
 
 
 class DocumentServer:
-    """Who answers on which stream, and how many ask on each."""
+    """The handler of each stream, and the number of requests on it."""
 
     def __init__(self, answerers: Mapping[int, Answerer]) -> None:
         self._answerers = dict(answerers)
@@ -60,7 +60,7 @@ class DocumentServer:
 
     @property
     def request_count(self) -> int:
-        """How many ask now."""
+        """The number of requests now."""
         return sum(self._counts.values())
 
     def open(self, stream_id: int, transport: asyncio.Transport) -> DocumentRequest:

@@ -115,7 +115,7 @@ class Inspector:
         )
 
     def _reported_position(self, member: ClusterMember) -> int | None:
-        """Give what a member reported in this term; only a leader is told."""
+        """Return what a member reported in this term; only a leader is told."""
         ctx = self._module.ctx
         if ctx.role is not Role.LEADER or member.append_leadership_term_id != ctx.leadership_term_id:
             return None

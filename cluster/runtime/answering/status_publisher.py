@@ -64,7 +64,7 @@ class StatusPublisher:
         return self.describe().model_dump_json().encode()
 
     def describe(self) -> MemberStatus:
-        """Tell how this member is now."""
+        """Return how this member is now."""
         module, ctx = self._module, self._module.ctx
         now_ns = self._clock.monotonic_ns()
         return MemberStatus(

@@ -129,11 +129,11 @@ class ClusterMarkFile:
         return cls(path, handle, header, boot_id=boot_id, is_same_boot=is_same_boot, file_system=disk)
 
     def confirm_boot(self) -> None:
-        """Say that every file of the directory was repaired since the machine was started."""
+        """Record that every file of the directory was repaired since the machine was started."""
         write_fully(self._file_system, self._handle, _encode_boot_id(self._boot_id), BOOT_ID_POSITION)
 
     def update_activity(self, now_ms: int) -> None:
-        """Say that the member is alive; due about once a second."""
+        """Write the activity timestamp; due about once a second."""
         data = _ACTIVITY_TIMESTAMP.pack(now_ms)
         write_fully(self._file_system, self._handle, data, _ACTIVITY_TIMESTAMP_POSITION)
 
@@ -153,7 +153,7 @@ class ClusterMarkFile:
         write_fully(self._file_system, self._handle, data, MARK_FILE_HEADER_LENGTH + offset)
 
     def close(self) -> None:
-        """Say that the member stopped in order (activity timestamp -1), and give up the lock."""
+        """Record that the member stopped in order (activity timestamp -1), and release the lock."""
         try:
             self.update_activity(NULL_VALUE)
         finally:

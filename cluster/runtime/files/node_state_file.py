@@ -166,7 +166,7 @@ class NodeStateFile:
         return candidate.candidate_term_id
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file_system.close_file(self._handle)
 
 

@@ -147,7 +147,7 @@ class RecordingLogFile:
         self._handle, self.recording_log = handle, recording_log
 
     def close(self) -> None:
-        """Give the file back. What was not persisted is not written."""
+        """Close the file. Changes that were not persisted are lost."""
         self._file_system.close_file(self._handle)
 
 

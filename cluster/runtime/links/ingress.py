@@ -226,7 +226,7 @@ class IngressConnection(asyncio.BufferedProtocol):
             self._ingress.owner.post(ev.ClientDisconnected(self.connection_id))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Give the loop room to receive into."""
+        """Return the buffer that the loop receives into."""
         carried = len(self._carry)
         if carried:
             self._ingress.buffer[:carried] = self._carry
@@ -265,7 +265,7 @@ class IngressConnection(asyncio.BufferedProtocol):
     # --- the agent
 
     def bind(self, session_id: ClusterSessionId, leadership_term_id: int) -> None:
-        """Let messages of this session and term through."""
+        """Accept messages of this session and term."""
         self.session_id = session_id
         self._prefix = session_prefix(SESSION_MESSAGE, leadership_term_id, session_id)
 

@@ -209,7 +209,7 @@ class LogImage(asyncio.BufferedProtocol):
         self._on_closed(self, self._reason if exc is None else f"{type(exc).__name__}: {exc}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Give the loop room to receive into."""
+        """Return the buffer that the loop receives into."""
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -89,7 +89,7 @@ class MachineTuning:
         """Note, once a second, how far the log has come."""
 
     def close(self) -> None:
-        """Give everything back that was asked of the kernel."""
+        """Undo every request to the kernel."""
 
 
 class SharedMachineTuning(MachineTuning):

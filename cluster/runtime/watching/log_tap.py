@@ -121,6 +121,6 @@ def _place_of_caller() -> str:
 
 
 def _place(frame: FrameType, line: int) -> str:
-    """Say where: the last two parts of the path tell enough, and no machine's directories."""
+    """Return where: the last two parts of the path tell enough, and no machine's directories."""
     path = Path(frame.f_code.co_filename)
     return f"{'/'.join(path.parts[-2:])}:{line} {frame.f_code.co_qualname}"

@@ -148,7 +148,7 @@ class StallTracker:
 
 
 def watch_delivery(adapter: BoundedLogAdapter, stalls: StallTracker) -> None:
-    """Hear of slow delivery batches: what nothing else claims of them is `on_session_message`, or `on_request`."""
+    """Measure slow delivery batches: time that nothing else claims is `on_session_message` or `on_request`."""
     adapter.slow_ns = min(stalls.threshold_ns, _NOTEWORTHY_NS)
     adapter.on_slow = lambda begin_ns, end_ns: stalls.on_span(MESSAGE_CALLBACK, begin_ns, end_ns)
 

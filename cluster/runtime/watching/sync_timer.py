@@ -48,7 +48,7 @@ class DurationHistogram:
             self.max_ns = duration_ns
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Give upper bounds in seconds, ascending, each with the count of what is below; the last bound is infinite."""
+        """Return upper bounds in seconds, ascending, each with the count below it; the last bound is infinite."""
         counts = self._counts
         shown = [((1 << bits) / _NS_PER_S, sum(counts[: bits + 1])) for bits in _SHOWN_BITS]
         return [*shown, (float("inf"), sum(counts))]

@@ -46,10 +46,10 @@ class SequentialModel(Protocol[StateT]):
     """What one object does when operations come one at a time."""
 
     def initial_state(self) -> StateT:
-        """Give the state of an object that nobody has touched."""
+        """Return the state of an object that nobody has touched."""
 
     def apply(self, state: StateT, operation: ClientOperation) -> tuple[StateT, Hashable]:
-        """Give the state after an operation, and its outcome; defined for every operation in every state."""
+        """Return the state after an operation, and its outcome; defined for every operation in every state."""
 
 
 class SearchVerdict(Enum):

@@ -69,7 +69,7 @@ class MakeWorkload(Protocol):
 
 
 def draw_request_of(service_class: type[ClusteredService]) -> DrawRequest:
-    """Give the service's own function, or random bytes."""
+    """Return the service's own function, or random bytes."""
     draw_request: DrawRequest = getattr(service_class, REQUEST_FUNCTION, random_request)
     return draw_request
 

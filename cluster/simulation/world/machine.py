@@ -27,7 +27,7 @@ class DiskTiming:
     """Until then nothing is done: the disk hangs."""
 
     def draw(self, random: Random, now_ns: int) -> int:
-        """Give one job's time."""
+        """Return one job's time."""
         busy_ns = max(0, self.stall_until_ns - now_ns)
         return busy_ns + self.min_ns + int(random.expovariate(1.0) * (self.mean_ns - self.min_ns))
 
@@ -74,7 +74,7 @@ class Machine:
         return self.loop is not None
 
     def host(self) -> Host:
-        """Give what a member sees of this machine."""
+        """Return what a member sees of this machine."""
         random = Random(f"{self.address} {self.incarnation} {self._random.random()}")
         return Host(
             clock=self.clock,

@@ -209,7 +209,7 @@ class Network(NetworkStack):
         return quality.delay_min_ns + int(self._random.expovariate(1.0) * spread_ns)
 
     def split(self, length: int) -> int:
-        """Say how many of `length` bytes come in one piece."""
+        """Return how many of `length` bytes come in one piece."""
         if length > 1 and self._random.random() < self.quality.split_rate:
             return self._random.randrange(1, length)
         return length
@@ -331,7 +331,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- asyncio.Transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Give the addresses, or as much of a socket as is needed."""
+        """Return the addresses, or as much of a socket as is needed."""
         if name == "socket":
             return _Socket(self)
         return {"peername": self.peer_address, "sockname": self.address}.get(name, default)
@@ -345,7 +345,7 @@ class SimulatedTransport(asyncio.Transport):
         self._protocol = protocol
 
     def get_protocol(self) -> BaseProtocol:
-        """Give the protocol."""
+        """Return the protocol."""
         return cast(BaseProtocol, self._protocol)
 
     def is_reading(self) -> bool:
@@ -373,7 +373,7 @@ class SimulatedTransport(asyncio.Transport):
         return self._outgoing_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Give the low and the high limit."""
+        """Return the low and the high limit."""
         return self._low_bytes, self._high_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
