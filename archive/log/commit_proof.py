@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 from trimaran.service_api.wire.frame import TYPE_PADDING
 from trimaran.service_api.wire.log.fields import read_log_fields
@@ -46,7 +45,7 @@ from trimaran.service_api.wire.log.recording_log import (
 )
 
 from ..disk.file_system import ReadableFileSystem
-from ..errors import ArchiveError, CorruptionError
+from ..errors import ArchiveError
 from ..files.reader import FrameReader
 from ..format.descriptor import RecordingDescriptor
 
@@ -86,12 +85,9 @@ def parse_marks(data: bytes) -> MemberMarks:
     """Take the marks out of the content of a `recording.log`; a slot that is cut off at the end is left out.
 
     Raises:
-        CorruptionError: it holds what cannot be a recording log; the entry is named.
+        RemoteProtocolError: it holds what cannot be a recording log; the entry is named.
     """
-    try:
-        return marks_of(slot for slot in read_slots(data) if isinstance(slot, RecordingLogEntry))
-    except RemoteProtocolError as error:
-        raise CorruptionError(str(error)) from error
+    return marks_of(slot for slot in read_slots(data) if isinstance(slot, RecordingLogEntry))
 
 
 def marks_of(log_entries: Iterable[RecordingLogEntry]) -> MemberMarks:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from trimaran.service_api.errors import ConfigurationError
+from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
 from ..disk.remote_file_system import RemoteFileSystem
+from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, read_catalog
 from .commit_proof import MemberMarks, parse_marks
 
@@ -160,6 +161,8 @@ class MemberDirectory:
         handle = file_system.open_file(path, writable=False)
         try:
             return parse_marks(read_fully(file_system, handle, file_system.file_length(handle), 0))
+        except RemoteProtocolError as error:
+            raise CorruptionError(f"damaged recording log: path={path}: {error}") from error
         finally:
             file_system.close_file(handle)
 

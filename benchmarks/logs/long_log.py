@@ -14,7 +14,7 @@ from typing import Final
 
 from trimaran.archive import Archive, ArchiveConfig
 from trimaran.cluster.cli.demo.recordings import find_log_recording
-from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.runtime.files.recording_log_file import read_recording_log
 from trimaran.service_api.types import ClusterSessionId, TermId
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
@@ -79,7 +79,7 @@ async def lengthen_log(member_directory: Path, length_bytes: int, *, payload: in
 
 
 def _last_term_id(member_directory: Path) -> TermId:
-    entry = RecordingLog.parse((member_directory / "cluster" / RECORDING_LOG_FILE_NAME).read_bytes()).last_term()
+    entry = read_recording_log(member_directory / "cluster" / RECORDING_LOG_FILE_NAME).last_term()
     if entry is None:
         raise ProcessError(f"no leadership term in the recording log: {member_directory}")
     return TermId(entry.leadership_term_id)

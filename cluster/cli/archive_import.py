@@ -85,7 +85,12 @@ def import_directories(
     if len({target.absolute() for target in targets}) != len(targets):
         raise ConfigurationError("a target is named twice")
     now_ms = SystemClock().epoch_time()
-    found = [read_source(name, now_ms=now_ms) for name in sources]
+    try:
+        found = [read_source(name, now_ms=now_ms) for name in sources]
+    except ConfigurationError:
+        raise
+    except ClusterError as error:
+        fail(str(error), EXIT_UNHEALTHY)
     for target in targets:
         copying.expect_free(target)
     surveys = _survey(found, with_snapshots=not no_snapshots)

@@ -21,15 +21,19 @@ from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH
 
 from ..core.log.recording_log import RecordingLog
+from ..messages.mark import MarkFileHeader
 from ..runtime.files.mark_file import MARK_FILE_NAME
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
 
 _ACTIVITY: Final = struct.Struct("<q")
-_ACTIVITY_OFFSET: Final = 16
-"""Of the activity timestamp, in the mark files of cluster and archive."""
+_ACTIVITY_OFFSET: Final = MESSAGE_HEADER_LENGTH + next(
+    field.offset for field in MarkFileHeader.LAYOUT.block if field.name == "activity_timestamp"
+)
+"""In the mark files of cluster and archive, of any version."""
 
 
 @dataclass(slots=True, frozen=True)

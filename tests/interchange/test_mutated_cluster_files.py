@@ -47,6 +47,31 @@ def test_an_entry_of_a_type_that_there_is_not(samples: Path, tmp_path: Path, ent
         )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "import", "DIR", "--to", "TARGET", "--dry-run"),
+        ("log", "dump", "DIR"),
+        ("log", "tail", "DIR"),
+        ("snapshot", "list", "DIR"),
+        ("snapshot", "describe", "DIR"),
+        ("snapshot", "verify", "DIR"),
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_every_command_ends_with_10_and_names_a_damaged_recording_log(
+    samples: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    directory = mutated(samples / DIRECTORY, tmp_path / "damaged", "recording.log", change(Field(44, "<i"), 77))
+    places = {"DIR": directory, "TARGET": tmp_path / "target"}
+
+    result = run(*(places.get(word, word) for word in words))
+
+    assert (result.exit_code, result.stdout) == (10, "")
+    path = directory / "cluster" / "recording.log"
+    assert f"damaged recording log: path={path}: recording log: entry_index=0 position=0 type=77" in result.stderr
+
+
 @pytest.mark.parametrize("endpoint_length", [-1, 5000, 2**31 - 1])
 def test_a_standby_snapshot_whose_endpoint_cannot_be(samples: Path, tmp_path: Path, endpoint_length: int) -> None:
     source = samples / "state-files" / "standby-snapshots"

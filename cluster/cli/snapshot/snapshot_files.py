@@ -12,10 +12,11 @@ from trimaran.archive.errors import ArchiveErrorCode
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
-from trimaran.service_api import ConfigurationError
+from trimaran.archive.tool.output import EXIT_UNHEALTHY, fail
+from trimaran.service_api import ClusterError, ConfigurationError
 from trimaran.service_api.types import RecordingId
 
-from ...core.log.recording_log import RecordingLog
+from ...runtime.files.recording_log_file import read_recording_log
 from ..shared.arguments import expect_recording_log
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, as in --directory.")]
@@ -29,10 +30,12 @@ class SnapshotFiles:
         member = MemberDirectory.find(directory)
         self.directory = member.archive.directory
         try:
-            self.recording_log = RecordingLog.parse(path.read_bytes())
+            self.recording_log = read_recording_log(path)
             content = member.read_catalog()
         except OSError as error:
             raise ConfigurationError(f"directory cannot be read: {error}") from error
+        except ClusterError as error:
+            fail(str(error), EXIT_UNHEALTHY)
         self._descriptors = {descriptor.recording_id: descriptor for descriptor in content.readable}
 
     def descriptor(self, recording_id: int) -> RecordingDescriptor:

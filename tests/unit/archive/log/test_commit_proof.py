@@ -8,12 +8,12 @@ import pytest
 
 from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term
 from tests.unit.archive.streams import extract_sample
-from trimaran.archive.errors import CorruptionError
 from trimaran.archive.log.commit_proof import CommitClaim, MemberMarks, parse_marks, prove_commit
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.reading.frame_batches import find_entries
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile, read_recording_log
+from trimaran.service_api.errors import RemoteProtocolError
 
 
 def three_terms() -> Log:
@@ -179,7 +179,7 @@ def test_damaged_recording_log_is_named(tmp_path: Path, offset: int, said: str) 
         file.seek(offset)
         file.write(b"\x42")
 
-    with pytest.raises(CorruptionError, match=said):
+    with pytest.raises(RemoteProtocolError, match=said):
         parse_marks(path.read_bytes())
 
 
