@@ -83,7 +83,7 @@ async def test_snapshots_are_listed_verified_and_invalidated(data_dir: Path) -> 
         rows = json.loads((await snapshot("list", directory, "-o", "json")).output)
         assert [(row["log_position"], row["state"]) for row in rows] == [(position, "valid") for position in positions]
         verified = await snapshot("verify", directory)
-        assert (verified.exit_status, verified.output.count(" fine: ")) == (0, 2)
+        assert (verified.exit_status, verified.output.count(" valid: ")) == (0, 2)
         described = await snapshot("describe", directory, "-o", "jsonl")
         messages = [json.loads(line) for line in described.output.splitlines()]
         assert messages[0]["fields"]["logPosition"] == messages[-1]["fields"]["logPosition"] == positions[1]
