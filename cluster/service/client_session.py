@@ -119,8 +119,9 @@ class ContainerClientSession:
         if self._closing:
             return False
         out = self._out
-        kind = payload.__class__
-        if kind is not bytes and kind is not bytearray:
+        kind = type(payload)
+        # Refused on every member, also where it goes nowhere. No call for the usual kinds: this is the hot path.
+        if kind is not memoryview and kind is not bytes:
             payload = plain_bytes("payload", payload)
         length = len(payload)
         if length > _LARGEST_SINGLE_PAYLOAD:

@@ -88,14 +88,3 @@ def test_what_is_no_payload_leaves_no_half_message_behind(payload: Any) -> None:
     assert str(to_session) == str(to_log)
     assert str(to_log) == f"payload: type={type(payload).__name__} expected bytes, bytearray or memoryview"
     assert replies(outlet) == [(TERM, b"before"), (TERM, b"after")]
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [memoryview(array("q", [1, 2])), memoryview(b"0123456789")[::2], bytearray(b"xyz")],
-    ids=["q", "step", "ba"],
-)
-def test_views_are_sent_as_their_bytes(payload: memoryview | bytearray) -> None:
-    _, outlet = called(lambda cluster, session: session.offer(payload))
-
-    assert replies(outlet) == [(TERM, b"before"), (TERM, bytes(payload)), (TERM, b"after")]
