@@ -69,6 +69,7 @@ from .runtime.snapshots.recovery import Recovered, find_newest_term_time_unit, l
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
+from .runtime.watching.disk_space import DiskSpaceWatch
 from .runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from .runtime.watching.metrics_server import MetricsServer
 from .runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
@@ -191,6 +192,7 @@ class Node:
         if recovered is not None:
             self._restore(recovered)
         watch_delivery(self._adapter, self.stalls)
+        self._disk_space = DiskSpaceWatch(host.file_system, config.directory)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
@@ -203,6 +205,7 @@ class Node:
             connection_count=lambda: len(self._ingress.connections),
             differing_members=lambda: self._links.differences,
             snapshot_fetch=self._snapshot_fetch,
+            disk_space=lambda: self._disk_space.newest,
             stalls=self.stalls,
             errors=self.errors,
         )
@@ -275,6 +278,7 @@ class Node:
                 await self._listen(log, links, server, tasks)
                 tasks.create_task(self._run_housekeeping(), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
+                tasks.create_task(self._disk_space.run(), name="disk-space")
                 if self._secrets is not None:
                     tasks.create_task(self._secrets.run(), name="secrets-watch")
                 await self.service_agent.start()
@@ -494,6 +498,7 @@ class Node:
             stalls=self.stalls,
             errors=self.errors,
             disk=timed_disk,
+            disk_space=self._disk_space,
             counts=EffectCounts(),
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,

@@ -94,6 +94,10 @@ class MemberStatus(Document):
     """How often its loop stood still for longer than `stall_threshold_ms`, since its process began."""
     stall_max_s: Seconds = 0
     """The longest that its loop was busy with one thing, stall or not."""
+    disk_free_bytes: Count | None = None
+    """What may still be written to the file system of its directory; None if that is not known."""
+    disk_size_bytes: Count | None = None
+    """How large that file system is."""
     error_count: Count = 0
     """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
 

@@ -15,11 +15,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 WritableBytes = bytes | bytearray | memoryview
 
 _NOT_SUPPORTED: Final = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
+
+
+class DiskSpace(NamedTuple):
+    """The space of one file system, in bytes."""
+
+    free_bytes: int
+    size_bytes: int
 
 
 class ReadableFileSystem(Protocol):
@@ -74,8 +81,8 @@ class FileSystem(ReadableFileSystem, Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file."""
 
-    def free_bytes(self, path: Path) -> int:
-        """Return how much more may be written to the disk that a directory is on."""
+    def disk_space(self, path: Path) -> DiskSpace:
+        """Return how large the disk is that a directory is on, and how much more may be written to it."""
 
     def try_lock(self, handle: int) -> bool:
         """Take the exclusive lock of an open file; False if another holder has it. It goes with the handle."""
@@ -168,10 +175,10 @@ class OsFileSystem:
         """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))
 
-    def free_bytes(self, path: Path) -> int:
-        """Return what is free for a process without privileges on the disk of a directory."""
+    def disk_space(self, path: Path) -> DiskSpace:
+        """Return the size of the disk of a directory, and what is free there for a process without privileges."""
         found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        return DiskSpace(free_bytes=found.f_bavail * found.f_frsize, size_bytes=found.f_blocks * found.f_frsize)
 
 
 def write_fully(file_system: FileSystem, handle: int, data: WritableBytes, offset: int) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from .file_system import WritableBytes
+from .file_system import DiskSpace, WritableBytes
 
 SECTOR_LENGTH_BYTES: Final = 512
 
@@ -303,11 +303,10 @@ class MemoryFileSystem:
             self._used_bytes -= len(file.data)
             self._change(path.parent, _DirectoryChange(path, None, file))
 
-    def free_bytes(self, path: Path) -> int:
-        """Return how much more all files together may hold."""
-        if self.capacity_bytes is None:
-            return 1 << 62
-        return max(0, self.capacity_bytes - self._used_bytes)
+    def disk_space(self, path: Path) -> DiskSpace:
+        """Return how much all files together may hold, and how much more."""
+        size_bytes = 1 << 62 if self.capacity_bytes is None else self.capacity_bytes
+        return DiskSpace(free_bytes=max(0, size_bytes - self._used_bytes), size_bytes=size_bytes)
 
     def crash(self, keep: Callable[[], bool] = lambda: False) -> None:
         """Lose power: every handle is gone, and of what was not synced only what `keep` says survives."""

@@ -39,7 +39,7 @@ class SpaceWatch:
             ArchiveError: STORAGE_SPACE.
             OSError: the disk refused.
         """
-        free_bytes = self._file_system.free_bytes(self._directory)
+        free_bytes = self._file_system.disk_space(self._directory).free_bytes
         if free_bytes < self.threshold_bytes:
             raise ArchiveError(
                 f"disk space is low: free_bytes={free_bytes} low_space_threshold_bytes={self.threshold_bytes} "
@@ -54,7 +54,7 @@ class SpaceWatch:
         Raises:
             OSError: the disk refused.
         """
-        free_bytes = self._file_system.free_bytes(self._directory)
+        free_bytes = self._file_system.disk_space(self._directory).free_bytes
         if free_bytes >= self.threshold_bytes:
             self._warned.discard(recording_id)
         elif recording_id not in self._warned:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Final
 
+from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
@@ -42,6 +43,7 @@ class StatusPublisher:
         connection_count: Callable[[], int],
         differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_fetch: Callable[[], FetchProgress | None],
+        disk_space: Callable[[], DiskSpace | None],
         stalls: StallTracker,
         errors: ErrorLog,
     ) -> None:
@@ -52,6 +54,7 @@ class StatusPublisher:
         self._connection_count = connection_count
         self._differing_members = differing_members
         self._snapshot_fetch = snapshot_fetch
+        self._disk_space = disk_space
         self._stalls = stalls
         self._errors = errors
         self._started_ns = clock.monotonic_ns()
@@ -66,7 +69,7 @@ class StatusPublisher:
     def describe(self) -> MemberStatus:
         """Return how this member is now."""
         module, ctx = self._module, self._module.ctx
-        now_ns = self._clock.monotonic_ns()
+        now_ns, space = self._clock.monotonic_ns(), self._disk_space()
         return MemberStatus(
             member_id=ctx.config.member_id,
             version=installed_version(),
@@ -92,6 +95,8 @@ class StatusPublisher:
             last_election=_describe_election(module, now_ns),
             stall_count=self._stalls.count,
             stall_max_s=_seconds(self._stalls.max_ns),
+            disk_free_bytes=None if space is None else space.free_bytes,
+            disk_size_bytes=None if space is None else space.size_bytes,
             error_count=self._errors.observation_count,
         )
 

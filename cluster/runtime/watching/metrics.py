@@ -136,6 +136,13 @@ def _snapshot_fetch(vitals: Vitals) -> Labelled:
     yield ("all",), 0 if progress is None else progress.length_bytes
 
 
+def _disk_space(vitals: Vitals) -> Labelled:
+    space = vitals.disk_space.newest
+    if space is not None:
+        yield ("free",), space.free_bytes
+        yield ("all",), space.size_bytes
+
+
 METRICS: Final = (
     MetricRow(
         "trimaran_member_info",
@@ -309,6 +316,13 @@ METRICS: Final = (
         "106, 107",
     ),
     MetricRow("trimaran_sync_max_seconds", "gauge", "the longest sync of an archive file", _sync_max, (), "105"),
+    MetricRow(
+        "trimaran_disk_space_bytes",
+        "gauge",
+        "the file system of this member's directory, read every 10 s: bytes that are `free`, and `all` bytes",
+        _disk_space,
+        ("what",),
+    ),
     MetricRow(
         "trimaran_log_start_position_bytes",
         "gauge",

@@ -75,7 +75,7 @@ class TimedFileSystem:
         self.list_directory: Final = disk.list_directory
         self.rename: Final = disk.rename
         self.remove: Final = disk.remove
-        self.free_bytes: Final = disk.free_bytes
+        self.disk_space: Final = disk.disk_space
         self.try_lock: Final = disk.try_lock
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..links.ingress import Ingress
     from ..queries import QueryHandler
     from ..snapshots.snapshot_shipping import FetchProgress
+    from .disk_space import DiskSpaceWatch
     from .error_log import ErrorLog
     from .stall_tracker import StallTracker
     from .sync_timer import TimedFileSystem
@@ -130,6 +131,7 @@ class Vitals:
     errors: ErrorLog
     disk: TimedFileSystem | None
     """None when syncs are not timed."""
+    disk_space: DiskSpaceWatch
     counts: EffectCounts
     clock: Clock
     delivered_position: Callable[[], int]

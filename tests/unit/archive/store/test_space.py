@@ -108,4 +108,5 @@ async def test_a_recording_that_runs_warns_once_and_goes_on_until_the_disk_is_fu
 
 
 def test_the_free_space_is_that_of_the_disk(tmp_path: Path) -> None:
-    assert OsFileSystem().free_bytes(tmp_path) > 0
+    found = OsFileSystem().disk_space(tmp_path)
+    assert 0 < found.free_bytes <= found.size_bytes

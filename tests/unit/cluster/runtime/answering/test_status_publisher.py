@@ -6,6 +6,7 @@ import dataclasses
 
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
+from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.cluster.core.events import LogImageClosed
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
@@ -40,7 +41,10 @@ class NoArea:
 
 
 def publisher_of(
-    solo: Solo, fetch: FetchProgress | None = None, differing: dict[MemberId, str] | None = None
+    solo: Solo,
+    fetch: FetchProgress | None = None,
+    differing: dict[MemberId, str] | None = None,
+    space: DiskSpace | None = None,
 ) -> StatusPublisher:
     clock = SoloClock(solo)
     return StatusPublisher(
@@ -51,6 +55,7 @@ def publisher_of(
         connection_count=lambda: 5,
         differing_members=lambda: differing or {},
         snapshot_fetch=lambda: fetch,
+        disk_space=lambda: space,
         stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         errors=ErrorLog(NoArea(), clock.epoch_time),
     )
@@ -61,6 +66,13 @@ def asked(publisher: StatusPublisher) -> MemberStatus:
     document = publisher.encode()
     assert len(document) < STATUS_LENGTH_LIMIT_BYTES // 4
     return read_document(MemberStatus, document)
+
+
+def test_a_member_says_how_much_room_its_disk_has_once_it_knows() -> None:
+    unknown, known = (asked(publisher_of(Solo(), space=space)) for space in (None, DiskSpace(30, 200)))
+
+    assert (unknown.disk_free_bytes, unknown.disk_size_bytes) == (None, None)
+    assert (known.disk_free_bytes, known.disk_size_bytes) == (30, 200)
 
 
 def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:

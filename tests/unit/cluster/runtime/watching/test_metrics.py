@@ -84,6 +84,17 @@ def test_a_leader_tells_of_its_log_its_followers_and_its_clients(small: SmallClu
         assert value(found, "trimaran_member_link_up", peer_member_id=other) == 1
 
 
+def test_the_space_on_the_disk_of_a_member_is_read_now_and_then() -> None:
+    """Issue 20 §5: a disk that is nearly full is seen before it is full."""
+    with running_cluster() as small:
+        member = small.leader
+        member.machine.disk.capacity_bytes = 10**9
+        small.wait(lambda: value(scrape(member), "trimaran_disk_space_bytes", what="all") == 10**9)
+        free_bytes = value(scrape(member), "trimaran_disk_space_bytes", what="free")
+
+    assert 0 < free_bytes < 10**9
+
+
 def test_snapshots_are_counted_with_how_long_they_took_and_how_long_they_are() -> None:
     """ClusterTest.shouldTrackSnapshotDuration; and one that a service could not write."""
     with small_cluster(make_service=Keeper) as small:
