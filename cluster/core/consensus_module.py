@@ -110,6 +110,7 @@ class ConsensusModule:
         self._common: Handlers = {
             **dict.fromkeys(_OF_ONE_PHASE, _ignore),
             ev.LinkChanged: ctx.on_link_changed,
+            ev.ReluctanceChanged: self._on_reluctance_changed,
             ev.LiveJoined: self._on_live_joined,
             ev.Recorded: self._on_recorded,
             ev.ReplayDone: self._on_replay_done,
@@ -248,6 +249,9 @@ class ConsensusModule:
 
     def _on_live_joined(self, event: ev.LiveJoined) -> None:
         self.ctx.members[event.member_id].live_join_position = event.position
+
+    def _on_reluctance_changed(self, event: ev.ReluctanceChanged) -> None:
+        self.ctx.note_reluctance(event.kind, event.detail)
 
     def _on_recorded(self, event: ev.Recorded) -> None:
         self.ctx.append_position = max(self.ctx.append_position, event.position)

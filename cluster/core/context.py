@@ -23,12 +23,13 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.message import Message
 
 from ..messages.consensus import CanvassPosition
-from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, SendToMember
+from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, ReluctanceNoted, SendToMember
 from .events import LinkChanged
 from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
 from .members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
+from .reluctance import Reluctance
 
 PROTOCOL_VERSION = 1 << 16
 """Version of the consensus protocol, major.minor.patch in three bytes. Source: seed 001, `protocolVersion=65536`."""
@@ -119,6 +120,9 @@ class ConsensusContext:
     is_spare: bool = False
     """Follower, in a term: whether a majority is had without it, as far as it can see; then its syncs may come late."""
 
+    reluctance: dict[Reluctance, str] = field(default_factory=dict)
+    """Why this member would rather not lead, with the facts as one line; empty if it is willing."""
+
     now_ns: int = 0
     timestamp: int = 0
     """Monotonic time, and epoch time in milliseconds, of the turn that runs."""
@@ -187,6 +191,19 @@ class ConsensusContext:
         if clock_time > self.cluster_time:
             self.cluster_time = clock_time
         return self.cluster_time
+
+    def note_reluctance(self, kind: Reluctance, detail: str | None) -> bool:
+        """Note that this member has a reason to be reluctant to lead, or None: no longer. Returns whether it is new."""
+        is_new = kind not in self.reluctance
+        if detail is None:
+            if not is_new:
+                del self.reluctance[kind]
+                self.emit(ReluctanceNoted(kind, None))
+            return False
+        self.reluctance[kind] = detail
+        if is_new:
+            self.emit(ReluctanceNoted(kind, detail))
+        return is_new
 
     # --- what is heard of members, and what this one has
 

@@ -19,6 +19,7 @@ from .control_toggle import ActionStep
 from .election_state import ElectionState
 from .module_state import ModuleState
 from .reason import Reason
+from .reluctance import Reluctance
 
 
 @dataclass(slots=True)
@@ -52,6 +53,14 @@ class UnbindIngress:
     """Stop taking session messages on this connection, or on every connection when `connection_id` is None."""
 
     connection_id: int | None
+
+
+@dataclass(slots=True)
+class ReluctanceNoted:
+    """This member has a reason not to lead while another can, or `detail` is None: that reason is gone. Only tells."""
+
+    kind: Reluctance
+    detail: str | None
 
 
 @dataclass(slots=True)
@@ -366,6 +375,7 @@ Effect = (
     | StateChanged
     | ElectionStarted
     | VoteRefused
+    | ReluctanceNoted
     | NominationRefused
     | LeaderRefused
     | ElectionClosed

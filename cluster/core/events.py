@@ -12,6 +12,7 @@ from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.session import AdminRequest, SessionConnectRequest
 
 from .control_toggle import ControlToggle
+from .reluctance import Reluctance
 
 
 @dataclass(slots=True)
@@ -20,6 +21,14 @@ class LinkChanged:
 
     member_id: MemberId
     is_up: bool
+
+
+@dataclass(slots=True)
+class ReluctanceChanged:
+    """This member has a reason not to lead while another can; `detail` says it in one line, None that it is gone."""
+
+    kind: Reluctance
+    detail: str | None
 
 
 @dataclass(slots=True)

@@ -39,10 +39,11 @@ from .events import (
     LiveJoined,
     ReadsWanted,
     Recorded,
+    ReluctanceChanged,
 )
 from .leadership_probe import LeaderReads
 from .log.log_publisher import LogPublisher
-from .members import ClusterMember, quorum_position
+from .members import ClusterMember, is_active, quorum_position
 from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -105,6 +106,7 @@ class LeaderTerm:
             ReadPositionRequest: self.on_read_position_request,
             TerminationAck: actions.on_termination_ack,
             ReadsWanted: self.reads.on_wanted,
+            ReluctanceChanged: self.on_reluctance_changed,
             Recorded: self.on_recorded,
             LiveJoined: self.on_live_joined,
             ClientConnect: self.on_client_connect,
@@ -309,6 +311,21 @@ class LeaderTerm:
             # In this order: a follower that sees the replay end without a word takes it for a failure.
             dialogue.send_stop_catchup(self._ctx, member.member_id)
             self._ctx.emit(fx.StopCatchupReplay(member.member_id))
+
+    # --- what makes this member a bad leader
+
+    def on_reluctance_changed(self, event: ReluctanceChanged) -> Reason | None:
+        """This leader has a reason not to lead: it goes on, unless it cannot do its work and another may be able to."""
+        ctx = self._ctx
+        is_new = ctx.note_reluctance(event.kind, event.detail)
+        timeout_ns = ctx.config.leader_heartbeat_timeout_ns
+        is_another_there = any(
+            not member.is_reluctant and member.is_reachable and is_active(member, ctx.now_ns, timeout_ns)
+            for member in self._others
+        )
+        if not (is_new and event.kind.ends_term and is_another_there):
+            return None
+        return Reason(K.LEADER_RELUCTANT, reluctance=event.kind.label, detail=event.detail or "")
 
     # --- clients
 

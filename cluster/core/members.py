@@ -30,6 +30,8 @@ class ClusterMember:
     """Whether its last canvass named a term; one that names none never voted, or has lost its directory."""
 
     candidate_term_id: TermId = NULL_TERM_ID
+    is_reluctant: bool = False
+    """Whether it said that it would rather not lead; False until it says so. See `reluctance`."""
     vote: bool | None = None
     """Its vote for this member in `candidate_term_id`; None until it answered."""
 

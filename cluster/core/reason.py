@@ -29,6 +29,7 @@ class ReasonKind(Enum):
     )
     NEXT_TERM_UNKNOWN = "leader {leader_member_id} does not know which term follows {log_term_id}"
     NO_FOLLOWER_QUORUM = "no quorum of followers joined the term"
+    LEADER_RELUCTANT = "leader gives up its term: {reluctance}: {detail}"
     CANVASS_OUTDATED = "no quorum would vote for this member any more"
     NO_PROGRESS = "{state} made no progress"
     BELOW_OLDEST_SEGMENT = (
@@ -83,6 +84,10 @@ class ReasonKind(Enum):
     NO_QUORUM_OF_VOTERS = (
         "members {member_ids} are not voters: they never voted, or their directories were removed; without them "
         "{voter_count} of {member_count} members can vote; start the others"
+    )
+    RELUCTANT = (
+        "this member is reluctant to lead ({kinds}) and leaves it to a willing member: {member_ids}; it stands if none "
+        "of these has won soon"
     )
     VOTED_IN_HIGHER_TERM = "voted in a higher term {candidate_term_id}"
 

@@ -164,8 +164,9 @@ class ConsensusModuleAgent:
     def hold(self) -> None:
         """Take no turn before `start`, while the service loads its state.
 
-        Which links are up is kept until then, and what clients show to prove their sessions, the newest of each
-        connection: they show it once. Everything else is dropped: members and clients say it again.
+        Kept until then: which links are up, what makes this member reluctant to lead, and what clients show to prove
+        their sessions, the newest of each connection: they show it once. Everything else is dropped: members and
+        clients say it again.
         """
         self._is_held = True
 
@@ -196,7 +197,7 @@ class ConsensusModuleAgent:
             self._held_proofs[event.connection_id] = event
         elif isinstance(event, ev.ClientDisconnected):
             self._held_proofs.pop(event.connection_id, None)
-        return isinstance(event, ev.LinkChanged)
+        return isinstance(event, (ev.LinkChanged, ev.ReluctanceChanged))
 
     async def run_action(self, action: ControlToggle) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.
@@ -600,6 +601,17 @@ def _log_leader_refused(effect: fx.LeaderRefused) -> None:
     )
 
 
+def _log_reluctance(effect: fx.ReluctanceNoted) -> None:
+    if effect.detail is None:
+        logger.info("member.willing_to_lead", kind=effect.kind.label)
+    else:
+        logger.warning(
+            "member.reluctant_to_lead",
+            kind=effect.kind.label,
+            detail=f"{effect.detail}; this member does not become leader while a willing member can",
+        )
+
+
 def _log_session_changed(effect: fx.SessionChanged) -> None:
     logger.info(effect.event, cluster_session_id=effect.cluster_session_id, reason=effect.reason)
 
@@ -613,5 +625,6 @@ _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the eff
     ),
     fx.LeaderRefused: _log_leader_refused,
     fx.SessionChanged: _log_session_changed,
+    fx.ReluctanceNoted: _log_reluctance,
 }
 """Effects that only tell."""

@@ -1,7 +1,8 @@
 """CANVASS and NOMINATE: find the member with the newest log, which may stand.
 
 The canvass is a survey that doubles as Raft's pre-vote: nobody raises a term that a majority would not vote for. Who
-finds its log the newest waits a random while, raises the term and asks for votes.
+finds its log the newest waits a random while, raises the term and asks for votes. A member that is reluctant to lead
+first leaves this to a willing one (`reluctance`).
 
 Source: seed 001; aeron.md §2.3 CANVASS and NOMINATE.
 """
@@ -19,6 +20,7 @@ from ..events import ActivityFailed, LinkChanged
 from ..members import is_quorum_candidate, is_unanimous_candidate, may_vote_for
 from ..reason import Reason
 from ..reason import ReasonKind as K
+from ..reluctance import HOLD_BACK_ELECTION_TIMEOUTS, able_members, has_equal_log
 from .announcement import Announcement
 from .election import Election, ElectionPhase
 from .voting import Voting, excused
@@ -83,13 +85,30 @@ class Canvass(ElectionPhase):
         if not ctx.is_voter and ctx.is_cluster_formed:
             self._refuse_nomination(Reason(K.NOT_A_VOTER))
         elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
-            election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_ALL))
+            self._nominate(Reason(K.NEWEST_LOG_OF_ALL))
         elif is_over and is_quorum_candidate(ctx.voting_members, ctx.me):
-            election.enter(ElectionState.NOMINATE, Reason(K.NEWEST_LOG_OF_QUORUM))
+            self._nominate(Reason(K.NEWEST_LOG_OF_QUORUM))
         elif is_over:
             self._explain_missing_quorum()
         if election.state is ElectionState.CANVASS and ctx.now_ns >= self.next_status_ns:
             self._canvass()
+
+    def _nominate(self, reason: Reason) -> None:
+        """Go on to stand, unless this member is reluctant and a willing one has not had its time yet."""
+        ctx, election = self._ctx, self._election
+        able = able_members(ctx.voting_members, ctx.me) if ctx.reluctance else []
+        if able:
+            if election.holds_back_until_ns is None:
+                is_equal = any(has_equal_log(member, ctx.me) for member in able)
+                begin_ns = ctx.now_ns if is_equal else max(ctx.now_ns, self.deadline_ns)
+                hold_back_ns = HOLD_BACK_ELECTION_TIMEOUTS * ctx.config.election_timeout_ns
+                election.holds_back_until_ns = begin_ns + hold_back_ns
+            if ctx.now_ns < election.holds_back_until_ns:
+                kinds = ", ".join(kind.label for kind in ctx.reluctance)
+                member_ids = ", ".join(str(member.member_id) for member in able)
+                self._refuse_nomination(Reason(K.RELUCTANT, kinds=kinds, member_ids=member_ids))
+                return
+        election.enter(ElectionState.NOMINATE, reason)
 
     def _enter_nominate(self) -> None:
         ctx, election = self._ctx, self._election

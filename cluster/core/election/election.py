@@ -84,6 +84,8 @@ class Election:
         self.failed_ballot_count = 0
         self.nomination_refused: Reason | None = None
         """What this member said last of why it does not stand: said once while it holds."""
+        self.holds_back_until_ns: int | None = None
+        """Until when this member, reluctant to lead, leaves it to others; set when it could first stand."""
         self.fetch = SnapshotFetch(ctx)
         self.state = ElectionState.INIT
         self.state_entered_ns = ctx.now_ns
