@@ -18,13 +18,11 @@ from typing import Any, Final
 import structlog
 
 from trimaran.archive import Archive, ArchiveConfig, Recording
-from trimaran.archive.log.log_file import choose_log, is_log
 from trimaran.archive.net.server.archive_server import ArchiveServer
-from trimaran.service_api import ClusteredService, ClusterError, ConfigurationError
+from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
-    LOG_STREAM_ID,
     NULL_VALUE,
     OPERATION_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
@@ -44,7 +42,6 @@ from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged
 from .core.log.log_buffer import LogBuffer
 from .core.log.log_publisher import max_message_length
-from .core.log.recording_log import RecordingLog
 from .core.log.retention import RetentionPolicy, needed_log_position
 from .core.member_settings import settings_of
 from .core.members import ClusterMember
@@ -57,6 +54,7 @@ from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
+from .runtime.files.log_recording import open_log
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
 from .runtime.links.ingress import Ingress
@@ -72,6 +70,7 @@ from .runtime.snapshots.snapshot_taker import SnapshotTaker
 from .runtime.watching.disk_space import DiskSpaceWatch
 from .runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from .runtime.watching.metrics_server import MetricsServer
+from .runtime.watching.progress_tracker import ProgressTracker
 from .runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from .runtime.watching.sync_timer import TimedFileSystem
 from .runtime.watching.vitals import EffectCounts, Vitals
@@ -81,7 +80,6 @@ from .settings.config import MemberEndpoints, NodeConfig
 from .settings.plugin_loading import load_authenticator, load_authorisation
 from .settings.service_loading import load_service_class
 
-_CHANNEL: Final = "trimaran:tcp?alias=log"
 _NS_PER_MS: Final = 1_000_000
 _LOOK_INTERVAL_S: Final = 1.0
 
@@ -197,18 +195,13 @@ class Node:
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
-        self._status = StatusPublisher(
+        self._progress = ProgressTracker(
             self.module,
-            clock=host.clock,
-            pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
-            connection_count=lambda: len(self._ingress.connections),
-            differing_members=lambda: self._links.differences,
             snapshot_fetch=self._snapshot_fetch,
-            disk_space=lambda: self._disk_space.newest,
-            stalls=self.stalls,
-            errors=self.errors,
+            monotonic_ns=host.clock.monotonic_ns,
         )
+        self._status = self._make_status_publisher()
 
     def __repr__(self) -> str:
         return f"<Node member={self._config.member_id} {self.module!r}>"
@@ -248,7 +241,7 @@ class Node:
                 is_power_loss_possible=not files.mark.is_same_boot,
             )
             try:
-                recording = await _open_log(archive, files.recording_log.recording_log)
+                recording = await open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
@@ -478,6 +471,21 @@ class Node:
         with _naming("consensus", me.consensus):
             await links.start(self._network, Endpoint.parse(me.consensus), tasks)
 
+    def _make_status_publisher(self) -> StatusPublisher:
+        return StatusPublisher(
+            self.module,
+            clock=self._clock,
+            pid=os.getpid(),
+            delivered_position=lambda: self._adapter.position,
+            connection_count=lambda: len(self._ingress.connections),
+            differing_members=lambda: self._links.differences,
+            snapshot_fetch=self._snapshot_fetch,
+            disk_space=lambda: self._disk_space.newest,
+            stalls=self.stalls,
+            errors=self.errors,
+            progress=self._progress,
+        )
+
     def _make_query_handler(self) -> QueryHandler:
         return QueryHandler(
             self.module,
@@ -504,6 +512,8 @@ class Node:
             delivered_position=lambda: self._adapter.position,
             log_start_position=lambda: self.log_start_position,
             snapshot_fetch=self._snapshot_fetch,
+            describe_status=lambda: self._status.describe(),
+            health_limits=self._config.health_limits,
             ingress_window_bytes=self._config.ingress_window_bytes,
             started_ns=started_ns,
             start_position=self.module.ctx.append_position,
@@ -550,44 +560,13 @@ class Node:
         logger.info("metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint)))
 
     async def _run_housekeeping(self) -> None:
-        """Show in the mark file that this process is alive, look for clients that left, and how far a copy has come."""
+        """Show in the mark file that this process is alive, look for clients that left, and what has moved."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.close_half_open_connections()
+            self._progress.look()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
-
-
-async def _open_log(archive: Archive, recording_log: RecordingLog) -> Recording:
-    """Open the log recording for appending.
-
-    Or start it; drop terms from the recording log that the log does not reach. A log that begins above 0 and is in no
-    recording log was to follow a snapshot that was never complete here: it is a leftover.
-    """
-    last = recording_log.last_term()
-    known = [descriptor for descriptor in archive.descriptors() if is_log(descriptor)]
-    if last is not None and last.recording_id not in {descriptor.recording_id for descriptor in known}:
-        raise ClusterError(
-            f"archive catalog does not hold the log that the recording log names: recording_id={last.recording_id} "
-            f"found={[descriptor.recording_id for descriptor in known]} directory={archive.directory}; restore the "
-            "catalog from a copy, or remove this member's directory to let it catch up"
-        )
-    if last is not None:
-        recording = await archive.extend_recording(last.recording_id, session_id=NULL_VALUE)
-    elif (begun := choose_log(descriptor for descriptor in known if descriptor.start_position == 0)) is not None:
-        recording = await archive.extend_recording(begun.recording_id, session_id=NULL_VALUE)
-    else:
-        return await archive.start_recording(
-            stream_id=LOG_STREAM_ID, session_id=NULL_VALUE, channel=_CHANNEL, source_identity="trimaran:tcp"
-        )
-    if last is not None and last.term_base_log_position > recording.append_position:
-        logger.warning(
-            "recording_log.truncated",
-            append_position=recording.append_position,
-            term_base_log_position=last.term_base_log_position,
-        )
-        recording_log.truncate_terms(recording.append_position + 1)
-    return recording
 
 
 def _make_context(

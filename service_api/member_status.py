@@ -80,6 +80,15 @@ class MemberStatus(Document):
     """How far its service has been given the log."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
+    log_after_snapshot_bytes: Count = 0
+    """How much committed log there is after its newest snapshot; without one, in all."""
+    log_after_snapshot_s: Seconds | None = None
+    """How long ago its newest snapshot was taken; without one, since the first term of the log; None before that."""
+    stalled_s: Seconds | None = None
+    """How long it has got no further: with the delivery of what is committed, or in an election with a replay or copy.
+
+    None while it has nothing to do. It looks at its positions once a second, and whenever it is asked.
+    """
     differing_members: list[DifferingMember] = Field(default_factory=list)
     """Members that it does not hear, because their settings differ from its own."""
     snapshot_fetch: SnapshotFetchStatus | None = None

@@ -12,8 +12,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,19}) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECA
 _SIZE_SHIFTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _SIZE_LIMIT_BYTES: Final = 1 << 63
 
-_DURATION: Final = re.compile(r"([0-9]{1,15}) ?(ms|s|m)?", re.IGNORECASE)
-_DURATION_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000}
+_DURATION: Final = re.compile(r"([0-9]{1,15}) ?(ms|s|m|h)?", re.IGNORECASE)
+_DURATION_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 _TICKS: Final = re.compile(r"-?[0-9]{1,19}")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -42,14 +42,14 @@ def format_size_bytes(length: int) -> str:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read a duration such as `500`, `500ms`, `2s` or `1m`, in milliseconds.
+    """Read a duration such as `500`, `500ms`, `2s`, `1m` or `1h`, in milliseconds.
 
     Raises:
         ValueError: the text is none of these.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"bad duration: {text!r} expected milliseconds, such as 500, 500ms, 2s or 1m")
+        raise ValueError(f"bad duration: {text!r} expected milliseconds, such as 500, 500ms, 2s, 1m or 1h")
     return int(match[1]) * _DURATION_UNITS_MS[(match[2] or "ms").lower()]
 
 

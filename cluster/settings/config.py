@@ -6,6 +6,7 @@ made. `NodeConfig(...)` reads nothing but its arguments; `config_layers` adds fl
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -16,6 +17,7 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
+from .health_limits import HealthLimits
 from .member_endpoints import MemberEndpoints as MemberEndpoints
 from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_members as parse_members
@@ -154,6 +156,22 @@ class NodeConfig(BaseSettings):
     stall_threshold_ms: Annotated[
         Millis, Field(description="an event loop that is busy for this long is logged as a stall")
     ] = 100
+    max_lag_bytes: Annotated[
+        AmountBytes, Field(description="unhealthy: a member whose log or service is further behind than this")
+    ] = 16 << 20
+    max_stall_ms: Annotated[
+        Millis, Field(description="unhealthy: a delivery, replay or copy that gets no further for longer than this")
+    ] = 10_000
+    max_log_after_snapshot_bytes: Annotated[
+        AmountBytes,
+        Field(description="unhealthy: more log than this after a snapshot that is older than max_snapshot_age_ms"),
+    ] = 1 << 30
+    max_snapshot_age_ms: Annotated[
+        Millis, Field(description="unhealthy: see max_log_after_snapshot_bytes; without a snapshot, the age of the log")
+    ] = 3_600_000
+    min_disk_free_percent: Annotated[
+        Count, Field(ge=0, le=100, description="unhealthy: less than this is free on the disk of the directory")
+    ] = 5
     log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
 
     @classmethod
@@ -172,6 +190,11 @@ class NodeConfig(BaseSettings):
     def services(self) -> tuple[str, ...]:
         """Each service as module:Class, by service id."""
         return tuple(self.service.split(","))
+
+    @property
+    def health_limits(self) -> HealthLimits:
+        """From where on this member says that it is not well."""
+        return HealthLimits(**{field.name: getattr(self, field.name) for field in fields(HealthLimits)})
 
     @property
     def me(self) -> MemberEndpoints:

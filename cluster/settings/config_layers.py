@@ -18,16 +18,17 @@ import difflib
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from trimaran.service_api.errors import ConfigurationError
 
 from .config import ENV_PREFIX, MemberEndpoints, NodeConfig
+from .health_limits import HealthLimits
 from .setting_kinds import SettingKind
 
 CONFIG_FILE_VARIABLE: Final = "TRIMARAN_CONFIG"
@@ -93,6 +94,26 @@ def load_members(file: Path | None = None, flags: Mapping[str, Any] | None = Non
         raise ConfigurationError(_missing("members"))
     members: tuple[MemberEndpoints, ...] = values["members"]
     return members
+
+
+def load_health_limits(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> HealthLimits:
+    """Find the limits of health where `load_node_config` would; each that no layer has is its default.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read or is out of bounds.
+    """
+    values, origins = _read_layers(file, flags or {})
+    limits = {}
+    for name in (field.name for field in fields(HealthLimits)):
+        field = NodeConfig.model_fields[name]
+        limits[name] = values.get(name, field.default)
+        kind: Any = Annotated[field.annotation, *field.metadata]  # a type that is put together at run time
+        try:
+            TypeAdapter(kind).validate_python(limits[name], strict=True)
+        except ValidationError as error:
+            found = dict(error.errors()[0]) | {"loc": (name,)}
+            raise ConfigurationError("\n".join(_validation_lines(found, origins))) from None
+    return HealthLimits(**limits)
 
 
 def _read_layers(file: Path | None, flags: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

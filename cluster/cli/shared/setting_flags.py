@@ -9,13 +9,22 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from ...settings.config import MemberEndpoints, NodeConfig
-from ...settings.config_layers import CONFIG_FILE_VARIABLE, LoadedConfig, flag_name, load_members, load_node_config
+from ...settings.config_layers import (
+    CONFIG_FILE_VARIABLE,
+    LoadedConfig,
+    flag_name,
+    load_health_limits,
+    load_members,
+    load_node_config,
+)
+from ...settings.health_limits import HealthLimits
 
 CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
 
@@ -52,6 +61,11 @@ def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
 def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add the flags that name the members to a command; otherwise as `with_setting_flags`."""
     return _with_flags(function, ("members",))
+
+
+def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags that name the members and the limits of health to a command; otherwise as `with_setting_flags`."""
+    return _with_flags(function, ("members", *(field.name for field in fields(HealthLimits))))
 
 
 def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
@@ -93,6 +107,15 @@ def load_consensus_endpoints(settings: dict[str, Any]) -> dict[int, str]:
         ConfigurationError: the user's: see `load_members`.
     """
     return {member.member_id: member.consensus for member in load_members_from_flags(settings)}
+
+
+def load_health_limits_from_flags(settings: dict[str, Any]) -> HealthLimits:
+    """The limits of health that the flags of a command, the environment and the file give.
+
+    Raises:
+        ConfigurationError: the user's: see `load_health_limits`.
+    """
+    return load_health_limits(*_file_and_flags(settings))
 
 
 def _file_and_flags(settings: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Answers status requests: makes a document of what the consensus module holds at that moment.
 
-Nothing is counted or kept for it, so a member that nobody asks does no work for it.
+Nothing is counted or kept for it but since when a position stands still, so a member that nobody asks does next to no
+work for it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from trimaran.service_api import Clock, Role
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import DifferingMember, ElectionStatus, MemberStatus, SnapshotFetchStatus
-from trimaran.service_api.types import MemberId
+from trimaran.service_api.types import TICKS_PER_MS, MemberId
 
 from ...core.consensus_module import ConsensusModule
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
+from ..watching.progress_tracker import ProgressTracker
 from ..watching.stall_tracker import StallTracker
 
 _NS_PER_S: Final = 1_000_000_000
+_MS_PER_S: Final = 1_000
 
 ROLE_NAMES: Final[dict[Role, RoleName]] = {
     Role.FOLLOWER: "FOLLOWER",
@@ -46,6 +49,7 @@ class StatusPublisher:
         disk_space: Callable[[], DiskSpace | None],
         stalls: StallTracker,
         errors: ErrorLog,
+        progress: ProgressTracker,
     ) -> None:
         self._module = module
         self._clock = clock
@@ -57,6 +61,7 @@ class StatusPublisher:
         self._disk_space = disk_space
         self._stalls = stalls
         self._errors = errors
+        self._progress = progress
         self._started_ns = clock.monotonic_ns()
 
     def __repr__(self) -> str:
@@ -69,7 +74,8 @@ class StatusPublisher:
     def describe(self) -> MemberStatus:
         """Return how this member is now."""
         module, ctx = self._module, self._module.ctx
-        now_ns, space = self._clock.monotonic_ns(), self._disk_space()
+        now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
+        snapshot_position = module.snapshots.newest_position
         return MemberStatus(
             member_id=ctx.config.member_id,
             version=installed_version(),
@@ -84,7 +90,10 @@ class StatusPublisher:
             append_position=ctx.append_position,
             commit_position=ctx.commit_position,
             delivered_position=self._delivered_position(),
-            snapshot_position=module.snapshots.newest_position,
+            snapshot_position=snapshot_position,
+            log_after_snapshot_bytes=max(0, ctx.commit_position - (snapshot_position or 0)),
+            log_after_snapshot_s=self._seconds_after_snapshot(),
+            stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
             differing_members=[
                 DifferingMember(member_id=member_id, detail=printable_line(detail))
                 for member_id, detail in sorted(self._differing_members().items())
@@ -99,6 +108,16 @@ class StatusPublisher:
             disk_size_bytes=None if space is None else space.size_bytes,
             error_count=self._errors.observation_count,
         )
+
+    def _seconds_after_snapshot(self) -> float | None:
+        """Return the age of the newest snapshot, by the wall clock; without one, that of the first term."""
+        ctx = self._module.ctx
+        newest = ctx.recording_log.latest_snapshots(ctx.config.service_count)
+        terms = (entry for entry in ctx.recording_log.entries if entry.is_valid_term)
+        begin = newest[0] if newest else next(terms, None)
+        if begin is None:
+            return None
+        return max(0, self._clock.epoch_time() - begin.timestamp // TICKS_PER_MS[ctx.time_unit]) / _MS_PER_S
 
 
 def member_state_name(module: ConsensusModule) -> str:

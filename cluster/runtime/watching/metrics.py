@@ -155,7 +155,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_ready",
         "gauge",
-        "1 when `/readyz` answers 200: the member is in a term with a known leader, and the service has started",
+        "1 when `/readyz` answers 200: the member knows a leader, its service has started, and it has no problem",
         lambda v: v.why_not_ready() is None,
     ),
     # --- consensus

@@ -13,9 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trimaran.service_api import Clock
+from trimaran.service_api.member_status import MemberStatus
 
 from ...core import effects as fx
 from ...core.consensus_module import ConsensusModule
+from ...documents.health import why_not_ready
+from ...settings.health_limits import HealthLimits
 
 if TYPE_CHECKING:
     from ...service.agent import ClusteredServiceAgent
@@ -137,6 +140,8 @@ class Vitals:
     delivered_position: Callable[[], int]
     log_start_position: Callable[[], int]
     snapshot_fetch: Callable[[], FetchProgress | None]
+    describe_status: Callable[[], MemberStatus]
+    health_limits: HealthLimits
     ingress_window_bytes: int
     started_ns: int
     start_position: int
@@ -154,7 +159,7 @@ class Vitals:
         return (self.now_ns - self.started_ns) / _NS_PER_S
 
     def why_not_ready(self) -> str | None:
-        """Say in one line why clients had better go elsewhere; None when this member takes part in a term."""
+        """Say in one line why clients had better go elsewhere; None when it is in a term and well."""
         module, ctx = self.module, self.module.ctx
         if not self.is_service_started:
             return "the service has not started"
@@ -166,4 +171,4 @@ class Vitals:
             return "no election has begun"
         if ctx.leader_member_id is None:
             return "no leader is known"
-        return None
+        return why_not_ready(self.describe_status(), self.health_limits)

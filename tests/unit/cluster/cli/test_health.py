@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from tests.unit.cluster.cli.answers import answered, failed, member_status
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_UNHEALTHY, EXIT_UNREACHABLE
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.cli.health import HealthReport, ProblemKind, diagnose
+from trimaran.cluster.cli.health import HealthReport, diagnose
 from trimaran.cluster.cli.shared.cluster_report import MemberReport, make_report
+from trimaran.cluster.documents.health import ProblemKind
 from trimaran.cluster.documents.query import Outcome
+from trimaran.cluster.settings.health_limits import HealthLimits
 from trimaran.service_api.member_status import DifferingMember, MemberStatus
 from trimaran.service_api.types import STATUS_STREAM_ID
 from trimaran.service_api.wire.frame import encode_frame
@@ -23,7 +25,14 @@ LIMIT = 1000
 
 
 def diagnosed(*answers: MemberReport) -> HealthReport:
-    return diagnose(make_report(answers, asked_at_ms=5), lag_limit_bytes=LIMIT)
+    limits = HealthLimits(
+        max_lag_bytes=LIMIT,
+        max_stall_ms=10_000,
+        max_log_after_snapshot_bytes=1 << 30,
+        max_snapshot_age_ms=3_600_000,
+        min_disk_free_percent=5,
+    )
+    return diagnose(make_report(answers, asked_at_ms=5), limits)
 
 
 def problems(report: HealthReport) -> list[tuple[str, int | None]]:

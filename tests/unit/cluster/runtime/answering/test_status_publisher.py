@@ -11,6 +11,7 @@ from trimaran.cluster.core.events import LogImageClosed
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
 from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation
+from trimaran.cluster.runtime.watching.progress_tracker import ProgressTracker
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, DifferingMember, ElectionStatus, MemberStatus
@@ -58,6 +59,9 @@ def publisher_of(
         disk_space=lambda: space,
         stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         errors=ErrorLog(NoArea(), clock.epoch_time),
+        progress=ProgressTracker(
+            solo.module, delivered_position=lambda: 64, snapshot_fetch=lambda: fetch, monotonic_ns=clock.monotonic_ns
+        ),
     )
 
 

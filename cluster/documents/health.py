@@ -1,0 +1,295 @@
+"""What is wrong with a cluster or a member: decided here, from what members say about themselves.
+
+`trimaran health` judges the statuses of all members. `/readyz` judges one member by its own status. Both ask the same
+two tables, so that a problem has one definition, one text and one advice:
+
+    MEMBER_RULES     what one status shows by itself: a disk that is nearly full, a service that stands still
+    CLUSTER_RULES    what only a comparison shows: no leader, a follower that lags, a member that does not answer
+
+A new problem is a `ProblemKind`, a function that finds it, and a row of one table. A function gets values only: it
+reads no clock, so what takes time to see (a position that stands still) is a duration in the status, which the member
+itself measures. A field of the status that an older member does not have is its default, which is never a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from trimaran.service_api.member_status import MemberStatus
+
+from ..settings.health_limits import HealthLimits
+
+_TERM_STATES: Final = frozenset({"LEADER", "FOLLOWER"})
+
+
+class ProblemKind(StrEnum):
+    """What can be wrong, to count and filter by."""
+
+    NO_LEADER = "no_leader"
+    """No member leads."""
+    NO_QUORUM = "no_quorum"
+    """There is a leader, but no majority in its term: nothing commits."""
+    NO_ANSWER = "no_answer"
+    """A member did not give its status."""
+    NOT_IN_TERM = "not_in_term"
+    """A member answers, but is in an election or in another term than the leader."""
+    BEHIND = "behind"
+    """A member's durable log, or what its service was given, is further behind the leader's than allowed."""
+    DIFFERS = "differs"
+    """A member does not hear another one, because their settings differ."""
+    DELIVERY_STALLED = "delivery_stalled"
+    """A service is given nothing although more is committed."""
+    REPLAY_STALLED = "replay_stalled"
+    """A member in an election replays or copies a log, and gets no further."""
+    NO_SNAPSHOT = "no_snapshot"
+    """The newest snapshot is old, and there is much log after it: a start takes long, and the disk fills."""
+    DISK_FULL = "disk_full"
+    """The disk of a member's directory is nearly full."""
+
+
+class Problem(BaseModel):
+    """One thing that is wrong."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    kind: ProblemKind
+    member_id: int | None
+    """The member it is about; None for the cluster."""
+    detail: str
+    advice: str
+    """What to do, or what to look at first."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ClusterView:
+    """What was heard of every member at one time."""
+
+    statuses: Mapping[int, MemberStatus | str]
+    """By member id, in the order of the configuration; what happened instead, where a member did not answer."""
+    leader: MemberStatus | None
+    """The leader of the highest term."""
+    has_quorum: bool
+    """Whether there is a leader, and a majority answered in its term."""
+    verdict: str
+    """The state of the cluster as one line."""
+
+    @property
+    def answered(self) -> list[MemberStatus]:
+        """The statuses that were given."""
+        return [status for status in self.statuses.values() if isinstance(status, MemberStatus)]
+
+    def is_in_term(self, status: MemberStatus) -> bool:
+        """Whether a member leads or follows in the leader's term; false without a leader."""
+        leader = self.leader
+        return leader is not None and (status.leader_member_id, status.leadership_term_id) == (
+            leader.member_id,
+            leader.leadership_term_id,
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class MemberRule:
+    """A problem that one status shows by itself."""
+
+    kind: ProblemKind
+    find: Callable[[MemberStatus, HealthLimits], Iterable[str]]
+    """Gives a detail for each case."""
+    advice: str
+    is_ready: bool = False
+    """Whether `/readyz` answers 200 all the same."""
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterRule:
+    """A problem that a comparison of members shows."""
+
+    kind: ProblemKind
+    find: Callable[[ClusterView, HealthLimits], Iterable[tuple[int | None, str]]]
+    """Gives a member, or None for the cluster, and a detail for each case."""
+    advice: str
+
+
+def judge_member(status: MemberStatus, limits: HealthLimits) -> list[Problem]:
+    """Find what one status shows by itself, in the order of `MEMBER_RULES`."""
+    return [
+        Problem(kind=rule.kind, member_id=status.member_id, detail=detail, advice=rule.advice)
+        for rule in MEMBER_RULES
+        for detail in rule.find(status, limits)
+    ]
+
+
+def judge_cluster(view: ClusterView, limits: HealthLimits) -> list[Problem]:
+    """Find everything that is wrong: what concerns the cluster first, then member by member."""
+    problems = [
+        Problem(kind=rule.kind, member_id=member_id, detail=detail, advice=rule.advice)
+        for rule in CLUSTER_RULES
+        for member_id, detail in rule.find(view, limits)
+    ]
+    for status in view.answered:
+        problems += judge_member(status, limits)
+    order = {member_id: index for index, member_id in enumerate(view.statuses)}
+    return sorted(problems, key=lambda problem: -1 if problem.member_id is None else order[problem.member_id])
+
+
+def why_not_ready(status: MemberStatus, limits: HealthLimits) -> str | None:
+    """Say in one line why a member that takes part in a term is not ready all the same; None if it is."""
+    for rule in MEMBER_RULES:
+        if not rule.is_ready:
+            for detail in rule.find(status, limits):
+                return f"{rule.kind.value}: {detail}; {rule.advice}"
+    return None
+
+
+# What only a comparison shows
+
+
+def _find_no_leader(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    if view.answered and view.leader is None:
+        yield None, view.verdict
+
+
+def _find_no_quorum(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    if view.leader is not None and not view.has_quorum:
+        yield None, view.verdict
+
+
+def _find_no_answer(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    for member_id, status in view.statuses.items():
+        if isinstance(status, str):
+            yield member_id, status
+
+
+def _find_not_in_term(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    if view.leader is None:
+        return  # that is the cluster's problem, and not one of each member
+    for status in view.answered:
+        if not view.is_in_term(status):
+            term = "no term" if status.leadership_term_id is None else f"term {status.leadership_term_id}"
+            election = status.last_election
+            reason = "" if election is None or election.duration_s is not None else f": {election.reason}"
+            yield status.member_id, f"{status.state} in {term}{reason}"
+
+
+def _find_behind(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    """Compare with the leader; a follower that answered a moment after its leader may seem to be ahead."""
+    for status in view.answered:
+        if view.leader is None or not view.is_in_term(status):
+            continue
+        lag_bytes = view.leader.append_position - status.append_position
+        if lag_bytes > limits.max_lag_bytes:
+            yield status.member_id, f"its log is {lag_bytes:,} bytes behind the leader's"
+        undelivered_bytes = status.commit_position - status.delivered_position
+        if undelivered_bytes > limits.max_lag_bytes:
+            yield status.member_id, f"its service is {undelivered_bytes:,} bytes behind what is committed"
+
+
+CLUSTER_RULES: Final = (
+    ClusterRule(
+        ProblemKind.NO_LEADER,
+        _find_no_leader,
+        "start the members that do not answer; `trimaran errors DIR` on their machines says why they ended",
+    ),
+    ClusterRule(
+        ProblemKind.NO_QUORUM,
+        _find_no_quorum,
+        "bring back members until a majority is in the leader's term: nothing commits before that",
+    ),
+    ClusterRule(
+        ProblemKind.NO_ANSWER,
+        _find_no_answer,
+        "start it, or see with `trimaran errors DIR` on its machine why it ended",
+    ),
+    ClusterRule(
+        ProblemKind.NOT_IN_TERM,
+        _find_not_in_term,
+        "wait while it catches up; if it does not join, see its log for the reason of its last election",
+    ),
+    ClusterRule(
+        ProblemKind.BEHIND,
+        _find_behind,
+        "look at its disk and its network (trimaran_sync_duration_seconds), and at slow callbacks of its service",
+    ),
+)
+
+
+# What one status shows by itself
+
+
+def _find_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    for other in status.differing_members:
+        yield f"does not hear member {other.member_id}: {other.detail}"
+
+
+def _find_delivery_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    if status.state in _TERM_STATES and _is_stalled(status, limits):
+        during = " while it takes a snapshot" if status.module_state == "SNAPSHOT" else ""
+        yield (
+            f"nothing was delivered for {status.stalled_s:.0f} s{during}: delivered={status.delivered_position} "
+            f"commit={status.commit_position}"
+        )
+
+
+def _find_replay_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    if status.state not in _TERM_STATES and _is_stalled(status, limits):
+        yield (
+            f"{status.state} without progress for {status.stalled_s:.0f} s: delivered={status.delivered_position} "
+            f"append={status.append_position}"
+        )
+
+
+def _is_stalled(status: MemberStatus, limits: HealthLimits) -> bool:
+    return status.stalled_s is not None and status.stalled_s * 1_000 > limits.max_stall_ms
+
+
+def _find_no_snapshot(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    """Both must be large: a busy cluster with a fresh snapshot is healthy, and so is a small log without one."""
+    length_bytes, age_s = status.log_after_snapshot_bytes, status.log_after_snapshot_s
+    if length_bytes <= limits.max_log_after_snapshot_bytes or age_s is None:
+        return
+    if age_s * 1_000 > limits.max_snapshot_age_ms:
+        since = "the log began" if status.snapshot_position is None else "the newest snapshot"
+        yield f"{length_bytes:,} bytes of log and {age_s / 3_600:,.1f} h since {since}"
+
+
+def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    free_bytes, size_bytes = status.disk_free_bytes, status.disk_size_bytes
+    if free_bytes is None or not size_bytes:
+        return
+    if 100 * free_bytes < limits.min_disk_free_percent * size_bytes:
+        percent, free_mib, size_mib = 100 * free_bytes / size_bytes, free_bytes >> 20, size_bytes >> 20
+        yield f"the disk of its directory has {free_mib:,} MiB left, {percent:.1f} % of {size_mib:,} MiB"
+
+
+MEMBER_RULES: Final = (
+    MemberRule(
+        ProblemKind.DIFFERS,
+        _find_differs,
+        "make the settings equal on all members, and restart the member that was wrong",
+        is_ready=True,  # it serves its clients; the other one does not
+    ),
+    MemberRule(
+        ProblemKind.DELIVERY_STALLED,
+        _find_delivery_stalled,
+        "see `trimaran errors DIR` and the stalls in its log for the callback; restart it if it does not go on",
+    ),
+    MemberRule(
+        ProblemKind.REPLAY_STALLED,
+        _find_replay_stalled,
+        "see `trimaran errors DIR` for the entry or file in its way, then restart this member",
+    ),
+    MemberRule(
+        ProblemKind.NO_SNAPSHOT,
+        _find_no_snapshot,
+        "run `trimaran snapshot take`, and do so regularly",
+    ),
+    MemberRule(
+        ProblemKind.DISK_FULL,
+        _find_disk_full,
+        "free space, or let it remove old log after a snapshot (keep_all=false): a member whose disk is full stops",
+    ),
+)

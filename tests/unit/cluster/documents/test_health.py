@@ -1,0 +1,137 @@
+"""What is wrong with a member or a cluster: every kind with a case just below its limit, and one just beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.unit.cluster.cli.answers import member_status
+from trimaran.cluster.documents.health import (
+    CLUSTER_RULES,
+    MEMBER_RULES,
+    ClusterRule,
+    ClusterView,
+    MemberRule,
+    Problem,
+    ProblemKind,
+    judge_cluster,
+    judge_member,
+    why_not_ready,
+)
+from trimaran.cluster.settings.health_limits import HealthLimits
+from trimaran.service_api.documents import LINE_LENGTH_LIMIT
+from trimaran.service_api.member_status import DifferingMember, MemberStatus
+
+GIB = 1 << 30
+LIMITS = HealthLimits(
+    max_lag_bytes=1_000,
+    max_stall_ms=10_000,
+    max_log_after_snapshot_bytes=GIB,
+    max_snapshot_age_ms=3_600_000,
+    min_disk_free_percent=5,
+)
+
+WELL: dict[ProblemKind, list[dict[str, Any]]] = {
+    ProblemKind.DELIVERY_STALLED: [
+        {"stalled_s": 10.0, "delivered_position": 64},
+        {"stalled_s": None, "delivered_position": 64},
+        {"state": "CANVASS", "stalled_s": None},
+    ],
+    ProblemKind.REPLAY_STALLED: [{"state": "FOLLOWER_REPLAY", "stalled_s": 9.9}, {"state": "CANVASS"}],
+    ProblemKind.NO_SNAPSHOT: [
+        {"log_after_snapshot_bytes": GIB, "log_after_snapshot_s": 1e6},  # a small log needs none, however old it is
+        {"log_after_snapshot_bytes": 100 * GIB, "log_after_snapshot_s": 3_600.0},  # nor does a busy one, soon after
+        {"log_after_snapshot_bytes": 100 * GIB, "log_after_snapshot_s": None},
+    ],
+    ProblemKind.DISK_FULL: [
+        {"disk_free_bytes": 5 * GIB, "disk_size_bytes": 100 * GIB},
+        {"disk_free_bytes": 0, "disk_size_bytes": None},
+        {"disk_free_bytes": 0, "disk_size_bytes": 0},
+    ],
+    ProblemKind.DIFFERS: [{"differing_members": []}],
+}
+ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
+    (
+        ProblemKind.DELIVERY_STALLED,
+        {"stalled_s": 10.1, "delivered_position": 64},
+        "nothing was delivered for 10 s: delivered=64 commit=123456",
+    ),
+    (
+        ProblemKind.DELIVERY_STALLED,
+        {"stalled_s": 61.0, "delivered_position": 64, "module_state": "SNAPSHOT"},
+        "nothing was delivered for 61 s while it takes a snapshot: delivered=64 commit=123456",
+    ),
+    (
+        ProblemKind.REPLAY_STALLED,
+        {"state": "LEADER_REPLAY", "stalled_s": 11.0, "delivered_position": 64},
+        "LEADER_REPLAY without progress for 11 s: delivered=64 append=123456",
+    ),
+    (
+        ProblemKind.NO_SNAPSHOT,
+        {"log_after_snapshot_bytes": GIB + 1, "log_after_snapshot_s": 7_200.0, "snapshot_position": 96},
+        "1,073,741,825 bytes of log and 2.0 h since the newest snapshot",
+    ),
+    (
+        ProblemKind.NO_SNAPSHOT,
+        {"log_after_snapshot_bytes": GIB + 1, "log_after_snapshot_s": 7_200.0},
+        "1,073,741,825 bytes of log and 2.0 h since the log began",
+    ),
+    (
+        ProblemKind.DISK_FULL,
+        {"disk_free_bytes": 4 * GIB, "disk_size_bytes": 100 * GIB},
+        "the disk of its directory has 4,096 MiB left, 4.0 % of 102,400 MiB",
+    ),
+    (
+        ProblemKind.DIFFERS,
+        {"differing_members": [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]},
+        "does not hear member 2: service_count=1 here, 2 at member 2",
+    ),
+]
+
+
+def status(**changed: Any) -> MemberStatus:
+    return member_status(1).model_copy(update=changed)
+
+
+def test_every_kind_has_one_rule_and_one_line_of_advice() -> None:
+    rules: list[ClusterRule | MemberRule] = [*CLUSTER_RULES, *MEMBER_RULES]
+
+    assert sorted(rule.kind for rule in rules) == sorted(ProblemKind)
+    for rule in rules:
+        assert 20 < len(rule.advice) <= LINE_LENGTH_LIMIT, rule.kind
+        assert "\n" not in rule.advice
+    assert {rule.kind for rule in MEMBER_RULES} <= set(WELL) == {kind for kind, _, _ in ILL}, "add cases for a new rule"
+
+
+@pytest.mark.parametrize("changed", [changed for cases in WELL.values() for changed in cases])
+def test_a_status_within_the_limits_shows_no_problem(changed: Mapping[str, Any]) -> None:
+    assert judge_member(status(**changed), LIMITS) == []
+    assert why_not_ready(status(**changed), LIMITS) is None
+
+
+@pytest.mark.parametrize(("kind", "changed", "detail"), ILL)
+def test_a_status_beyond_a_limit_shows_the_problem(kind: ProblemKind, changed: Mapping[str, Any], detail: str) -> None:
+    rule = next(rule for rule in MEMBER_RULES if rule.kind is kind)
+
+    problems = judge_member(status(**changed), LIMITS)
+
+    assert problems == [Problem(kind=kind, member_id=1, detail=detail, advice=rule.advice)]
+    expected = None if rule.is_ready else f"{kind.value}: {detail}; {rule.advice}"
+    assert why_not_ready(status(**changed), LIMITS) == expected
+
+
+def test_the_problems_of_a_cluster_come_first_and_then_member_by_member() -> None:
+    full = member_status(0, state="LEADER", leader=0).model_copy(update={"disk_free_bytes": 1, "disk_size_bytes": GIB})
+    away = "refused: no process listens there"
+    view = ClusterView(statuses={2: away, 0: full, 1: away}, leader=full, has_quorum=False, verdict="no quorum")
+
+    problems = judge_cluster(view, LIMITS)
+
+    assert [(problem.kind.value, problem.member_id) for problem in problems] == [
+        ("no_quorum", None),
+        ("no_answer", 2),
+        ("disk_full", 0),
+        ("no_answer", 1),
+    ]
