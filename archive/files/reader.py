@@ -36,6 +36,9 @@ from ..format.frame_rules import frame_rules_of
 from .log_end import FollowingBytes, LogEnd
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
+_FIRST_BLOCK_LENGTH_BYTES: Final = 1 << 16
+"""Many readers want one frame: blocks begin short, and double."""
+
 ASYNC_BATCH_FRAMES: Final = 1024
 
 NO_BEGINNING: Final = "fragments without a beginning"
@@ -111,6 +114,7 @@ class FrameReader:
         self.stop_reason: StopReason | None = None
         self.detail = ""
         self._is_inside_frame = False
+        self._block_length_bytes = _FIRST_BLOCK_LENGTH_BYTES
         self._descriptor = descriptor
         self._directory = directory
         self._rules = frame_rules_of(descriptor, checksummed=checksummed)
@@ -233,7 +237,8 @@ class FrameReader:
 
     def _read(self, handle: int, base_position: int, end: int, at_least: int = 0) -> bytes:
         """Read the block that begins at `position`, never past the end of the file."""
-        wanted = min(max(BLOCK_LENGTH_BYTES, at_least), end - self.position)
+        wanted = min(max(self._block_length_bytes, at_least), end - self.position)
+        self._block_length_bytes = min(2 * self._block_length_bytes, BLOCK_LENGTH_BYTES)
         return read_fully(self._file_system, handle, wanted, self.position - base_position)
 
     def _stop(self, reason: StopReason, detail: str, *, is_inside_frame: bool = False) -> None:

@@ -101,7 +101,7 @@ def plan_log(options: ReadOptions, parquet: Path) -> LogPlan:
     manifest = _read_manifest(parquet, options)
     columns = choose_columns(options.columns)
     if "timestamp" in _needed_columns(options):
-        _check_time_unit(manifest, parquet, find_read_time_unit(options, location, columns, options.where))
+        _check_time_unit(manifest, parquet, find_read_time_unit(options, location, columns))
     files: list[str] = []
     ranges: list[tuple[int, int, int]] = []
     is_all = not problems

@@ -1,4 +1,4 @@
-"""A Spark session for notebooks and scripts: quiet, on loopback, in UTC, with the push-down of filters on."""
+"""A Spark session for notebooks and scripts: quiet, on loopback, in UTC."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ is a new one, which is gone when this process has ended in order."""
 _GIB: Final = 1 << 30
 _LOOPBACK: Final = "127.0.0.1"
 _END_TIMEOUT_S: Final = 30
-_SQL_SETTINGS: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
+_SQL_SETTINGS: Final = {"spark.sql.session.timeZone": "UTC"}
 
 
 def create_session(
@@ -39,10 +36,9 @@ def create_session(
 ) -> SparkSession:
     """Start Spark in this process, or connect to where `SPARK_REMOTE` or the setting `spark.remote` says.
 
-    `master` is `local[*]` unless told or set in `config`, which goes before every setting of ours: UTC, filters
-    pushed down, as many shuffle partitions as cores, no web UI, a driver on loopback with a quarter of the memory (1
-    to 4 GiB). What the JVM prints goes to the file that `spark.conf.get("spark.trimaran.jvmLog")` names; set it in
-    `config` to keep that file.
+    `master` is `local[*]` unless told or set in `config`, which goes before every setting of ours: UTC, as many shuffle
+    partitions as cores, no web UI, a driver on loopback with a quarter of the memory (1 to 4 GiB). What the JVM prints
+    goes to the file that `spark.conf.get("spark.trimaran.jvmLog")` names; set it in `config` to keep that file.
 
     With a session already running that one is returned, with the settings of `config` made in it.
 

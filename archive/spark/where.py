@@ -2,10 +2,12 @@
 
 Spark 4.3 plans a scan whose filters were pushed down once for all scans of the same relation: the next query on the
 same DataFrame, or another branch of the same query, gets the rows of the filter before (fixed upstream after 4.3 was
-cut). So filters are not taken over from queries unless somebody asks for it; and this is the way to leave segments
-unopened that is always right. The grammar is a conjunction of comparisons of a column with literals:
+cut). So filters of queries are never taken over; `where` is the way to leave parts of a log unread, and belongs to the
+DataFrame. The grammar, where NOT binds more than AND, and AND more than OR:
 
-    where      = condition { AND condition }
+    where      = both { OR both }
+    both       = negation { AND negation }
+    negation   = NOT negation | ( where ) | condition
     condition  = column ( = | == | <=> | <> | != | < | <= | > | >= ) literal
                | column [NOT] IN ( literal { , literal } )
                | column [NOT] BETWEEN literal AND literal
@@ -23,12 +25,11 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.quantities import microseconds_of
 
 from ..reading.frame_columns import FRAME_COLUMNS
-from .source.filters import UNHANDLED_COLUMNS, Condition, Conditions
+from .source.filters import UNHANDLED_COLUMNS, AllOf, AnyOf, Condition, RowFilter
 
 _TOKEN: Final = re.compile(r"\s*(?:(<=>|<=|>=|<>|!=|==|[=<>(),])|(-?\d+)\b|'([^']*)'|([A-Za-z_]\w*)|(\S))", re.ASCII)
 _COMPARISONS: Final = {
-    **dict.fromkeys(("=", "==", "<=>"), "equal"),
-    **dict.fromkeys(("<>", "!="), "not equal"),
+    **dict.fromkeys(("=", "==", "<=>", "<>", "!="), "equal"),
     "<": "less",
     "<=": "less_equal",
     ">": "greater",
@@ -36,13 +37,17 @@ _COMPARISONS: Final = {
 }
 
 
-def parse_where(text: str) -> Conditions:
+_DEPTH_LIMIT: Final = 64
+"""How deep parentheses and NOT may be nested: what a person writes is far below."""
+
+
+def parse_where(text: str) -> RowFilter:
     """Read a filter such as `timestamp >= '2026-11-21 04:01:25' AND template_id IN (1, 20)`.
 
     Raises:
         ConfigurationError: it is none; the message says at which word.
     """
-    return Conditions(tuple(_Parser(text).conditions()))
+    return _Parser(text).parse()
 
 
 class _Parser:
@@ -50,41 +55,64 @@ class _Parser:
         self._text = text
         self._tokens = [(match.lastindex or 0, match[match.lastindex or 0]) for match in _TOKEN.finditer(text)]
         self._next = 0
+        self._depth = 0
 
-    def conditions(self) -> list[Condition]:
-        found = self._condition()
-        while self._next < len(self._tokens):
-            self._expect("AND")
-            found += self._condition()
+    def parse(self) -> RowFilter:
+        found = self._either()
+        if self._next < len(self._tokens):
+            raise self._wrong("AND, OR or the end")
         return found
 
-    def _condition(self) -> list[Condition]:
+    def _either(self) -> RowFilter:
+        parts = [self._both()]
+        while self._take("OR"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+
+    def _both(self) -> RowFilter:
+        parts = [self._negation()]
+        while self._take("AND"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+    def _negation(self) -> RowFilter:
+        is_negated = self._take("NOT")
+        if not is_negated and not self._take("("):
+            return self._condition()
+        if self._depth >= _DEPTH_LIMIT:
+            raise self._wrong(f"at most {_DEPTH_LIMIT} parentheses and NOTs within each other")
+        self._depth += 1
+        if is_negated:
+            found = self._negation().negate()
+        else:
+            found = self._either()
+            self._expect(")")
+        self._depth -= 1
+        return found
+
+    def _condition(self) -> RowFilter:
         column = self._column()
         is_negated = self._take("NOT")
         if self._take("IN"):
-            return [Condition(column, "in", self._list(column), is_negated)]
+            return Condition(column, "in", self._list(column), is_negated)
         if self._take("BETWEEN"):
-            low = self._literal(column)
+            low = Condition(column, "greater_equal", (self._literal(column),))
             self._expect("AND")
-            high = self._literal(column)
-            if not is_negated:
-                return [Condition(column, "greater_equal", (low,)), Condition(column, "less_equal", (high,))]
-            return [Condition(column, "outside", (low, high))]
+            between = AllOf((low, Condition(column, "less_equal", (self._literal(column),))))
+            return between.negate() if is_negated else between
         if is_negated:
             raise self._wrong("IN or BETWEEN")
         if self._take("IS"):
             is_negated = self._take("NOT")
             self._expect("NULL")
-            return [Condition(column, "is_valid" if is_negated else "is_null")]
+            return Condition(column, "is_valid" if is_negated else "is_null")
         _, word = self._peek()
         comparison = _COMPARISONS.get(word)
         if comparison is None:
             raise self._wrong("a comparison, IN, BETWEEN or IS")
         self._next += 1
         values = (self._literal(column),)
-        if comparison == "not equal":
-            return [Condition(column, "equal", values, is_negated=True)]
-        return [Condition(column, comparison, values)]
+        return Condition(column, comparison, values, word in ("<>", "!="), word == "<=>")
 
     def _column(self) -> str:
         _, word = self._peek()

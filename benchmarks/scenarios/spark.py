@@ -361,28 +361,22 @@ def _figures(name: str, ways: dict[str, list[Duration]], places: Places) -> dict
 
 
 def _count_opened_segments(inputs: Inputs) -> int:
-    """Read a position range as a worker of Spark does, with its filters pushed down, and count the segments opened.
+    """Read a position range as a worker of Spark does, and count the segments opened.
 
     Raises:
         ClusterError: others than those of the range were opened.
     """
-    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
-
     from trimaran.archive.spark.source.columns import frame_struct
-    from trimaran.archive.spark.source.data_source import AeronArchiveDataSource, PushingFrameReader
+    from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
 
     start = inputs.places.length_bytes // 2
-    options = {"path": str(inputs.places.log), "pushdown": "true"}
-    reader = AeronArchiveDataSource(options).reader(frame_struct())
-    assert isinstance(reader, PushingFrameReader)
+    where = f"position >= {start} AND position < {start + _RANGE_BYTES}"
+    reader = AeronArchiveDataSource({"path": str(inputs.places.log), "where": where}).reader(frame_struct())
     with _opened_segments() as names:
-        left = reader.pushFilters(
-            [GreaterThanOrEqual(("position",), start), LessThan(("position",), start + _RANGE_BYTES)]
-        )
         rows = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
     wanted = {f"0-{start - start % _segment_length(inputs.places)}.rec"}
     # The first segment says which unit timestamps have.
-    if list(left) or not rows or not names <= wanted | {"0-0.rec"}:
+    if not rows or not names <= wanted | {"0-0.rec"}:
         raise ClusterError(f"position range: opened={sorted(names)} expected={sorted(wanted)} rows={rows}")
     return len(names & wanted)
 

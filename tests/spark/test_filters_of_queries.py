@@ -1,14 +1,12 @@
-"""Filters: of queries on one DataFrame, of the option `where`, and those that Spark pushes down."""
+"""Filters: of queries on one DataFrame, and of the option `where`."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.unit.archive.streams import extract_sample
@@ -22,6 +20,11 @@ FILTERS = (
     "cluster_session_id IS NULL AND type <> 0",
     "cluster_session_id NOT IN (1, 2) AND leadership_term_id <=> 0",
     "recording_id = 1",
+    "template_id = 20 OR position < 3000",
+    "NOT (type = 0 OR template_id = 1)",
+    "NOT (cluster_session_id = 1 AND position > 100000) AND recording_id = 0",
+    "(position BETWEEN 0 AND 5000 OR position BETWEEN 200000 AND 210000) AND NOT template_id <=> 1",
+    "leadership_term_id = 0 AND timestamp < '2026-11-21 04:01:25' OR template_id IS NULL AND NOT type = 0",
 )
 
 
@@ -40,21 +43,50 @@ def keys(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted(tuple(row) for row in frame.select("recording_id", "position").collect())
 
 
-def test_one_dataframe_answers_many_questions(spark: SparkSession, directory: Path) -> None:
-    """Spark 4.3 reads for all scans of a DataFrame what the last one with pushed filters read."""
-    assert spark.conf.get(PUSHDOWN) == "true"
-    frames = read(spark, directory)
-    padding, data = frames.where("type = 0"), frames.where("type = 1")
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_one_dataframe_answers_many_questions_again_cached_joined_and_in_unions(
+    spark: SparkSession, directory: Path, setting: str
+) -> None:
+    """Spark 4.3 reads for all scans of a DataFrame what the last one with pushed filters read: there are none."""
+    default = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, setting)
+    try:
+        frames = read(spark, directory)
+        padding, data = frames.where("type = 0"), frames.where("type = 1")
+        sent = data.where("template_id = 1")
+        place = ["recording_id", "position"]
+        sent_count = sum(row.template_id == 1 for row in frames.select("template_id").collect())
 
-    counts = [frame.count() for frame in (frames, padding, frames, data, padding.union(data))]
+        assert [frame.count() for frame in (frames, padding, frames, data)] == [2182, 16, 2182, 2166]
+        assert padding.union(data).count() == 2182
+        assert data.union(sent).union(padding).count() == 2182 + sent_count
+        assert frames.join(padding, place).count() == 16
+        assert data.join(padding, place).count() == 0
+        assert frames.join(padding, place, "left_anti").count() == 2166
+        assert sent.alias("one").join(sent.alias("two"), place).count() == sent_count
+        cached = sent.persist()
+        assert [cached.count(), data.count(), frames.count(), cached.count()] == [sent_count, 2166, 2182, sent_count]
+        assert (
+            cached.where("position < 100000").count() == frames.where("template_id = 1 AND position < 100000").count()
+        )
+        cached.unpersist()
+    finally:
+        spark.conf.set(PUSHDOWN, default or "false")
 
-    assert counts == [2182, 16, 2182, 2166, 2182]
+
+def test_dataframes_with_where_are_used_again_and_together(spark: SparkSession, directory: Path) -> None:
+    padding, data = read(spark, directory, where="type = 0"), read(spark, directory, where="type = 1")
+    place = ["recording_id", "position"]
+
+    counts = [frame.count() for frame in (padding, data, padding, padding.union(data), data.where("type = 0"))]
+
+    assert counts == [16, 2166, 16, 2182, 0]
+    assert data.join(padding, place).count() == 0
+    assert padding.persist().join(read(spark, directory), place).count() == 16
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_where_and_push_down_give_the_rows_that_spark_would_leave(
-    spark: SparkSession, directory: Path, text: str
-) -> None:
+def test_where_gives_the_rows_that_spark_would_leave(spark: SparkSession, directory: Path, text: str) -> None:
     columns = (
         "recording_id",
         "position",
@@ -70,24 +102,3 @@ def test_where_and_push_down_give_the_rows_that_spark_would_leave(
 
     assert 0 < len(expected) < 2182
     assert keys(read(spark, directory, where=text)) == expected
-    assert keys(read(spark, directory, pushdown="true").where(text)) == expected
-
-
-def test_pushed_filters_are_gone_from_the_plan(
-    spark: SparkSession, directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    read(spark, directory, pushdown="true").where("template_id = 20 AND length(payload) > 3").explain()
-
-    (said,) = re.findall(r"Filter \((.*)\)", capsys.readouterr().out)
-    assert "length(payload" in said
-    assert "template_id" not in said
-
-
-def test_without_sparks_setting_only_push_down_is_an_error(spark: SparkSession, directory: Path) -> None:
-    spark.conf.set(PUSHDOWN, "false")
-    try:
-        assert read(spark, directory).where("type = 0").count() == 16
-        with pytest.raises(PySparkException, match=PUSHDOWN):
-            read(spark, directory, pushdown="true").where("type = 0").count()
-    finally:
-        spark.conf.set(PUSHDOWN, "true")

@@ -28,8 +28,7 @@ def test_it_is_in_utc_on_loopback_and_without_a_web_page(spark: SparkSession) ->
     }
 
 
-def test_filters_are_pushed_down_and_shuffles_have_a_partition_for_each_core(spark: SparkSession) -> None:
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+def test_shuffles_have_a_partition_for_each_core(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 

@@ -82,6 +82,26 @@ def test_batch_whose_sink_failed_is_given_again_alike_from_other_directories(
     assert [position for batch in batches[:1] + batches[2:] for position in batch] == expected
 
 
+def test_checkpoint_used_with_another_value_of_messages_is_refused_with_both(run: Run, members: list[Path]) -> None:
+    """Where it ends inside a message, that message would be lost."""
+    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+        run(str(members[0]), maxBytesPerTrigger="64k", fails_after=2)
+
+    with pytest.raises(StreamingQueryException, match="messages=false expected=true, as the query has it now"):
+        run(str(members[0]), maxBytesPerTrigger="64k", messages="true")
+
+
+def test_where_of_a_stream_leaves_rows_out(run: Run, members: list[Path]) -> None:
+    batches = run(str(members[0]), where="template_id = 1 OR position < 1000", columns="position,template_id")
+
+    table = frames(
+        members[0], recording_id=0, columns=["position", "template_id"], bound_position=COMMITTED_POSITION
+    ).read_all()
+    expected = [row["position"] for row in table.to_pylist() if row["template_id"] == 1 or row["position"] < 1000]
+    assert [position for batch in batches for position in batch] == expected
+    assert 0 < len(expected) < table.num_rows
+
+
 def test_error_of_a_stream_says_in_one_line_what_is_wrong(run: Run, members: list[Path], tmp_path: Path) -> None:
     with pytest.raises(StreamingQueryException, match="option='startposition' expected startingPosition"):
         run(str(members[0]), startPosition="0")

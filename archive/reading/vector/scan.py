@@ -94,6 +94,13 @@ class FrameBlock:
         return self.slots * SLOT + self.position
 
     @property
+    def first_position(self) -> int:
+        """Where the first frame begins."""
+        if self.joined_positions is not None:
+            return int(self.joined_positions[0])
+        return self.position + int(self.slots[0]) * SLOT
+
+    @property
     def last_position(self) -> int:
         """Where the last frame begins."""
         if self.joined_positions is not None:

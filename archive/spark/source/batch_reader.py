@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,10 +19,13 @@ from ...reading.frame_batches import DEFAULT_BATCH_LENGTH_BYTES, ReadProblem
 from ...reading.vector.columns import BatchMaker, frame_schema
 from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import MIN_BLOCK_LENGTH_BYTES, FrameBlock, FrameScanner
+from .intervals import Interval
 from .partitions import FramePartition, ReadSettings
 from .timestamps import MICROSECONDS, to_microseconds
 
 OnProblem = Callable[[ReadProblem], None]
+
+_ANY_POSITION: Final = Interval()
 
 
 def read_partition(partition: FramePartition, schema: Any, on_problem: OnProblem) -> Iterator[Any]:
@@ -33,7 +36,7 @@ def read_partition(partition: FramePartition, schema: Any, on_problem: OnProblem
     """
     if TaskContext.get() is not None:
         _spare_modules()
-    shaper = BatchShaper(partition.settings, partition.descriptor.recording_id, schema)
+    shaper = BatchShaper(partition.settings, partition.descriptor.recording_id, schema, partition.wanted)
     start, stop = partition.resolve()
     yield from _read_blocks(partition, start, stop, shaper, on_problem)
 
@@ -63,24 +66,33 @@ def _spare_modules() -> None:
 class BatchShaper:
     """Makes record batches of blocks of one recording: the rows that are wanted, with the columns of a schema.
 
-    `schema` has columns of a frame with timestamps in microseconds.
+    `schema` has columns of a frame with timestamps in microseconds; `wanted` are the positions of the rows.
     """
 
-    def __init__(self, settings: ReadSettings, recording_id: int, schema: Any) -> None:
+    def __init__(
+        self, settings: ReadSettings, recording_id: int, schema: Any, wanted: Interval = _ANY_POSITION
+    ) -> None:
         self._settings = settings
         self._schema = schema
+        self._wanted = wanted
         self._maker = _Maker(tuple(schema.names), settings, recording_id)
-        columns = settings.conditions.columns
+        columns = settings.row_filter.columns
         self._filter_maker = _Maker(columns, settings, recording_id) if columns else None
 
     def shape(self, block: FrameBlock) -> Any:
         """Make the batch of a block; None if no row of it is wanted."""
         wanted: FrameBlock | None = block if self._settings.padding else block.without_padding()
+        if wanted is not None and not self._are_all_wanted(wanted):
+            positions = wanted.positions
+            wanted = wanted.choose((positions >= self._wanted.low) & (positions <= self._wanted.high))
         if wanted is not None and self._filter_maker is not None:
-            wanted = wanted.choose(self._settings.conditions.find_rows(self._filter_maker.make(wanted)))
+            wanted = wanted.choose(self._settings.row_filter.find_rows(self._filter_maker.make(wanted)))
         if wanted is None:
             return None
         return pa.RecordBatch.from_arrays(self._maker.make(wanted).columns, schema=self._schema)
+
+    def _are_all_wanted(self, block: FrameBlock) -> bool:
+        return self._wanted.low <= block.first_position and block.last_position <= self._wanted.high
 
 
 class _Maker:
@@ -104,10 +116,9 @@ def _read_blocks(
     partition: FramePartition, start: int, stop: int, shaper: BatchShaper | None, on_problem: OnProblem
 ) -> Iterator[Any]:
     """Yield the batches of [start, stop), and of nothing without a shaper; goes on behind damage."""
-    # The last partition of a recording without a stop position reads to where nothing was written.
-    is_open = partition.is_last and partition.descriptor.stop_position is None
-    length = DEFAULT_BATCH_LENGTH_BYTES if is_open else min(DEFAULT_BATCH_LENGTH_BYTES, stop - start)
-    block_length_bytes = max(length, MIN_BLOCK_LENGTH_BYTES)
+    is_open, last_position = partition.is_open, partition.wanted.high
+    wanted_end = min(stop, last_position + partition.descriptor.mtu_length)
+    block_length_bytes = max(MIN_BLOCK_LENGTH_BYTES, min(DEFAULT_BATCH_LENGTH_BYTES, wanted_end - start))
     position: int | None = start
     while position is not None and (is_open or position < stop):
         scanner = FrameScanner(
@@ -122,6 +133,8 @@ def _read_blocks(
         )
         blocks: Iterator[FrameBlock] = iter(MessageBlockJoiner(scanner) if partition.settings.messages else scanner)
         for block in blocks:
+            if block.first_position > last_position:
+                return
             batch = None if shaper is None else shaper.shape(block)
             if batch is not None:
                 yield batch

@@ -13,9 +13,11 @@ follows a true frame on the chain is true; so every candidate from p + A on is a
 cut. What stands before it may be false: it is not used.
 
 *Where there is no such chain*, because a payload looks like frames, or frames are damaged, or the term or the recording
-ends within the window, the place is passed over, and the next place to cut is taken, at the latest the end of the term.
-Both tasks decide the same from the same bytes, so no row is lost or read twice. And it is checked: a task reads up to
-the cut and has to arrive there exactly; if it does not, that is reported as damage.
+ends within the window, the place is passed over, and the next place is tried, every 64 KiB and wherever a partition is
+to begin, at the latest the end of the term. A place that is passed over leads to the next one that somebody else may
+begin with, so a later place never has an earlier cut. Both tasks decide the same from the same bytes, so no row is lost
+or read twice. And it is checked: a task reads up to the cut and has to arrive there exactly; if it does not, that is
+reported as damage.
 
 *Messages* are cut at the first frame that begins one, or at padding, from there on.
 
@@ -39,6 +41,9 @@ from ...format.layout import first_base_position
 from ...log.log_file import LogFile
 from ...log.member_directory import ArchiveLocation
 from ...reading.vector.scan import KIND, MIN_BLOCK_LENGTH_BYTES, SLOT, FrameScanner
+
+GRID_BYTES: Final = 1 << 16
+"""Places are tried at multiples of this; the shortest term is as long."""
 
 _TERM_OFFSET_WORD: Final = 2
 _WORDS: Final = SLOT // 4
@@ -84,16 +89,36 @@ def find_cut(location: ArchiveLocation, descriptor: RecordingDescriptor, place: 
         found = _find_sure_frame(location, descriptor, place, rules)
         if found is not None:
             return found
-        term_end = place - place % term_length + term_length
-        place = min(term_end, rules.next_place(descriptor, place))
+        place = min(place - place % GRID_BYTES + GRID_BYTES, rules.next_place(descriptor, place))
     return rules.end_position
+
+
+def find_start(location: ArchiveLocation, descriptor: RecordingDescriptor, position: int, rules: CutRules) -> int:
+    """Find a place whose cut is at or before `position`, and near it: the first try is twice the longest frame before.
+
+    Raises:
+        OSError: the disk or the store refused.
+    """
+    position = min(position, rules.end_position)
+    first = max(descriptor.start_position, position - position % descriptor.term_buffer_length)
+    distance = 2 * _longest_frame(descriptor)
+    while position - distance > first:
+        place = (position - distance) & -SLOT
+        if find_cut(location, descriptor, place, rules) <= position:
+            return place
+        distance *= 4
+    return first
+
+
+def _longest_frame(descriptor: RecordingDescriptor) -> int:
+    return (descriptor.mtu_length + SLOT - 1) & -SLOT
 
 
 def _find_sure_frame(
     location: ArchiveLocation, descriptor: RecordingDescriptor, place: int, rules: CutRules
 ) -> int | None:
     """Find the first frame that is surely one in the window that begins at `place`."""
-    longest = (descriptor.mtu_length + SLOT - 1) & -SLOT
+    longest = _longest_frame(descriptor)
     window_end = place + 2 * longest
     term_length = descriptor.term_buffer_length
     if window_end > min(rules.end_position, place - place % term_length + term_length):

@@ -5,23 +5,21 @@
 Spark plans a query in a Python process of its own and reads each partition in another; instances of these classes are
 what travels between them.
 
-There are two readers. Spark treats one that implements `pushFilters` as an error while the setting
-`spark.sql.python.filterPushdown.enabled` is off. And Spark 4.3 keeps what a scan with pushed filters reads for all
-scans of the same DataFrame, so that a query on it without a filter, or with two of them, gets wrong rows. So the one
-that takes filters over is used only where somebody says `pushdown=true`; the option `where` is always right.
+No filter of a query is taken over (`pushFilters`): Spark 4.3 keeps what a scan with such filters reads for all scans of
+the same DataFrame, so that a query on it without a filter, or with two of them, gets wrong rows. The option `where`
+belongs to the DataFrame instead.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -32,7 +30,6 @@ from ...reading.frame_batches import ReadProblem
 from ..streaming.stream import make_stream_reader
 from .batch_reader import read_partition
 from .columns import check_struct, frame_struct
-from .filters import NO_CONDITIONS, push_down
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
 from .partitions import FramePartition, plan_read
 
@@ -73,8 +70,7 @@ class AeronArchiveDataSource(DataSource):
             ConfigurationError: an option is unknown or wrong, or a column of the schema is.
         """
         options = parse_options(self.options)
-        columns = check_struct(schema)
-        return (PushingFrameReader if options.pushdown else AeronArchiveReader)(options, columns, schema)
+        return AeronArchiveReader(options, check_struct(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
         """Make the reader of a streaming query.
@@ -92,7 +88,6 @@ class AeronArchiveReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._schema = schema
-        self._pushed = NO_CONDITIONS
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; Spark wants a list.
@@ -103,7 +98,7 @@ class AeronArchiveReader(DataSourceReader):
             CorruptionError: an entry of the catalog is damaged, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
-        plan = plan_read(self._options, self._columns, self._pushed)
+        plan = plan_read(self._options, self._columns)
         for problem in plan.problems:
             _problem_handler(self._options.mode)(problem)
         return list(plan.partitions)
@@ -119,15 +114,6 @@ class AeronArchiveReader(DataSourceReader):
             return iter(())
         schema = to_arrow_schema(self._schema, timezone="UTC")
         return read_partition(partition, schema, _problem_handler(partition.settings.mode))
-
-
-class PushingFrameReader(AeronArchiveReader):
-    """The same, with the filters that it can evaluate done before rows cross to the JVM."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # the name is Spark's
-        """Take filters over; returns those that Spark has to evaluate."""
-        self._pushed, left = push_down(filters)
-        return left
 
 
 def _problem_handler(mode: ReadMode) -> Any:

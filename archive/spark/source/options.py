@@ -18,7 +18,7 @@ from trimaran.service_api.types import TimeUnit
 
 from ...reading.frame_columns import choose_columns
 from ..where import parse_where
-from .filters import NO_CONDITIONS, Conditions
+from .filters import EVERY_ROW, RowFilter
 
 MIN_SPLIT_BYTES: Final = 1 << 16
 
@@ -66,8 +66,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     mode: ReadMode = ReadMode.PERMISSIVE
     split_bytes: int | None = None
-    where: Conditions = NO_CONDITIONS
-    pushdown: bool = False
+    where: RowFilter = EVERY_ROW
     excepted: tuple[PositionRange, ...] = ()
 
 
@@ -222,7 +221,6 @@ OPTIONS: Final[Mapping[str, OptionRule]] = {
     "mode": OptionRule("mode", one_of(**{mode.value: mode for mode in ReadMode}), "PERMISSIVE"),
     "splitBytes": OptionRule("split_bytes", parse_size, "32m to 128m by cores, more for long logs"),
     "where": OptionRule("where", lambda name, text: parse_where(text), ""),
-    "pushdown": OptionRule("pushdown", _YES_OR_NO, "false"),
     "exceptPositions": OptionRule("excepted", _parse_ranges, "none"),
 }
 """Every option of a batch read by its name, in the order in which docs/spark.md lists them."""

@@ -5,7 +5,8 @@ one into record batches. The streaming reader and the hybrid of Parquet and raw 
 
 What is opened while planning: the catalog; the recording log for `committed=true`; one frame or a few for
 `timeUnit=auto`; the highest segment of a recording that has no stop position, of which the headers are read to find
-where it ends; heads of segments where a filter asks for terms or times.
+where it ends, unless only what lies before it is asked for; the place where a range of positions begins; the first
+frames at some places where a filter asks for terms or times.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from ...log.commit_proof import prove_commit
 from ...log.log_file import LogFile, choose_log
 from ...log.member_directory import ArchiveLocation, MemberDirectory, locate_archive
 from ...reading.frame_batches import ReadProblem, find_archive_time_unit, find_entries
-from .boundaries import CutRules, find_cut
-from .filters import ANY_VALUE, NO_CONDITIONS, Condition, Conditions, Interval
+from .boundaries import GRID_BYTES, CutRules, find_cut, find_start
+from .filters import EVERY_ROW, RowFilter
+from .intervals import Interval, Intervals
 from .options import Committed, ReadMode, ReadOptions
-from .pruning import WantedTimes, choose_segments, read_segment_head
+from .pruning import LogHead, WantedTimes, choose_runs, read_head
 
-FIRST_PARTITION_BYTES: Final = 1 << 16
+FIRST_PARTITION_BYTES: Final = GRID_BYTES
 """The first partition of all is this small: `show()` and `take()` look at nothing else, and come back at once."""
 
 SHORTEST_SPLIT_BYTES: Final = 1 << 25
@@ -44,6 +46,13 @@ where there would not be two for each core."""
 PARTITION_LIMIT: Final = 10_000
 """Without `splitBytes` partitions are made longer until there are no more: each costs the driver a millisecond."""
 
+_TIME_GRAIN_BYTES: Final = 4 * GRID_BYTES
+"""Times are looked at so far apart at least: a head costs up to 200 kB, so less would read more."""
+_SHORT_GAP_BYTES: Final = 1 << 22
+_RANGE_LIMIT: Final = 1_000
+"""Ranges of wanted positions with a shorter gap between them are read as one, and so are those beyond the limit: to
+read the gap costs less than a task."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
@@ -52,7 +61,7 @@ class ReadSettings:
     columns: tuple[str, ...]
     """Those of the DataFrame, in its order."""
     time_unit: TimeUnit
-    conditions: Conditions = NO_CONDITIONS
+    row_filter: RowFilter = EVERY_ROW
     messages: bool = False
     padding: bool = True
     checksums: bool | None = None
@@ -75,6 +84,8 @@ class FramePartition(InputPartition):
     cuts: CutRules
     bound_position: int | None = None
     """Frames that end beyond it are left out."""
+    wanted: Interval = Interval()  # noqa: RUF009  # it is frozen
+    """Rows that begin outside of these positions are left out, and what lies behind is not read."""
 
     def resolve(self) -> tuple[int, int]:
         """Find the frames where the range begins and ends; there is nothing in it if they are the same.
@@ -83,12 +94,20 @@ class FramePartition(InputPartition):
             OSError: the disk or the store refused.
         """
         start = find_cut(self.location, self.descriptor, self.nominal_start, self.cuts)
+        if self.wanted.high < min(start, self.nominal_stop):
+            return start, start
+        if self.wanted.high < self.nominal_stop:
+            # No frame crosses the end of a term: nobody has to look for where the last wanted one ends.
+            term_length = self.descriptor.term_buffer_length
+            term_end = self.wanted.high - self.wanted.high % term_length + term_length
+            return start, min(term_end, self.cuts.end_position)
         return start, max(start, find_cut(self.location, self.descriptor, self.nominal_stop, self.cuts))
 
     @property
-    def is_last(self) -> bool:
-        """Whether the recording ends with it."""
-        return self.nominal_stop >= self.cuts.end_position
+    def is_open(self) -> bool:
+        """Whether it goes on to where nothing was written: the last one of a recording without a stop position."""
+        end = self.cuts.end_position
+        return self.descriptor.stop_position is None and self.nominal_stop >= end and self.wanted.high >= end
 
 
 @dataclass(frozen=True)
@@ -99,23 +118,22 @@ class ReadPlan:
     problems: tuple[ReadProblem, ...] = ()
 
 
-def plan_read(options: ReadOptions, columns: tuple[str, ...], pushed: Conditions = NO_CONDITIONS) -> ReadPlan:
-    """Plan a batch read of what the option `where` asks for, and the filters pushed down.
+def plan_read(options: ReadOptions, columns: tuple[str, ...]) -> ReadPlan:
+    """Plan a batch read.
 
     Raises:
         ConfigurationError: what the options ask for is not there.
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
-    conditions = options.where.also(pushed).also(_starting_from(options.start_position))
     location = locate_archive(options.path)
     chosen, problems = choose_recordings(options, location)
-    wanted_ids = conditions.interval("recording_id")
+    wanted_ids = options.where.values_of("recording_id")
     chosen = [d for d in chosen if wanted_ids.meets(d.recording_id, d.recording_id)]
     settings = ReadSettings(
         columns=columns,
-        time_unit=find_read_time_unit(options, location, columns, conditions),
-        conditions=conditions,
+        time_unit=find_read_time_unit(options, location, columns),
+        row_filter=options.where,
         messages=options.messages,
         padding=options.padding,
         checksums=options.checksums,
@@ -148,9 +166,7 @@ def choose_recordings(
     return readable, problems
 
 
-def find_read_time_unit(
-    options: ReadOptions, location: ArchiveLocation, columns: Sequence[str], conditions: Conditions
-) -> TimeUnit:
+def find_read_time_unit(options: ReadOptions, location: ArchiveLocation, columns: Sequence[str]) -> TimeUnit:
     """Find the unit of timestamps, if anybody will look at them: as told, or what the archive's messages say.
 
     Raises:
@@ -158,7 +174,7 @@ def find_read_time_unit(
     """
     if options.time_unit is not None:
         return options.time_unit
-    if "timestamp" not in columns and "timestamp" not in conditions.columns:
+    if "timestamp" not in columns and "timestamp" not in options.where.columns:
         return TimeUnit.MILLIS
     return find_archive_time_unit(location)
 
@@ -227,46 +243,63 @@ class _Planner:
                 of_messages=self.settings.messages,
             )
             bound = find_bound(self.options, self.location, descriptor, rules.end_position)
-            for start, stop in self._without_excepted(descriptor, self._ranges(descriptor, rules, bound)):
-                for piece in cut_range(descriptor, start, stop, rules):
-                    for begin, end in _split_off_first(piece) if is_first else [piece]:
-                        is_first = False
-                        yield FramePartition(self.settings, self.location, descriptor, begin, end, rules, bound)
+            for wanted in self._wanted_positions(bound).merge(_SHORT_GAP_BYTES, _RANGE_LIMIT).parts:
+                for start, stop in self._without_excepted(descriptor, self._ranges(descriptor, rules, wanted)):
+                    for piece in cut_range(descriptor, start, stop, rules):
+                        for begin, end in _split_off_first(piece) if is_first else [piece]:
+                            is_first = False
+                            yield FramePartition(
+                                self.settings, self.location, descriptor, begin, end, rules, bound, wanted
+                            )
 
     def _count_wanted_bytes(self, descriptor: RecordingDescriptor, end: int) -> int:
         """Count what of a recording is asked for by its position: a short range is cut into short partitions."""
-        positions = self._wanted_positions(self.options.stop_position)
-        start, stop = max(descriptor.start_position, positions.low), min(end, positions.high + 1)
-        return sum(last - first for first, last in self._without_excepted(descriptor, [(start, stop)]))
+        whole = Interval(descriptor.start_position, end - 1)
+        wanted = self._wanted_positions(self.options.stop_position).narrow(Intervals.of(whole))
+        ranges = [(part.low, part.high + 1) for part in wanted.parts]
+        return sum(last - first for first, last in self._without_excepted(descriptor, ranges))
 
     def _find_end(self, descriptor: RecordingDescriptor) -> int:
         if descriptor.stop_position is not None:
             return max(descriptor.start_position, descriptor.stop_position)
         if descriptor.state is RecordingState.DELETED:
             return descriptor.start_position
+        log = LogFile(self.location, descriptor)
+        # What begins a segment ends the one before: with frames in it, nobody has to read on for the end.
+        high = self._wanted_positions(self.options.stop_position).high
+        base = next((base for base in log.segment_base_positions() if base > high), None)
+        if base is not None and next(iter(log.reader(max(base, descriptor.start_position))), None) is not None:
+            return base
         # Room for one frame, so that there is a partition that looks at what is there.
-        return max(descriptor.start_position + FRAME_ALIGNMENT, LogFile(self.location, descriptor).find_reach())
+        return max(descriptor.start_position + FRAME_ALIGNMENT, log.find_reach())
 
-    def _ranges(self, descriptor: RecordingDescriptor, rules: CutRules, bound: int | None) -> Iterator[tuple[int, int]]:
-        """Yield the ranges that may hold wanted rows."""
-        positions, end = self._wanted_positions(bound), rules.end_position
-        if not positions.meets(descriptor.start_position, end - 1):
+    def _ranges(
+        self, descriptor: RecordingDescriptor, rules: CutRules, positions: Interval
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of nominal places that may hold wanted rows at these positions."""
+        end = rules.end_position
+        if positions.high < descriptor.start_position or positions.low >= end:
             return
-        start = self._nominal_start(descriptor, rules, positions.low)
+        start = find_start(self.location, descriptor, max(descriptor.start_position, positions.low), rules)
         stop = end if positions.high >= end else min(end, rules.next_place(descriptor, max(positions.high, start)))
         wanted = self._wanted_times()
         if wanted.is_all or descriptor.stream_id != LOG_STREAM_ID:
             yield start, stop
             return
-        base = descriptor.segment_base_position(start)
-        bases = range(base, stop, descriptor.segment_file_length)
-        chosen = choose_segments(
-            bases,
-            lambda base: read_segment_head(self.location, descriptor, base, self.settings.time_unit),
-            wanted,
-        )
-        for first, last in _join_runs(chosen, descriptor.segment_file_length):
-            yield max(start, first), min(stop, last + descriptor.segment_file_length)
+        grain = min(descriptor.term_buffer_length, _TIME_GRAIN_BYTES)
+        first = start - start % grain
+        # Nothing behind the last wanted position has to be told apart.
+        count = -(-(min(stop, positions.high + 1) - first) // grain)
+
+        def place_of(index: int) -> int:
+            return stop if index == count else max(start, first + index * grain)
+
+        def find_head(index: int) -> LogHead | None:
+            position = find_cut(self.location, descriptor, place_of(index), rules)
+            return read_head(self.location, descriptor, position, self.settings.time_unit)
+
+        for begin, behind in choose_runs(count, find_head, wanted):
+            yield place_of(begin), place_of(behind)
 
     def _without_excepted(
         self, descriptor: RecordingDescriptor, ranges: Iterable[tuple[int, int]]
@@ -282,48 +315,21 @@ class _Planner:
             if start < stop:
                 yield start, stop
 
-    def _wanted_positions(self, bound: int | None) -> Interval:
-        """The positions of the rows that are asked for, by options and by filters."""
-        below_bound = ANY_VALUE if bound is None else Interval(high=bound - 1)
-        return below_bound.narrow(self.settings.conditions.interval("position"))
+    def _wanted_positions(self, bound: int | None) -> Intervals:
+        """The positions of the rows that are asked for, by options and by the filter."""
+        low = Interval().low if self.options.start_position is None else self.options.start_position
+        high = Interval().high if bound is None else bound - 1
+        return Intervals.of(Interval(low, high)).narrow(self.settings.row_filter.values_of("position"))
 
     def _wanted_times(self) -> WantedTimes:
-        conditions = self.settings.conditions
-        return WantedTimes(conditions.interval("leadership_term_id"), conditions.interval("timestamp"))
-
-    def _nominal_start(self, descriptor: RecordingDescriptor, rules: CutRules, low: int) -> int:
-        """Find the last place whose cut is not behind the first wanted position."""
-        first = descriptor.start_position
-        if low <= first:
-            return first
-        low = min(low, rules.end_position)
-        term_start = max(first, low - low % descriptor.term_buffer_length)
-        place = max(first, descriptor.segment_base_position(term_start))
-        places = [place]
-        while (place := rules.next_place(descriptor, place)) < low:
-            places.append(place)
-        return next(place for place in reversed(places) if find_cut(self.location, descriptor, place, rules) <= low)
-
-
-def _join_runs(base_positions: Sequence[int], segment_length: int) -> Iterator[tuple[int, int]]:
-    """Join segments that follow each other: the first and the last one of each run."""
-    runs: list[tuple[int, int]] = []
-    for base in base_positions:
-        if runs and base == runs[-1][1] + segment_length:
-            runs[-1] = (runs[-1][0], base)
-        else:
-            runs.append((base, base))
-    return iter(runs)
+        row_filter = self.settings.row_filter
+        return WantedTimes(row_filter.values_of("leadership_term_id"), row_filter.values_of("timestamp"))
 
 
 def _split_off_first(piece: tuple[int, int]) -> list[tuple[int, int]]:
     start, stop = piece
     place = start - start % FIRST_PARTITION_BYTES + FIRST_PARTITION_BYTES
     return [piece] if place >= stop else [(start, place), (place, stop)]
-
-
-def _starting_from(position: int | None) -> Conditions:
-    return NO_CONDITIONS if position is None else Conditions((Condition("position", "greater_equal", (position,)),))
 
 
 def _catalog_problem(entry: CatalogEntry) -> ReadProblem | None:

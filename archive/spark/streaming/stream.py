@@ -50,10 +50,9 @@ from ...reading.vector.messages import MessageBlockJoiner
 from ...reading.vector.scan import FrameScanner
 from ..source.batch_reader import BatchShaper
 from ..source.columns import check_struct
-from ..source.filters import Conditions
 from ..source.partitions import ReadSettings, find_read_time_unit
 from .stream_cut import NO_LIMIT
-from .stream_offset import LogOffset
+from .stream_offset import RowOptions
 from .stream_options import StreamOptions, parse_stream_options
 from .stream_planner import LogPlanner, LogRange, StreamLogSource
 
@@ -89,6 +88,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = check_struct(schema)
+        read = options.read
+        self._rows = RowOptions(messages=read.messages, padding=read.padding, where=read.where.sql)
         self._planner: LogPlanner | None = None
         self._time_unit: TimeUnit | None = None
 
@@ -97,18 +98,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- on the driver
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  # the name is Spark's
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # the name is Spark's
         """Return the offset of a new query; a checkpoint goes before it."""
-        return self._plan().initial_offset().to_json()
+        return self._rows.to_json(self._plan().initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the name is Spark's
         """Return what `maxBytesPerTrigger` says."""
         return ReadMaxBytes(self._options.max_batch_bytes)
 
-    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:  # noqa: N802  # Spark's
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's
         """Return the end of the next batch: committed, recorded, between two frames, within the limit."""
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else NO_LIMIT
-        return self._plan().latest_offset(LogOffset.from_json(start), limit_bytes).to_json()
+        return self._rows.to_json(self._plan().latest_offset(self._rows.from_json(start), limit_bytes))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # the name is Spark's
         """End at what is committed now."""
@@ -120,13 +121,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """Split a batch, which may be one that an earlier run has begun."""
-        ranges = self._plan().plan_ranges(LogOffset.from_json(start), LogOffset.from_json(end))
+        ranges = self._plan().plan_ranges(self._rows.from_json(start), self._rows.from_json(end))
         if not ranges:
             return []
         read = self._options.read
         settings = ReadSettings(
             columns=self._columns,
             time_unit=self._find_time_unit(ranges[0].sources[0]),
+            row_filter=read.where,
             messages=read.messages,
             padding=read.padding,
             checksums=read.checksums,
@@ -142,7 +144,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Find the unit of timestamps, once: it is the same at every member, and for ever."""
         if self._time_unit is None:
             location = locate(source.archive)
-            self._time_unit = find_read_time_unit(self._options.read, location, self._columns, Conditions())
+            self._time_unit = find_read_time_unit(self._options.read, location, self._columns)
         return self._time_unit
 
     # --- on an executor

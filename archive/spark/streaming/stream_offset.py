@@ -7,6 +7,10 @@ before it (Raft's log matching). All members hold the same frame there, so the o
 named plays no part. The time of a recording's start would not do: a member's files carry its own clock; nor would the
 log's first entry, which a purge takes away.
 
+It carries the options that decide which rows a range of the log holds, too: frames of one query and messages of the
+next would lose a message at the offset between them, if it lies within the message; and a batch that is given again
+after a restart has to hold the same rows.
+
 It carries the leadership term as of which it is committed, too: a restarted query has to read again up to an offset
 that it has noted, and must tell, perhaps without any member to ask, which directories can be trusted up to there.
 """
@@ -15,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
+
+from ..source.filters import EVERY_ROW
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -37,20 +43,41 @@ class LogOffset:
     frame_checksum: int = 0
     """CRC-32 of that frame's payload."""
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Take what a checkpoint holds.
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RowOptions:
+    """The options of a stream that decide which rows a range of the log holds."""
+
+    messages: bool = False
+    padding: bool = True
+    where: str = EVERY_ROW.sql
+    """The filter as SQL, which does not change with how it is written."""
+
+    def to_json(self, offset: LogOffset) -> dict[str, Any]:
+        """Return what goes into a checkpoint: an offset, and these options."""
+        return asdict(offset) | asdict(self)
+
+    def from_json(self, value: Mapping[str, Any]) -> LogOffset:
+        """Take the offset that a checkpoint holds.
 
         Raises:
-            ConfigurationError: it is the checkpoint of another source.
+            ConfigurationError: it is the checkpoint of another source, or of a query with other options.
         """
-        names = {field.name for field in fields(cls)}
-        if set(value) != names or not all(type(number) is int for number in value.values()):
+        names = [field.name for field in fields(LogOffset)]
+        options = asdict(self)
+        if set(value) != {*names, *options} or not all(type(value[name]) is int for name in names):
             raise ConfigurationError(
-                f"checkpoint of another source: offset={dict(value)} expected whole numbers {', '.join(sorted(names))}"
+                f"checkpoint of another source: offset={dict(value)} expected whole numbers {', '.join(names)}, and "
+                f"{', '.join(options)}"
             )
-        return cls(**value)
+        for name, now in options.items():
+            if value[name] != now:
+                raise ConfigurationError(
+                    f"checkpoint of a query with another option: {name}={_text(value[name])} expected={_text(now)}, as "
+                    "the query has it now; start it with the value of the checkpoint, or with another checkpointLocation"
+                )
+        return LogOffset(**{name: value[name] for name in names})
 
-    def to_json(self) -> dict[str, int]:
-        """Return what goes into a checkpoint."""
-        return asdict(self)
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

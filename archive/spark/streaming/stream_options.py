@@ -34,7 +34,7 @@ FRAME_ALIGNMENT: Final = 32
 _REFUSED: Final[Mapping[str, str]] = {
     "startposition": "startingPosition, which holds for a new query only",
     "stopposition": "committed=POSITION, or a trigger of availableNow",
-    "pushdown": "a filter on the DataFrame: Spark pushes none down into a stream",
+    "exceptpositions": "a batch read: it is for what read_log has from Parquet",
     "parquet": "a batch read: a stream follows what is being recorded",
 }
 """Options of a batch read that a stream does not have, in lower case, and what to use instead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tests.unit.archive.spark.written_logs import (
     write_log,
 )
 from trimaran import archive
+from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.reading.frame_batches import ReadProblem
@@ -220,6 +222,152 @@ def test_a_range_of_positions_opens_its_own_segment_only(log: Path, tmp_path: Pa
     table = expected(log)
     assert found.equals(table.filter((pa.compute.field("position") >= low) & (pa.compute.field("position") <= high)))
     assert found.num_rows > 100
+
+
+class BytesRead:
+    """Counts the bytes that anything in this process reads of segments, and the segments that it opens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.byte_count = 0
+        self.names: set[str] = set()
+        self._handles: set[int] = set()
+        open_file, pread_into = OsFileSystem.open_file, OsFileSystem.pread_into
+
+        def opening(system: OsFileSystem, path: Path, **options: Any) -> int:
+            handle = open_file(system, path, **options)
+            self._handles.discard(handle)
+            if path.suffix == ".rec":
+                self.names.add(path.name)
+                self._handles.add(handle)
+            return handle
+
+        def reading(system: OsFileSystem, handle: int, length: int, offset: int) -> bytes:
+            data = os.pread(handle, length, offset)
+            self.byte_count += len(data) * (handle in self._handles)
+            return data
+
+        def reading_into(system: OsFileSystem, handle: int, buffer: Any, offset: int) -> int:
+            length = pread_into(system, handle, buffer, offset)
+            self.byte_count += length * (handle in self._handles)
+            return length
+
+        monkeypatch.setattr(OsFileSystem, "open_file", opening)
+        monkeypatch.setattr(OsFileSystem, "pread", reading)
+        monkeypatch.setattr(OsFileSystem, "pread_into", reading_into)
+
+
+BIG_TERM = 16 << 20
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["stopped", "open"])
+def big_log(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Three segments of one long term each: a millisecond between two messages of about 4 KiB."""
+    directory = tmp_path_factory.mktemp("big")
+    draw = random.Random(5)
+    entries = [Entry(draw.randbytes(draw.randrange(8000)), timestamp=index) for index in range(10_000)]
+    write_log(directory, entries, term_length=BIG_TERM, segment_length=BIG_TERM, is_stopped=request.param)
+    return directory
+
+
+@pytest.mark.parametrize("messages", ["false", "true"])
+@pytest.mark.parametrize("low", [100, BIG_TERM // 2 + 17, BIG_TERM - 60_000, 2 * BIG_TERM - 5_000_000])
+def test_a_range_of_positions_reads_few_bytes_besides_its_own(
+    big_log: Path, monkeypatch: pytest.MonkeyPatch, low: int, messages: str
+) -> None:
+    high = low + 100_000
+    table = expected(big_log, reassemble=messages == "true")
+    counted = BytesRead(monkeypatch)
+
+    found = read(plan(big_log, timeUnit="ms", where=f"position BETWEEN {low} AND {high}", messages=messages))
+
+    is_wanted = (pa.compute.field("position") >= low) & (pa.compute.field("position") <= high)
+    assert found.equals(table.filter(is_wanted))
+    assert found.num_rows > 10
+    assert counted.byte_count < 100_000 + 600_000
+    assert len(counted.names) <= 3
+
+
+def test_where_reads_no_more_than_the_options_for_positions(big_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    low, high = BIG_TERM + 3_000_000, BIG_TERM + 3_100_000
+    counted = BytesRead(monkeypatch)
+    by_options = read(plan(big_log, timeUnit="ms", startPosition=str(low), stopPosition=str(high)))
+    bytes_by_options, counted.byte_count = counted.byte_count, 0
+
+    by_where = read(plan(big_log, timeUnit="ms", where=f"position >= {low} AND position < {high}"))
+
+    assert by_where.slice(0, by_options.num_rows).equals(by_options)
+    assert by_where.num_rows <= by_options.num_rows + 1
+    assert counted.byte_count <= bytes_by_options + 100_000
+
+
+@pytest.mark.parametrize("messages", ["false", "true"])
+def test_a_range_of_times_within_one_segment_reads_few_bytes_besides_its_own(
+    big_log: Path, monkeypatch: pytest.MonkeyPatch, messages: str
+) -> None:
+    table = expected(big_log, reassemble=messages == "true")
+    is_stopped = plan(big_log, timeUnit="ms").partitions[0].descriptor.stop_position is not None
+    counted = BytesRead(monkeypatch)
+    where = "timestamp >= '1970-01-01 00:00:05' AND timestamp < '1970-01-01 00:00:05.025'"
+
+    found = read(plan(big_log, timeUnit="ms", where=where, messages=messages))
+
+    times = table.column("timestamp").cast(pa.int64()).to_pylist()
+    assert found.equals(table.filter(pa.array([time is not None and 5_000_000 <= time < 5_025_000 for time in times])))
+    assert found.num_rows >= 25
+    # Where a log without a stop position ends, and that nothing follows there, is found by reading its last segment.
+    assert counted.byte_count < 3_000_000 + (0 if is_stopped else 2 * BIG_TERM)
+
+
+@pytest.mark.parametrize("messages", ["false", "true"])
+@pytest.mark.parametrize("split", ["64k", "200000", "2m", "1g"])
+def test_ranges_joined_by_or_give_each_row_once(log: Path, split: str, messages: str) -> None:
+    """Also where they lie near each other, and where one of them is of times."""
+    table = expected(log, reassemble=messages == "true")
+    whole, draw = table.column("position").to_pylist(), random.Random(11)
+    times = table.column("timestamp").cast(pa.int64()).to_pylist()
+    for _ in range(6):
+        bounds = [sorted(draw.choice(whole) + draw.choice((0, 1, 40)) for _ in range(2)) for _ in range(3)]
+        first, last = sorted(draw.randrange(1500) for _ in range(2))
+        where = " OR ".join(f"position BETWEEN {low} AND {high}" for low, high in bounds)
+        where = f"({where}) AND (timestamp > '{_moment(first)}' AND timestamp <= '{_moment(last)}' OR position < 5000)"
+
+        found = read(plan(log, where=where, splitBytes=split, messages=messages))
+
+        wanted = [
+            any(low <= position <= high for low, high in bounds)
+            and ((time is not None and first * 1000 < time <= last * 1000) or position < 5000)
+            for position, time in zip(whole, times, strict=True)
+        ]
+        assert found.equals(table.filter(pa.array(wanted))), where
+
+
+def _moment(milliseconds: int) -> str:
+    return f"1970-01-01 00:00:0{milliseconds // 1000}.{milliseconds % 1000:03}"
+
+
+def test_positions_far_apart_are_read_apart(big_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    positions = expected(big_log).column("position").to_pylist()
+    chosen = [positions[50], positions[4000], positions[9000]]
+    counted = BytesRead(monkeypatch)
+
+    found = read(plan(big_log, timeUnit="ms", where=f"position IN ({', '.join(map(str, chosen))})"))
+
+    assert found.column("position").to_pylist() == chosen
+    assert counted.byte_count < 1_500_000
+
+
+def test_ranges_in_payloads_that_look_like_frames_give_each_row_once(hostile: Path) -> None:
+    """Where a range begins is no place for a cut there."""
+    table = expected(hostile)
+    draw = random.Random(3)
+    for _ in range(10):
+        low, high = sorted(draw.randrange(TERM_LENGTH - 200_000) for _ in range(2))
+
+        found = read(plan(hostile, where=f"position BETWEEN {low} AND {high} OR position > {high + 10}"))
+
+        positions = table.column("position").to_pylist()
+        wanted = [low <= position <= high or position > high + 10 for position in positions]
+        assert found.equals(table.filter(pa.array(wanted)))
 
 
 def test_a_recording_that_was_not_stopped_ends_where_its_frames_do(tmp_path: Path) -> None:

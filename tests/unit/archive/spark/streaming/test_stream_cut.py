@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.archive.spark.member_logs import MemberFiles, make_log
 from trimaran.archive.spark.streaming.stream_cut import BatchCutRules, Cut, DivergenceError, LogWalk
-from trimaran.archive.spark.streaming.stream_offset import LogOffset
+from trimaran.archive.spark.streaming.stream_offset import LogOffset, RowOptions
 from trimaran.service_api.errors import ConfigurationError
 
 
@@ -198,13 +198,27 @@ def test_bound_inside_a_frame_is_noticed(tmp_path: Path) -> None:
 
 
 def test_offset_of_another_source_is_refused() -> None:
+    rows = RowOptions()
     with pytest.raises(ConfigurationError, match=r"checkpoint of another source: offset=\{'partition': 3\}"):
-        LogOffset.from_json({"partition": 3})
+        rows.from_json({"partition": 3})
     with pytest.raises(ConfigurationError, match="checkpoint of another source"):
-        LogOffset.from_json(LogOffset(position=0).to_json() | {"position": "0"})
+        rows.from_json(rows.to_json(LogOffset(position=0)) | {"position": "0"})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (RowOptions(), RowOptions(messages=True), "messages=false expected=true"),
+        (RowOptions(padding=False), RowOptions(), "padding=false expected=true"),
+        (RowOptions(where="(type = 1)"), RowOptions(), r"where=\(type = 1\) expected=true"),
+    ],
+)
+def test_offset_of_a_query_with_another_option_is_refused(before: RowOptions, now: RowOptions, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        now.from_json(before.to_json(LogOffset(position=0)))
 
 
 def test_offset_comes_back_from_json_as_it_was() -> None:
-    offset = LogOffset(position=64, leadership_term_id=3, frame_position=32, frame_checksum=77)
+    offset, rows = LogOffset(position=64, leadership_term_id=3, frame_position=32, frame_checksum=77), RowOptions()
 
-    assert LogOffset.from_json(offset.to_json()) == offset
+    assert rows.from_json(rows.to_json(offset)) == offset

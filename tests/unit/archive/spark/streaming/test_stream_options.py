@@ -55,7 +55,7 @@ def test_committed_says_how_far_the_stream_goes(text: str, expected: int | None)
         ({"path": "s3://bucket/a"}, "path='s3://bucket/a': a log is followed where it is recorded"),
         ({"path": "a", "startPosition": "0"}, "option='startposition' expected startingPosition"),
         ({"path": "a", "stopPosition": "64"}, "option='stopposition' expected committed=POSITION"),
-        ({"path": "a", "pushdown": "true"}, "option='pushdown' expected a filter"),
+        ({"path": "a", "exceptPositions": "0:0-64"}, "option='exceptpositions' expected a batch read"),
         ({"path": "a", "colour": "red"}, "option='colour'"),
         ({"path": "a", "mode": "PERMISSIVE"}, "mode=PERMISSIVE: a stream leaves no frames out, expected FAILFAST"),
         ({"path": "a", "recordingId": "all"}, "recordingId=all: a stream follows one recording"),
