@@ -74,7 +74,7 @@ class RowOptions:
             if value[name] != now:
                 raise ConfigurationError(
                     f"checkpoint of a query with another option: {name}={_text(value[name])} expected={_text(now)}, as "
-                    "the query has it now; start it with the value of the checkpoint, or with another checkpointLocation"
+                    "the query has it now; start it with the value of the checkpoint, or another checkpointLocation"
                 )
         return LogOffset(**{name: value[name] for name in names})
 
