@@ -367,11 +367,12 @@ def _count_opened_segments(inputs: Inputs) -> int:
         ClusterError: others than those of the range were opened.
     """
     from trimaran.archive.spark.source.columns import frame_struct
-    from trimaran.archive.spark.source.data_source import AeronArchiveDataSource
+    from trimaran.archive.spark.source.data_source import AeronArchiveDataSource, AeronArchiveReader
 
     start = inputs.places.length_bytes // 2
     where = f"position >= {start} AND position < {start + _RANGE_BYTES}"
     reader = AeronArchiveDataSource({"path": str(inputs.places.log), "where": where}).reader(frame_struct())
+    assert isinstance(reader, AeronArchiveReader)
     with _opened_segments() as names:
         rows = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
     wanted = {f"0-{start - start % _segment_length(inputs.places)}.rec"}
