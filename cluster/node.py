@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ import structlog
 
 from trimaran.archive import Archive, ArchiveConfig, Recording
 from trimaran.archive.net.server.archive_server import ArchiveServer
-from trimaran.service_api import ClusteredService, ConfigurationError
+from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFailedError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
@@ -39,22 +38,22 @@ from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
-from .core.events import LinkChanged, ReluctanceChanged
+from .core.events import LinkChanged
 from .core.log.log_buffer import LogBuffer
 from .core.log.log_publisher import max_message_length
 from .core.log.retention import RetentionPolicy, needed_log_position
 from .core.member_settings import settings_of
 from .core.members import ClusterMember
-from .core.reluctance import Reluctance
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
-from .runtime.agent import ConsensusModuleAgent
+from .runtime.agent import ConsensusModuleAgent, NodeEnd
 from .runtime.answering.document_server import answering_once
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
 from .runtime.authenticator import GuardedAuthenticator
 from .runtime.authorisation import GuardedAuthorisation
+from .runtime.entry_skips import EntrySkips
 from .runtime.files.log_recording import open_log
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
@@ -98,9 +97,10 @@ async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = No
     """
     service_classes = [load_service_class(name, config.service_dir) for name in config.services]
     stop = _StopRequest()
-    end = NodeEnd.SNAPSHOT_INSTALLED
-    while end is NodeEnd.SNAPSHOT_INSTALLED and not stop.is_asked:
-        async with Node.open(config, *(make_service() for make_service in service_classes)) as node:
+    end: NodeEnd | None = None
+    while (end is None or end.is_restart) and not stop.is_asked:
+        services = [make_service() for make_service in service_classes]
+        async with Node.open(config, *services, holds=end is NodeEnd.ENTRY_HELD) as node:
             end = await _run_until_end(node, stop, log_tap)
 
 
@@ -121,14 +121,6 @@ async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProces
         stop.node = None
         if log_tap is not None:
             log_tap.detach()
-
-
-class NodeEnd(Enum):
-    """Why a node has ended in order."""
-
-    STOPPED = "stopped"
-    SNAPSHOT_INSTALLED = "snapshot installed"
-    """Its files hold another member's snapshot now: it is to be opened again, with a service that knows nothing."""
 
 
 class _StopRequest:
@@ -157,6 +149,8 @@ class Node:
         files: MemberFiles,
         host: Host,
         recovered: Recovered | None,
+        *,
+        holds: bool,
     ) -> None:
         self._config = config
         self._clock = host.clock
@@ -186,11 +180,12 @@ class Node:
             shared_timer_ids=config.shared_timer_ids,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
-        ctx.delivered_time = lambda: self.service_agent.time
         self._adapter = self._make_adapter()
         self.queries = self._make_query_handler()
         if recovered is not None:
             self._restore(recovered)
+        self._skips = EntrySkips(ctx, files, self._adapter, self.agent, directory=config.directory)
+        self._skips.attach(holds=holds)
         watch_delivery(self._adapter, self.stalls)
         self._disk_space = DiskSpaceWatch(host.file_system, config.directory)
         self.vitals = self._make_vitals(files.timed_disk, started_ns=host.clock.monotonic_ns())
@@ -211,11 +206,12 @@ class Node:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, config: NodeConfig, *services: ClusteredService, host: Host | None = None
+        cls, config: NodeConfig, *services: ClusteredService, host: Host | None = None, holds: bool = False
     ) -> AsyncIterator[Node]:
         """Lock the directory, open and repair the files, and close them again at the end.
 
-        The services, one to ten, have ids in this order, from 0 on.
+        The services, one to ten, have ids in this order, from 0 on. A node that `holds` stands still before the entry
+        at which its service failed last.
 
         Raises:
             ConfigurationError: no services, or too many, or not as many as the newest snapshot has.
@@ -247,7 +243,7 @@ class Node:
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
-                node = cls(config, services, archive, recording, files, host, recovered)
+                node = cls(config, services, archive, recording, files, host, recovered, holds=holds)
                 time_unit = find_newest_term_time_unit(
                     archive,
                     files.recording_log.recording_log,
@@ -266,6 +262,7 @@ class Node:
             ConfigurationError: an endpoint cannot be listened on.
             ClusterError: this member cannot go on; the error says why.
         """
+        failure: ServiceFailedError | None = None
         async with ActivityScope() as tasks:
             log, links, server = self._connect(tasks), self._links, ArchiveServer(self.archive, network=self._network)
             try:
@@ -284,6 +281,8 @@ class Node:
                     self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
+            except ServiceFailedError as error:
+                failure = error
             finally:
                 self.agent.close()
                 self.tuning.close()
@@ -294,15 +293,18 @@ class Node:
                     self._metrics.close()
                 await server.aclose()
                 await log.aclose()
+        if failure is not None:
+            self._skips.note_failure(failure)
+            return NodeEnd.ENTRY_HELD
+        self._skips.note_skip(self.log_start_position)
         logger.info("node.stopped")
-        return NodeEnd.SNAPSHOT_INSTALLED if self.agent.restart_requested else NodeEnd.STOPPED
+        return self.agent.end
 
     def adopt_time_unit(self, time_unit: TimeUnit | None) -> None:
         """Count cluster time in the unit of the log, before the services start; None leaves it as it is."""
         if time_unit is None:
             time_unit = self.module.ctx.time_unit
-        self.module.ctx.cluster_clock.use_unit(time_unit)
-        self.service_agent.time_unit = time_unit
+        self.module.ctx.time_unit = self.service_agent.time_unit = time_unit
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""
@@ -365,6 +367,7 @@ class Node:
         )
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
+        self.archive.on_corruption = self.agent.terminate
         return log
 
     @property
@@ -401,7 +404,7 @@ class Node:
             node_state_file=self._files.node_state,
             peers={
                 MemberId(member.member_id): MemberLogEndpoints(
-                    Endpoint.parse(member.log), Endpoint.parse(member.archive), Endpoint.parse(member.consensus)
+                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
                 )
                 for member in self._others
             },
@@ -450,6 +453,10 @@ class Node:
         """
         return await self._operations.run(ControlToggle.SHUTDOWN)
 
+    async def skip_entry(self, log_position: int) -> int:
+        """Have every member skip the entry that ends at a position, before which this one, which leads, holds."""
+        return await self._operations.run(ControlToggle.SKIP_ENTRY, log_position)
+
     async def abort(self) -> int:
         """Stop every member at one position, without a snapshot. Otherwise as `shutdown`."""
         return await self._operations.run(ControlToggle.ABORT)
@@ -480,7 +487,6 @@ class Node:
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
-            damaged_places=lambda: self.archive.damage.places,
             differing_members=lambda: self._links.differences,
             snapshot_fetch=self._snapshot_fetch,
             disk_space=lambda: self._disk_space.newest,
@@ -510,7 +516,6 @@ class Node:
             errors=self.errors,
             disk=timed_disk,
             disk_space=self._disk_space,
-            damage=self.archive.damage,
             counts=EffectCounts(),
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,
@@ -545,7 +550,7 @@ class Node:
             network=self._network,
             peers={MemberId(member.member_id): member for member in self._config.members},
             post=self.agent.post,
-            on_installed=self.agent.restart_with_installed_snapshot,
+            on_installed=lambda: self.agent.restart(NodeEnd.SNAPSHOT_INSTALLED),
             on_failed=self.agent.terminate,
             monotonic_ns=self._clock.monotonic_ns,
             tasks=tasks,
@@ -570,15 +575,7 @@ class Node:
             self._ingress.close_half_open_connections()
             self._progress.look()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
-            self._look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)
-
-    def _look_at_damage(self) -> None:
-        """Be reluctant to lead for as long as a part of the log is known to be damaged, whatever read has met it."""
-        ctx = self.module.ctx
-        places = [place for place in self.archive.damage.places if place.recording_id == ctx.log_recording_id]
-        if bool(places) != (Reluctance.LOG_DAMAGED in ctx.reluctance):
-            self.agent.post(ReluctanceChanged(Reluctance.LOG_DAMAGED, places[0].reason if places else None))
 
 
 def _make_context(

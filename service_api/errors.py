@@ -97,7 +97,16 @@ class NodeTerminatedError(ClusterError):
 
 
 class ServiceFailedError(NodeTerminatedError):
-    """A callback of a service failed for a reason of this member alone, so the member stopped before it answered."""
+    """A callback of a service failed for a reason of this member alone, so the member stopped before it answered.
+
+    `log_position` is where the entry ends whose delivery failed, None where the callback belongs to no entry.
+    """
+
+    def __init__(self, message: str, *, callback: str = "", failure: str = "", log_position: int | None = None) -> None:
+        super().__init__(message)
+        self.callback = callback
+        self.failure = failure
+        self.log_position = log_position
 
 
 class InvariantViolation(ClusterError):

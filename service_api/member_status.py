@@ -48,14 +48,15 @@ class DifferingMember(DocumentPart):
     """Which settings, with both values."""
 
 
-class DamagedPlaceStatus(DocumentPart):
-    """A place in a member's archive that could not be read."""
+class HeldStatus(DocumentPart):
+    """The entry of the log before which a member stands still, because its service fails there."""
 
-    recording_id: Id
-    position: Position
-    file: Line
-    """The segment file in its directory `archive`."""
-    reason: Line
+    log_position: Position
+    """Where the entry ends."""
+    callback: Line
+    """The callback of the service that failed, such as `on_request`."""
+    failure: Line
+    """What it raised."""
 
 
 class MemberStatus(Document):
@@ -99,16 +100,12 @@ class MemberStatus(Document):
 
     None while it has nothing to do. It looks at its positions once a second, and whenever it is asked.
     """
-    log_recording_id: Id | None = None
-    """The recording of its archive that is its log."""
-    damaged_places: list[DamagedPlaceStatus] = Field(default_factory=list)
-    """Where its archive could not be read since its process began: the first few."""
-    damaged_place_count: Count = 0
-    """How many there are in all, as far as they are told apart."""
     differing_members: list[DifferingMember] = Field(default_factory=list)
     """Members that it does not hear, because their settings differ from its own."""
     snapshot_fetch: SnapshotFetchStatus | None = None
     """None unless it gets a snapshot from another member, because its own log begins too early."""
+    held: HeldStatus | None = None
+    """None unless it stands still before an entry that its service cannot take; then it delivers nothing."""
     session_count: Count
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count

@@ -121,6 +121,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran abort --config trimaran-data/cluster.toml",
     ),
+    "entry": Command(
+        "trimaran.cluster.cli.entry:app",
+        "Skip an entry of the log that members cannot deliver.",
+        OPERATE,
+        "trimaran entry skip --log-position 8352 --confirm --config trimaran-data/cluster.toml",
+    ),
     "log": Command(
         "trimaran.cluster.cli.log:app",
         "Read the log: its last entries as they are appended, or all of it.",

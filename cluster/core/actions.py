@@ -12,9 +12,11 @@ The leader acts when it appends, every member settles when the entry is delivere
 leader appended and did not deliver nothing is left here: the state goes back to what was delivered, and the caller
 hears that it is not known what will become of it. If the entry commits all the same, it is delivered like any other.
 
-While the cluster is suspended, and once it is to stop, the leader appends nothing of clients, timers, services or
-sessions: it *holds*. Clients are not read, so they wait; what came in just before is kept and done on release, and
-every session has its time again.
+An entry that the leader cannot deliver is skipped by an `EntrySkip` in the log (`service.skipped_entries`).
+
+While the cluster is suspended, while the leader stands still before an entry that it cannot deliver, and once it is to
+stop, the leader appends nothing of clients, timers, services or sessions: it *holds*. Clients are not read, so they
+wait; what came in just before is kept and done on release, and every session has its time again.
 
 Source: aeron.md §3.11-§3.13; seed 000, "ClusterActionRequest".
 """
@@ -27,8 +29,10 @@ from typing import Final
 
 from trimaran.service_api.wire.log.messages import (
     CLUSTER_ACTION_FLAGS_DEFAULT,
+    CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
     ClusterAction,
     ClusterActionRequest,
+    EntrySkip,
 )
 from trimaran.service_api.wire.session import AdminResponseCode
 
@@ -103,7 +107,6 @@ class ActionControl:
         self._pending: _Pending | None = None
         self._held: list[object] = []
         self.termination = TerminationControl(ctx)
-        self._is_held_for_successor = False
         self.is_holding = False
         """Whether this leader appends nothing but actions, and clients are not read."""
 
@@ -173,17 +176,20 @@ class ActionControl:
     def on_request(self, event: ActionRequested) -> None:
         """Begin an action, or say why not."""
         action, publisher = event.action, self._publisher
-        refusal = self._refusal(action)
+        refusal = self._refusal(action) or self._refusal_of_skip(event)
         if refusal is not None or publisher is None:
             self._tell(event.asker, ActionStep.REFUSED, None, refusal or "")
             return
-        log_action, state = _ACTIONS[action]
-        if log_action is None:
+        log_action, state = _ACTIONS.get(action, (None, self.state))
+        if action is _T.SKIP_ENTRY:
+            position, state = self._append_skip(publisher, event.log_position), self.state
+        elif log_action is None:
             position = publisher.log_buffer.append_position
         else:
             position = self._append(log_action, publisher)
         self._pending = _Pending(action, event.asker, position)
-        self._machine.enter(state, f"{action.name} requested")
+        if state is not self.state:
+            self._machine.enter(state, f"{action.name} requested")
         self._report(self._pending, ActionStep.APPENDED, f"in the leader's log: {action.name}")
         self._update_holding()
         self.on_commit(self._ctx.commit_position)
@@ -203,6 +209,40 @@ class ActionControl:
         if toggle is _T.SUSPEND and action not in (_T.RESUME, _T.ABORT):
             return "the cluster is suspended: resume it first"
         return None
+
+    def _refusal_of_skip(self, event: ActionRequested) -> str | None:
+        """Say why an entry is not skipped, or why a member that holds does nothing else."""
+        held, action = self._ctx.held, event.action
+        if action is not _T.SKIP_ENTRY:
+            return (
+                None if held is None or action is _T.ABORT else f"the leader holds before {held}: see `trimaran health`"
+            )
+        if held is None:
+            return (
+                f"the leader has delivered the log, also the entry at log_position={event.log_position}: an entry is "
+                "skipped only where no member that can lead has got past it; a member that holds there needs what it "
+                "lacks, such as memory, or an empty directory: the leader gives it a snapshot"
+            )
+        if event.log_position != held.log_position:
+            return (
+                f"log_position={event.log_position} expected={held.log_position}: the leader holds before {held}; no "
+                "other entry can be skipped"
+            )
+        return None
+
+    def _append_skip(self, publisher: LogPublisher, skipped_position: int | None) -> int:
+        ctx = self._ctx
+        assert skipped_position is not None
+        return publisher.append_positioned(
+            EntrySkip(
+                leadership_term_id=ctx.leadership_term_id,
+                log_position=0,
+                timestamp=ctx.stamp(),
+                action=None,
+                flags=CLUSTER_ACTION_FLAGS_ENTRY_SKIP,
+                skipped_log_position=skipped_position,
+            )
+        )
 
     def _append(self, action: ClusterAction, publisher: LogPublisher) -> int:
         ctx = self._ctx
@@ -225,6 +265,8 @@ class ActionControl:
         self._report(pending, ActionStep.COMMITTED, "by a majority of members")
         if pending.action in (_T.SHUTDOWN, _T.ABORT):
             self.termination.begin(pending.log_position)
+        elif pending.action is _T.SKIP_ENTRY:
+            self._complete(ActionStep.DONE, "every member starts again and passes the entry over")
 
     def on_termination_ack(self, message: TerminationAck) -> None:
         """A follower stops."""
@@ -244,15 +286,10 @@ class ActionControl:
             self._held.append(event)
         return self.is_holding
 
-    def hold_for_successor(self, *, is_held: bool) -> None:
-        """Append nothing, so that a follower comes to have everything, or go on."""
-        self._is_held_for_successor = is_held
-        self._update_holding()
-
     def _update_holding(self) -> None:
         is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)
-        is_held = self.state is ModuleState.SUSPENDED or is_stopping or self._is_held_for_successor
-        is_holding = self._publisher is not None and is_held
+        is_barred = self.state is ModuleState.SUSPENDED or is_stopping or self._ctx.held is not None
+        is_holding = self._publisher is not None and is_barred
         if is_holding == self.is_holding:
             return
         self.is_holding = is_holding

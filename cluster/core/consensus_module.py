@@ -16,6 +16,7 @@ from trimaran.service_api import Role
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 from trimaran.service_api.wire.log.messages import (
     ClusterActionRequest,
+    EntrySkip,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -47,7 +48,6 @@ from .leader import LeaderTerm
 from .phase import ConsensusPhase, Handlers, NoPhase
 from .reason import Reason
 from .reason import ReasonKind as K
-from .resignation import ResignationControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
@@ -71,7 +71,6 @@ _OF_ONE_PHASE = (
     ev.ReadsWanted,
     ev.LogStopped,
     ev.LogTruncated,
-    ev.LogUnreadable,
     ev.LogCommitted,
     ev.ReplicationDone,
     ev.BelowOldestSegment,
@@ -102,7 +101,6 @@ class ConsensusModule:
         self.service_messages = ServiceMessages(ctx)
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
-        self.resignation = ResignationControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
@@ -138,7 +136,6 @@ class ConsensusModule:
         """Begin the first election of this process."""
         self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
         self.ctx.me.is_reachable = True
-        self.ctx.cluster_clock.start(now_ns)
         self.actions.start()
         self._begin_election(Reason(K.NODE_STARTED), is_node_startup=True)
 
@@ -202,7 +199,7 @@ class ConsensusModule:
 
     def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
         """A new leader's first entry: from here on the log's times are in the unit that it names."""
-        self.ctx.cluster_clock.use_unit(TimeUnit.MILLIS if event.time_unit is None else event.time_unit)
+        self.ctx.time_unit = TimeUnit.MILLIS if event.time_unit is None else event.time_unit
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
@@ -211,6 +208,10 @@ class ConsensusModule:
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A cluster action. True if nothing after it may be delivered before `ResumeDelivery`."""
         return self.actions.on_replay_action(event, end_position)
+
+    def on_replay_entry_skip(self, event: EntrySkip) -> bool:
+        """An earlier entry is skipped. False if this member does not know of it, so that its state has that entry."""
+        return event.skipped_log_position in self.ctx.skipped_entries
 
     # --- from phase to phase
 
@@ -230,7 +231,6 @@ class ConsensusModule:
         self.timers.rearm()
         self.service_messages.roll_back()
         self.actions.roll_back()
-        self.resignation.roll_back()
         self._phase = self.election = election = Election(self.ctx, PHASES, is_node_startup=is_node_startup, why=reason)
         self.last_election = election.record
         election.poll()
@@ -244,13 +244,7 @@ class ConsensusModule:
         ctx = self.ctx
         if ctx.role is Role.LEADER:
             self._phase = self.leader = leader = LeaderTerm(
-                ctx,
-                self.sessions,
-                self.timers,
-                self.service_messages,
-                self._last_activity_ns,
-                self.actions,
-                self.resignation,
+                ctx, self.sessions, self.timers, self.service_messages, self._last_activity_ns, self.actions
             )
             leader.poll()
         else:
@@ -268,7 +262,7 @@ class ConsensusModule:
         self.ctx.append_position = max(self.ctx.append_position, event.position)
 
     def _on_replay_done(self, event: ev.ReplayDone) -> None:
-        self.ctx.cluster_clock.note_replayed(event.timestamp, self.ctx.now_ns)
+        self.ctx.cluster_time = max(self.ctx.cluster_time, event.timestamp)
 
     def _on_snapshot_fetched(self, _: ev.SnapshotFetched) -> None:
         self.ctx.emit(fx.StopSnapshotFetch())  # this member has found its way without

@@ -17,6 +17,8 @@ class ControlToggle(IntEnum):
     SHUTDOWN = 5
     ABORT = 6
     STANDBY_SNAPSHOT = 7
+    SKIP_ENTRY = 8
+    """Ours; Aeron has none of the kind."""
 
 
 class ActionStep(StrEnum):

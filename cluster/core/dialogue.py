@@ -11,6 +11,7 @@ from trimaran.service_api.wire.versioned import build
 
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
+    APPEND_POSITION_FLAG_HELD,
     APPEND_POSITION_FLAG_NONE,
     AppendPosition,
     CanvassPosition,
@@ -98,7 +99,7 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
             term_base_log_position=ctx.term_base_log_position,
             log_position=ctx.log_buffer.append_position,
             leader_recording_id=ctx.log_recording_id,
-            timestamp=ctx.term_time,
+            timestamp=ctx.clock_time,
             leader_member_id=ctx.config.member_id,
             log_session_id=ctx.log_session_id,
             app_version=ctx.config.app_version,
@@ -120,7 +121,8 @@ def send_append_position(
                 "leadership_term_id": leadership_term_id,
                 "log_position": ctx.append_position,
                 "follower_member_id": ctx.config.member_id,
-                "flags": APPEND_POSITION_FLAG_CATCHUP if is_catchup else APPEND_POSITION_FLAG_NONE,
+                "flags": (APPEND_POSITION_FLAG_CATCHUP if is_catchup else APPEND_POSITION_FLAG_NONE)
+                | (APPEND_POSITION_FLAG_NONE if ctx.held is None else APPEND_POSITION_FLAG_HELD),
             },
         ),
     )

@@ -32,15 +32,6 @@ class ReluctanceChanged:
 
 
 @dataclass(slots=True)
-class LogUnreadable:
-    """Leader: its log cannot be read where a member needs it; `detail` says where, in one line."""
-
-    member_id: MemberId
-    position: int
-    detail: str
-
-
-@dataclass(slots=True)
 class LogStopped:
     """Nothing writes to the log recording any more; it ends, durably, at `append_position`."""
 
@@ -157,6 +148,8 @@ class ActionRequested:
 
     asker: int | AdminAsker
     action: ControlToggle
+    log_position: int | None = None
+    """Of a SKIP_ENTRY: where the entry ends that is to be skipped."""
 
 
 @dataclass(slots=True)

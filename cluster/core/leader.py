@@ -13,6 +13,7 @@ from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, Ad
 
 from ..messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
+    APPEND_POSITION_FLAG_HELD,
     AppendPosition,
     CanvassPosition,
     CatchupPosition,
@@ -37,7 +38,6 @@ from .events import (
     ClientKeepAlive,
     ClientStray,
     LiveJoined,
-    LogUnreadable,
     ReadsWanted,
     Recorded,
     ReluctanceChanged,
@@ -48,7 +48,6 @@ from .members import ClusterMember, is_active, quorum_position
 from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
-from .resignation import ResignationControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .timers import TimerService
@@ -58,6 +57,8 @@ _TIMER_LIMIT = 20
 
 _SESSION_CHECK_INTERVAL_NS = 100_000_000
 _TIMER_RESOLUTION_NS = 1_000_000
+
+_CANNOT_LEAD = APPEND_POSITION_FLAG_CATCHUP | APPEND_POSITION_FLAG_HELD
 
 _COMMIT_DELAY_NS = 4_000_000
 """How long a new commit position may wait for log that it can go with to the followers.
@@ -77,7 +78,6 @@ class LeaderTerm:
         service_messages: ServiceMessages,
         last_activity_ns: Callable[[int], int | None],
         actions: ActionControl,
-        resignation: ResignationControl,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
@@ -85,7 +85,6 @@ class LeaderTerm:
         self._service_messages = service_messages
         self._last_activity_ns = last_activity_ns
         self._actions = actions
-        self._resignation = resignation
         self.reads = LeaderReads(ctx)
         self._others = ctx.others
         ctx.commit_publish_pending_since_ns = None
@@ -113,7 +112,6 @@ class LeaderTerm:
             ReluctanceChanged: self.on_reluctance_changed,
             Recorded: self.on_recorded,
             LiveJoined: self.on_live_joined,
-            LogUnreadable: resignation.on_log_unreadable,
             ClientConnect: self.on_client_connect,
             ClientChallengeResponse: self.on_client_challenge_response,
             ClientKeepAlive: sessions.on_keep_alive,
@@ -125,7 +123,6 @@ class LeaderTerm:
         """Until then a canvass of a higher term is not heeded: a member that comes and goes may not end every term."""
         for member in ctx.members.values():
             member.time_of_last_append_ns = ctx.now_ns
-        ctx.cluster_clock.begin_term(ctx.now_ns, ctx.timestamp)
         self._append_new_leadership_term_event()
         sessions.on_lead()
         actions.on_lead(self.publisher)
@@ -138,9 +135,6 @@ class LeaderTerm:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         self._actions.poll()
-        reason = self._resignation.poll()
-        if reason is not None:
-            return reason
         if not self._actions.is_holding:
             self._fire_timers()
             self._service_messages.append(self.publisher)
@@ -148,7 +142,6 @@ class LeaderTerm:
         late_ns = ctx.now_ns - self._next_session_check_ns
         if late_ns >= 0:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
-            ctx.cluster_clock.steer(ctx.now_ns, ctx.timestamp)
             if late_ns > _SESSION_CHECK_INTERVAL_NS:
                 self._sessions.excuse(late_ns)
             if not self._actions.is_holding:
@@ -174,7 +167,6 @@ class LeaderTerm:
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         if ctx.commit_publish_pending_since_ns is not None:
             deadline_ns = min(deadline_ns, ctx.commit_publish_pending_since_ns + _COMMIT_DELAY_NS)
-        deadline_ns = min(deadline_ns, self._resignation.next_deadline_ns())
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)
@@ -182,13 +174,13 @@ class LeaderTerm:
         if timer is None or is_holding:
             return deadline_ns
         tick_ns = 1_000_000 // TICKS_PER_MS[ctx.time_unit]
-        # Cluster time drifts a little, so look again in steps.
+        # The timer's clock is cluster time: look again in steps, so that a jump of that clock is noticed.
         return min(
             deadline_ns,
             ctx.now_ns
             + max(
                 _TIMER_RESOLUTION_NS,
-                min((timer - ctx.cluster_clock.read(ctx.now_ns)) * tick_ns, 10 * _TIMER_RESOLUTION_NS),
+                min((timer - ctx.clock_time) * tick_ns, 10 * _TIMER_RESOLUTION_NS),
             ),
         )
 
@@ -199,13 +191,13 @@ class LeaderTerm:
         self._ctx.append_position = event.position
         self._advance_commit()
 
-    def on_append_position(self, message: AppendPosition) -> None:
-        """A follower reports what it has recorded."""
+    def on_append_position(self, message: AppendPosition) -> Reason | None:
+        """A follower reports what it has recorded. One that delivers the log takes over from a leader that cannot."""
         ctx = self._ctx
         member = ctx.members[MemberId(message.follower_member_id)]
         member.time_of_last_append_ns = ctx.now_ns
         if message.leadership_term_id != ctx.leadership_term_id:
-            return
+            return None
         member.append_leadership_term_id = message.leadership_term_id
         member.append_position = message.log_position
         member.is_catching_up = bool(message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP)
@@ -213,6 +205,11 @@ class LeaderTerm:
             self._stop_catchup_if_joined(member)
         if message.log_position > ctx.commit_position:  # otherwise it can be no news to a majority
             self._advance_commit()
+        if ctx.held is None or message.flags is None or message.flags & _CANNOT_LEAD:
+            return None
+        if message.log_position < ctx.log_buffer.append_position:
+            return None
+        return Reason(K.HELD_LEADER, member_id=message.follower_member_id, log_position=ctx.held.log_position)
 
     def _advance_commit(self) -> None:
         ctx = self._ctx
@@ -406,7 +403,7 @@ class LeaderTerm:
 
     def _fire_timers(self) -> None:
         ctx = self._ctx
-        for correlation_id in self._timers.expired(ctx.cluster_clock.read(ctx.now_ns), limit=_TIMER_LIMIT):
+        for correlation_id in self._timers.expired(ctx.clock_time, limit=_TIMER_LIMIT):
             event = TimerEvent(
                 leadership_term_id=ctx.leadership_term_id,
                 correlation_id=CorrelationId(correlation_id),

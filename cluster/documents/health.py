@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trimaran.service_api.member_status import MemberStatus
 
+from ..core.held_entry import HELD_ADVICE
 from ..settings.health_limits import HealthLimits
 
 _TERM_STATES: Final = frozenset({"LEADER", "FOLLOWER"})
@@ -46,10 +47,10 @@ class ProblemKind(StrEnum):
     """A service is given nothing although more is committed."""
     REPLAY_STALLED = "replay_stalled"
     """A member in an election replays or copies a log, and gets no further."""
+    SERVICE_HELD = "service_held"
+    """A member stands still before an entry of the log at which its service fails each time."""
     NO_SNAPSHOT = "no_snapshot"
     """The newest snapshot is old, and there is much log after it: a start takes long, and the disk fills."""
-    DAMAGED = "damaged"
-    """A member could not read a part of its archive."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
 
@@ -185,6 +186,8 @@ def _find_behind(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int 
         lag_bytes = view.leader.append_position - status.append_position
         if lag_bytes > limits.max_lag_bytes:
             yield status.member_id, f"its log is {lag_bytes:,} bytes behind the leader's"
+        if status.held is not None:
+            continue  # a rule of its own says why nothing is delivered
         undelivered_bytes = status.commit_position - status.delivered_position
         if undelivered_bytes > limits.max_lag_bytes:
             yield status.member_id, f"its service is {undelivered_bytes:,} bytes behind what is committed"
@@ -245,7 +248,16 @@ def _find_replay_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator
 
 
 def _is_stalled(status: MemberStatus, limits: HealthLimits) -> bool:
+    if status.held is not None:
+        return False  # a rule of its own says why
     return status.stalled_s is not None and status.stalled_s * 1_000 > limits.max_stall_ms
+
+
+def _find_service_held(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    held = status.held
+    if held is not None:
+        where = f"the entry that ends at log_position={held.log_position}"
+        yield f"its service stands before {where}, where {held.callback} raised {held.failure}"
 
 
 def _find_no_snapshot(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -256,15 +268,6 @@ def _find_no_snapshot(status: MemberStatus, limits: HealthLimits) -> Iterator[st
     if age_s * 1_000 > limits.max_snapshot_age_ms:
         since = "the log began" if status.snapshot_position is None else "the newest snapshot"
         yield f"{length_bytes:,} bytes of log and {age_s / 3_600:,.1f} h since {since}"
-
-
-def _find_damage(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
-    if not status.damaged_places:
-        return
-    place, more_count = status.damaged_places[0], status.damaged_place_count - 1
-    what = "its log" if place.recording_id == status.log_recording_id else "a recording that is not its log"
-    more = f", and {more_count} more places" if more_count > 0 else ""
-    yield f"cannot read {what}: recording_id={place.recording_id} position={place.position} file={place.file}{more}"
 
 
 def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -293,17 +296,11 @@ MEMBER_RULES: Final = (
         _find_replay_stalled,
         "see `trimaran errors DIR` for the entry or file in its way, then restart this member",
     ),
+    MemberRule(ProblemKind.SERVICE_HELD, _find_service_held, HELD_ADVICE),
     MemberRule(
         ProblemKind.NO_SNAPSHOT,
         _find_no_snapshot,
         "run `trimaran snapshot take`, and do so regularly",
-    ),
-    MemberRule(
-        ProblemKind.DAMAGED,
-        _find_damage,
-        "take a snapshot; when the other members are healthy, stop this one, replace its disk if that failed, remove "
-        "its directory and start it: it copies all from them",
-        is_ready=True,  # it serves its clients; who needs what is damaged gets it from another member
     ),
     MemberRule(
         ProblemKind.DISK_FULL,

@@ -37,6 +37,8 @@ class Operation(StrEnum):
     """Every member takes a snapshot at one log position, and stops there."""
     ABORT = "abort"
     """Every member stops at one log position, without a snapshot."""
+    SKIP_ENTRY = "skip-entry"
+    """No service is given one entry of the log, which the leader and a majority cannot deliver."""
     STANDBY_SNAPSHOT = "standby-snapshot"
     """Standby nodes take a snapshot, members do not. Refused: a cluster has no standby nodes."""
 
@@ -47,6 +49,8 @@ class OperationRequest(Document):
     KIND: ClassVar[str] = "request"
 
     operation: Operation
+    log_position: Position | None = None
+    """Of `skip-entry`: where the entry ends."""
 
 
 class OperationProgress(Document):
@@ -67,7 +71,7 @@ class OperationProgress(Document):
 
 
 async def run_operation(
-    endpoint: str, operation: Operation, timeout_s: float
+    endpoint: str, operation: Operation, timeout_s: float, *, log_position: int | None = None
 ) -> AsyncGenerator[OperationProgress, None]:
     """Ask the leader, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
 
@@ -76,7 +80,7 @@ async def run_operation(
         StatusQueryError: nobody answers there.
         ClusterError: the answer stopped before its final step: it may or may not take effect.
     """
-    request = OperationRequest(operation=operation).model_dump_json().encode()
+    request = OperationRequest(operation=operation, log_position=log_position).model_dump_json().encode()
     has_begun = False
     try:
         async with aclosing(query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request)) as documents:

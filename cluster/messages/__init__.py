@@ -33,6 +33,7 @@ from .backup import SnapshotRecordings as SnapshotRecordings
 from .backup import StandbySnapshot as StandbySnapshot
 from .backup import StandbySnapshotRecording as StandbySnapshotRecording
 from .consensus import APPEND_POSITION_FLAG_CATCHUP as APPEND_POSITION_FLAG_CATCHUP
+from .consensus import APPEND_POSITION_FLAG_HELD as APPEND_POSITION_FLAG_HELD
 from .consensus import APPEND_POSITION_FLAG_NONE as APPEND_POSITION_FLAG_NONE
 from .consensus import CONSENSUS_MESSAGES as CONSENSUS_MESSAGES
 from .consensus import AppendPosition as AppendPosition

@@ -24,6 +24,8 @@ from trimaran.service_api.wire.message import ClusterMessage, Registry, registry
 APPEND_POSITION_FLAG_NONE: Final = 0
 APPEND_POSITION_FLAG_CATCHUP: Final = 1
 """The follower reports from its catch-up, not from the live log."""
+APPEND_POSITION_FLAG_HELD: Final = 2
+"""Ours: the follower cannot deliver the log, and would lead only while no other can. Aeron passes it over."""
 
 
 class CanvassPosition(ClusterMessage):

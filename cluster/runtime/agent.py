@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from enum import Enum
 from typing import Any, Final
 
 import structlog
@@ -54,6 +55,23 @@ At worst it fires early and the poll does nothing. Setting it again would cost a
 logger = structlog.get_logger()
 
 
+class NodeEnd(Enum):
+    """Why a node has ended in order."""
+
+    STOPPED = "stopped"
+    SNAPSHOT_INSTALLED = "snapshot installed"
+    """Its files hold another member's snapshot now."""
+    ENTRY_SKIPPED = "entry skipped"
+    """An entry is to be skipped that it has delivered, or holds before."""
+    ENTRY_HELD = "entry held"
+    """Its service failed for the second time at one entry, before which it is to stand still."""
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether the node is to be opened again in the same process, with a service that knows nothing."""
+        return self is not NodeEnd.STOPPED
+
+
 class ConsensusModuleAgent:
     """Drives one member's consensus module on the event loop."""
 
@@ -89,7 +107,7 @@ class ConsensusModuleAgent:
         self._delivery_target: int | None = None
         self._next_request_id = 1
         self.terminated: asyncio.Future[None] | None = None
-        self.restart_requested = False
+        self.end = NodeEnd.STOPPED
 
     def __repr__(self) -> str:
         return f"<ConsensusModuleAgent inbox={len(self._inbox)} {self.module!r}>"
@@ -199,7 +217,9 @@ class ConsensusModuleAgent:
             self._held_proofs.pop(event.connection_id, None)
         return isinstance(event, (ev.LinkChanged, ev.ReluctanceChanged))
 
-    async def run_action(self, action: ControlToggle) -> AsyncGenerator[fx.ActionProgressed, None]:
+    async def run_action(
+        self, action: ControlToggle, log_position: int | None = None
+    ) -> AsyncGenerator[fx.ActionProgressed, None]:
         """Have the cluster do something, if this member leads; give each step, the last one being final.
 
         Raises:
@@ -211,7 +231,7 @@ class ConsensusModuleAgent:
         self._next_request_id += 1
         steps = self._action_waiters[request_id] = asyncio.Queue()
         try:
-            self.post(ev.ActionRequested(request_id, action))
+            self.post(ev.ActionRequested(request_id, action, log_position))
             while True:
                 step = await steps.get()
                 if isinstance(step, NodeTerminatedError):
@@ -231,9 +251,9 @@ class ConsensusModuleAgent:
             else:
                 self.terminated.set_exception(error)
 
-    def restart_with_installed_snapshot(self) -> None:
-        """Stop this node, to be opened again in this process: its files have changed under it."""
-        self.restart_requested = True
+    def restart(self, end: NodeEnd) -> None:
+        """Stop this node, to be opened again in this process."""
+        self.end = end
         self.terminate(None)
         self.close()
 
@@ -265,7 +285,9 @@ class ConsensusModuleAgent:
 
     def stamp(self) -> int:
         """Now, for log entries."""
-        return self._ctx.cluster_clock.stamp(self._clock.monotonic_ns())
+        ctx = self._ctx
+        ctx.timestamp = self._clock.epoch_time()
+        return ctx.stamp()
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         """Take a query; it is answered on its connection."""
@@ -472,13 +494,14 @@ class ConsensusModuleAgent:
         if has_more:
             self._deliver_soon()
         ctx.log_buffer.discard_before(ctx.commit_position)
-        if self._delivery_target is not None and adapter.position >= self._delivery_target:
+        reached_position = adapter.reached_position
+        if self._delivery_target is not None and reached_position >= self._delivery_target:
             self._delivery_target = None
-            self.post(ev.DeliveredTo(adapter.position))
+            self.post(ev.DeliveredTo(reached_position))
         target = self._replay_target
-        if target is not None and adapter.position >= target:
+        if target is not None and reached_position >= target:
             self._replay_target = None
-            self.post(ev.ReplayDone(adapter.position, self._service.time))
+            self.post(ev.ReplayDone(reached_position, max(self._service.time, adapter.newest_timestamp)))
         elif self._settling is None:
             if ctx.effects:
                 self._turn()
@@ -552,6 +575,8 @@ class ConsensusModuleAgent:
             leader_member_id=effect.leader_member_id,
             log_position=effect.log_position,
         )
+        if self._ctx.held is not None:
+            return  # the service is given nothing: it does not lead
         is_leader = effect.leader_member_id == self._ctx.config.member_id
         self._service.on_term_begun(Role.LEADER if is_leader else Role.FOLLOWER, effect.log_position)
 

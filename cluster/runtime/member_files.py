@@ -1,4 +1,4 @@
-"""The small files of a member: mark file, node state, recording log."""
+"""The small files of a member: mark file, node state, recording log, delivery notes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trimaran.service_api import ConfigurationError
 
 from ..settings.config import NodeConfig
+from .files.delivery_notes_file import DeliveryNotesFile
 from .files.mark_file import ClusterMarkFile
 from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
@@ -24,6 +25,7 @@ class MemberFiles:
         mark: ClusterMarkFile,
         node_state: NodeStateFile,
         recording_log: RecordingLogFile,
+        notes: DeliveryNotesFile,
         *,
         errors: ErrorLog,
         timed_disk: TimedFileSystem | None,
@@ -31,6 +33,7 @@ class MemberFiles:
         self.mark = mark
         self.node_state = node_state
         self.recording_log = recording_log
+        self.notes = notes
         self.errors = errors
         self.timed_disk = timed_disk
         """The archive's disk where its syncs are timed, for the metrics."""
@@ -60,12 +63,14 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             stack.callback(node_state.close)
             recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
             stack.callback(recording_log.close)
+            notes = DeliveryNotesFile.open(directory, file_sync_level=sync_level, file_system=disk)
         except OSError as error:
             raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
         yield MemberFiles(
             mark,
             node_state,
             recording_log,
+            notes,
             errors=ErrorLog(mark, host.clock.epoch_time),
             timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
         )

@@ -215,6 +215,9 @@ class QueryHandler:
             return QueryCode.UNKNOWN_SESSION, f"no open session of this connection: id={request.cluster_session_id}"
         if not ctx.authorisation.is_authorised(QueryRequest.SCHEMA_ID, QueryRequest.TEMPLATE_ID, None, principal):
             return QueryCode.NOT_AUTHORISED, "the authorisation service refused it"
+        if ctx.held is not None:
+            code = QueryCode.NOT_LEADER if query.is_linearizable else QueryCode.TOO_STALE
+            return code, f"this member holds before log_position={ctx.held.log_position}, which its service cannot take"
         if query.is_linearizable and module.leader is None:
             return QueryCode.NOT_LEADER, f"leader_member_id={ctx.leader_member_id}"
         load, length = self._loads.get(query.connection_id, _NO_LOAD), len(request.payload)

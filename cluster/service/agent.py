@@ -9,8 +9,9 @@ Source: aeron.md §4.2, §4.3; Aeron `ClusteredServiceAgent`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -85,6 +86,7 @@ class ClusteredServiceAgent:
         self.time_unit = time_unit
         self.max_payload_length = max_payload_length
         self.error_count = 0
+        self._is_passing_over = False
         self._timer_ids = TimerIds(len(services), is_shared=shared_timer_ids)
         self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
         """The cluster as each service sees it."""
@@ -278,7 +280,9 @@ class ClusteredServiceAgent:
         cause = foreign_cause(error)
         if cause is not None:
             who = self.receiver if service is None else service
-            raise failed_here(error, cause, service=who, log_position=self.log_position)
+            raise failed_here(
+                error, cause, service=who, log_position=self.log_position, is_at_entry=self.egress.is_open
+            )
         self.error_count += 1
         self.note_answer(error, service)
 
@@ -296,6 +300,15 @@ class ClusteredServiceAgent:
             error=repr(error),
             exc_info=error,
         )
+
+    @contextlib.contextmanager
+    def passing_over(self) -> Iterator[None]:
+        """Deliver one entry that an operator has skipped: no service is called, and a request is answered so."""
+        self._is_passing_over = self.requests.is_passing_over = True
+        try:
+            yield
+        finally:
+            self._is_passing_over = self.requests.is_passing_over = False
 
     def enter_messages(self) -> None:
         """Session messages follow: the calls of log-ordered callbacks are legal."""
@@ -329,6 +342,8 @@ class ClusteredServiceAgent:
             self._call(service, callback)
 
     def _call(self, service: ClusteredService, callback: Callable[[ClusteredService], None]) -> None:
+        if self._is_passing_over:
+            return
         try:
             callback(service)
         except BaseException as error:

@@ -10,10 +10,12 @@ Source: Aeron `BoundedLogAdapter`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import islice, repeat
 from typing import Any, Final, Protocol
+
+import structlog
 
 from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import ClusterSessionId
@@ -30,6 +32,7 @@ from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, FrameRun
 from trimaran.service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterActionRequest,
+    EntrySkip,
     MembershipChangeEvent,
     NewLeadershipTermEvent,
     SessionCloseEvent,
@@ -50,10 +53,14 @@ from trimaran.service_api.wire.session_frame import (
 )
 from trimaran.service_api.wire.stream import MessageAssembler
 
+from ..core.held_entry import HeldEntry
 from ..core.log.log_buffer import LogBuffer
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
 from .failures import FixedHeadroom
+from .skipped_entries import decode_entry_skip, find_entry_skips, newest_timestamp
+
+logger = structlog.get_logger()
 
 _ARCHIVE_READ_BYTES: Final = 1 << 20
 
@@ -67,6 +74,7 @@ _RUN_NS: Final = _TURN_NS // 8
 """How long it should take at most from one look at the clock to the next."""
 
 _NEVER_NS: Final = 1 << 62
+_NEVER_POSITION: Final = 1 << 62
 
 _LENGTH: Final = FrameLayout(HeaderField.FRAME_LENGTH).head
 _START: Final = FrameLayout(HeaderField.KIND, SessionField.BLOCK_AND_TEMPLATE).head
@@ -80,6 +88,8 @@ _MESSAGE_FIELDS: Final = (
 _MESSAGE: Final = FrameLayout(*_MESSAGE_FIELDS).head
 _REQUESTS: Final = FrameLayout(*_MESSAGE_FIELDS, SessionField.REQUEST_SEQUENCE, SessionField.ACKNOWLEDGED_SEQUENCE)
 _BLOCK_LENGTH_END: Final = HEADER_LENGTH + len(REQUEST_BLOCK_BYTES)
+
+_LONGEST_FRAME_BYTES: Final = 1 << 16
 
 _PROBE_AFTER_FRAMES: Final = MIN_RUN_FRAMES
 """So many messages of one length are delivered one by one before the following ones are tried as a run."""
@@ -166,6 +176,9 @@ class ModuleReplay(Protocol):
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A cluster action. True if delivery has to stand still behind it."""
 
+    def on_replay_entry_skip(self, event: EntrySkip) -> bool:
+        """An earlier entry is skipped. False if it was delivered here all the same: this member has to start again."""
+
 
 class BoundedLogAdapter:
     """Delivers log entries in order. `position` is how far it has come; `limit_position` how far it may go.
@@ -193,6 +206,20 @@ class BoundedLogAdapter:
         self._archived = b""
         """What was read from the archive last: a slow service takes several turns for it."""
         self._archived_position = 0
+        self._held: HeldEntry | None = None
+        self._skipped_positions: list[int] = []
+        """Where entries end that are skipped, in order; those that were passed are taken out."""
+        self._watched_position = _NEVER_POSITION
+        """Where the next entry ends that is not delivered like the others: the one to hold before, or a skipped one."""
+        self.is_held = False
+        """Whether delivery has come to the entry that it holds before: it is paused for good."""
+        self._searched_position = 0
+        """While it holds: how far the log after that was looked through."""
+        self.newest_timestamp = 0
+        """Of what was looked through while delivery holds."""
+        self.on_skip: Callable[[EntrySkip], None] = lambda skip: None
+        """Told of an entry that has another one skipped: the one before which delivery holds, or one that was not
+        known to be skipped."""
         self.position = 0
         self.limit_position = 0
         self.is_paused = False
@@ -207,6 +234,17 @@ class BoundedLogAdapter:
     def start_from(self, position: int) -> None:
         """Begin at the position of a snapshot, everything below it being in the state that was loaded."""
         self.position = self.limit_position = position
+
+    def know_skips(self, skipped_positions: Iterable[int], *, held: HeldEntry | None = None) -> None:
+        """Before the first `poll`: the entries to pass over, by where they end, and the one to hold before."""
+        self._skipped_positions = sorted(position for position in skipped_positions if position > self.position)
+        self._held = held if held is not None and held.log_position > self.position else None
+        self._watch_next()
+
+    @property
+    def reached_position(self) -> int:
+        """How far the log was delivered; while delivery holds, how far it was looked through after that."""
+        return self._searched_position if self.is_held else self.position
 
     def resume(self) -> None:
         """Deliver on behind a cluster action."""
@@ -223,6 +261,8 @@ class BoundedLogAdapter:
             InvariantViolation: the log holds what no leader writes; the node must stop.
             ServiceFailedError: a callback failed for a reason of this member alone; the node must stop.
         """
+        if self.is_held:
+            return self._search(limit_bytes)
         stop_position = min(self.limit_position, self.position + limit_bytes)
         begin_ns = now_ns = self._monotonic_ns()
         late_ns = now_ns + _TURN_NS
@@ -230,7 +270,7 @@ class BoundedLogAdapter:
         self._headroom.enter()
         try:
             while self.position < stop_position and now_ns < late_ns and not self.is_paused:
-                chunk, offset = self._chunk()
+                chunk, offset = self._chunk(self.position)
                 end = min(len(chunk), offset + self.limit_position - self.position)
                 now_ns = self._deliver(chunk, offset, end, now_ns, late_ns)
         except BaseException:
@@ -241,11 +281,28 @@ class BoundedLogAdapter:
         self._agent.leave_messages()
         if now_ns - begin_ns > self.slow_ns:
             self.on_slow(begin_ns, now_ns)
-        return self.position < self.limit_position and not self.is_paused
+        return self.reached_position < self.limit_position and (not self.is_paused or self.is_held)
 
-    def _chunk(self) -> tuple[bytes, int]:
-        """Find bytes at the current position, in the window or in the archive."""
-        log_buffer, position = self._log_buffer, self.position
+    def _search(self, limit_bytes: int) -> bool:
+        """While delivery holds: look through what is committed for an entry that has the held one skipped."""
+        held, position = self._held, self._searched_position
+        if held is None or position >= self.limit_position:
+            return False
+        chunk, offset = self._chunk(position)
+        end = min(len(chunk), offset + self.limit_position - position)
+        last = offset
+        while last < end and (last == offset or last - offset < limit_bytes):
+            (frame_length,) = _LENGTH.unpack_from(chunk, last)
+            last += (frame_length + 31) & -32
+        frames = chunk[offset:last]
+        self.newest_timestamp = max(self.newest_timestamp, newest_timestamp(frames))
+        self._searched_position = position + len(frames)
+        find_entry_skips(frames, position, lambda skip: self.on_skip(skip) if _skips(skip, held.log_position) else None)
+        return self._searched_position < self.limit_position
+
+    def _chunk(self, position: int) -> tuple[bytes, int]:
+        """Find bytes at a position, in the window or in the archive."""
+        log_buffer = self._log_buffer
         # Beyond the window is what a replay of a recording delivers: it has none.
         if log_buffer.base_position <= position < log_buffer.append_position:
             found = log_buffer.chunk_at(position)
@@ -273,6 +330,10 @@ class BoundedLogAdapter:
         base, budget = self.position - offset, self._budget
         while offset < end and now_ns < late_ns and not self.is_paused:
             run_end = min(end, offset + budget.run_bytes)
+            if self._watched_position - self.position <= budget.run_bytes + _LONGEST_FRAME_BYTES:
+                if self._is_at_watched(chunk, offset):
+                    break
+                run_end = offset + 1  # one frame
             if chunk[offset + HEADER_LENGTH : offset + _BLOCK_LENGTH_END] == REQUEST_BLOCK_BYTES:
                 position = self._deliver_requests(chunk, offset, run_end, self.position)
             else:
@@ -284,6 +345,42 @@ class BoundedLogAdapter:
             begin_ns, now_ns = now_ns, self._monotonic_ns()
             budget.on_run(now_ns - begin_ns)
         return now_ns
+
+    # --- entries that are skipped, or held before
+
+    def _watch_next(self) -> None:
+        held_position = _NEVER_POSITION if self._held is None else self._held.log_position
+        self._watched_position = min([*self._skipped_positions[:1], held_position])
+
+    def _is_at_watched(self, chunk: bytes, offset: int) -> bool:
+        """Whether the frame at `offset` of `chunk`, at `self.position`, was passed over, or delivery holds before it.
+
+        It ends a watched entry then. Of an entry of several frames, the ones before are delivered: they do nothing.
+        """
+        (frame_length,) = _LENGTH.unpack_from(chunk, offset)
+        position = self.position + ((frame_length + 31) & -32)
+        if position < self._watched_position:
+            return False
+        if position > self._watched_position:
+            # Nothing ends there: what was noted is of another log.
+            self._forget_watched()
+            return False
+        if self._held is not None and self._held.log_position == position and position not in self._skipped_positions:
+            self.is_paused = self.is_held = True
+            self._searched_position, self.newest_timestamp = self.position, self._agent.time
+            return True
+        with self._agent.passing_over():
+            self.position = self._deliver_other_frame(chunk, offset, self.position)
+        logger.warning("entry.skipped", log_position=position, reason="an operator had it skipped")
+        self._forget_watched()
+        return True
+
+    def _forget_watched(self) -> None:
+        watched = self._watched_position
+        self._skipped_positions = [position for position in self._skipped_positions if position > watched]
+        if self._held is not None and self._held.log_position <= watched:
+            self._held = None
+        self._watch_next()
 
     def _deliver_messages(self, chunk: bytes, offset: int, end: int, position: int) -> int:
         """Deliver the session messages that begin in `chunk[offset:end]`, up to the first other entry.
@@ -425,7 +522,7 @@ class BoundedLogAdapter:
 
     def _on_message(self, encoded: bytes, position: int) -> None:
         """Deliver a whole message that ends at `position`."""
-        message = decode_message(encoded, registry=LOG_MESSAGES)
+        message = decode_entry_skip(encoded) or decode_message(encoded, registry=LOG_MESSAGES)
         timestamp = getattr(message, "timestamp", None)
         if timestamp is not None:
             self._agent.egress.time = timestamp
@@ -477,6 +574,12 @@ class BoundedLogAdapter:
         )
         self.is_paused = self._module.on_replay_cluster_action(event, position)
 
+    def _on_entry_skip(self, event: EntrySkip, position: int) -> None:
+        self._on_cluster_action(event, position)
+        if not self._module.on_replay_entry_skip(event):
+            self.is_paused = True
+            self.on_skip(event)
+
     def _on_new_term(self, event: NewLeadershipTermEvent, position: int) -> None:
         invariant(
             event.log_position == position,
@@ -488,12 +591,17 @@ class BoundedLogAdapter:
         self._agent.on_new_leadership_term_event(event)
 
 
+def _skips(skip: EntrySkip, position: int) -> bool:
+    return skip.skipped_log_position == position
+
+
 _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the type it is keyed by
     SessionOpenEvent: BoundedLogAdapter._on_session_open,
     SessionCloseEvent: BoundedLogAdapter._on_session_close,
     TimerEvent: BoundedLogAdapter._on_timer,
     NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
+    EntrySkip: BoundedLogAdapter._on_entry_skip,
     MembershipChangeEvent: lambda adapter, event, position: (
         None
     ),  # in logs from before Aeron 1.41: members are in the settings

@@ -21,6 +21,9 @@ from trimaran.service_api.service import PLAIN_CALLBACKS
 _CHAIN_LIMIT: Final = 64
 """Exceptions of one failure that are looked at."""
 
+_FAILURE_LIMIT: Final = 300
+"""Characters of a failure that are noted."""
+
 _OWN_WORDS: Final = (PermissionError, FileExistsError, FileNotFoundError)
 """What a service may raise for reasons of its own, as in `PermissionError("not your account")`: the kernel's have an
 errno."""
@@ -55,14 +58,18 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def failed_here(
-    error: BaseException, cause: BaseException, *, service: object, log_position: int
+    error: BaseException, cause: BaseException, *, service: object, log_position: int, is_at_entry: bool = True
 ) -> ServiceFailedError:
-    """Make the error that this member stops with."""
+    """Make the error that this member stops with; `is_at_entry` where the callback belongs to an entry of the log."""
+    callback = _callback_of(error)
     failed = ServiceFailedError(
-        f"{_callback_of(error)} of {service!r} failed in a way that other members need not share:"
+        f"{callback} of {service!r} failed in a way that other members need not share:"
         f" log_position={log_position} error={cause!r}. This member stops before it answers, and its log is kept."
         f" {_advice(cause)}, then start it again;"
-        f" `trimaran log` shows the entry that ends at this position"
+        f" `trimaran log dump` shows the entry that ends at this position",
+        callback=callback,
+        failure=f"{cause!r}"[:_FAILURE_LIMIT],
+        log_position=log_position if is_at_entry else None,
     )
     failed.__cause__ = error
     return failed

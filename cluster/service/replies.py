@@ -7,6 +7,7 @@ answers what comes again with what was said the first time.
     sequence is the next one     the service runs; the reply is kept, also when the service raised
     it was run before            the kept reply is sent again; NOT_KEPT if the client had acknowledged it
     one before it is missing     OUT_OF_ORDER: nothing runs
+    an operator skipped it       FAILED, kept: the service does not run
     too much is kept             WINDOW_EXCEEDED: nothing runs, as if the request had never come
 
 Bounds: `REQUEST_LIMIT` replies and `KEPT_REPLY_LIMIT_BYTES` a session, and one reply more; of all sessions together
@@ -33,6 +34,8 @@ from trimaran.service_api.wire.request import (
 from ..messages.replies import KeptReply, SessionRequests
 from .client_session import ContainerClientSession
 from .several_services import MessageReceiver
+
+_SKIPPED: Final = b"an operator has skipped this request: the service was not run"
 
 _ERROR_TEXT_LIMIT: Final = 1024
 """Characters of an error that a client is told."""
@@ -72,7 +75,15 @@ class SessionReplies:
 class RequestRunner:
     """Runs the requests of all sessions of one container."""
 
-    __slots__ = ("_is_taken", "_max_reply_length", "_on_service_error", "_service", "kept_bytes", "sessions")
+    __slots__ = (
+        "_is_taken",
+        "_max_reply_length",
+        "_on_service_error",
+        "_service",
+        "is_passing_over",
+        "kept_bytes",
+        "sessions",
+    )
 
     def __init__(
         self, service: MessageReceiver, *, max_reply_length: int, on_service_error: Callable[[BaseException], None]
@@ -85,6 +96,8 @@ class RequestRunner:
         """Of the open sessions that have sent a request."""
         self.kept_bytes = 0
         """Of the replies of all of them, with what each takes beside its bytes."""
+        self.is_passing_over = False
+        """Whether the request that is delivered now is one that an operator has skipped."""
 
     def __repr__(self) -> str:
         return f"<RequestRunner sessions={len(self.sessions)}>"
@@ -123,6 +136,8 @@ class RequestRunner:
     def _run(self, session: ContainerClientSession, timestamp: int, payload: memoryview) -> tuple[int, bytes]:
         if not self._is_taken:
             return RequestCode.NO_REQUESTS, b""
+        if self.is_passing_over:
+            return RequestCode.FAILED, _SKIPPED
         try:
             reply = self._service.on_request(session, timestamp, payload)
             if type(reply) is not bytes:

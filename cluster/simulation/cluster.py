@@ -13,7 +13,8 @@ from typing import Any, Final
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.types import MemberId
 
-from ..node import Node, NodeEnd
+from ..node import Node
+from ..runtime.agent import NodeEnd
 from ..settings.config import NodeConfig, parse_members
 from .world.machine import Machine
 from .world.network import Network
@@ -171,10 +172,11 @@ class SimulatedCluster:
         member.machine.start(lambda: self._run(member))
 
     async def _run(self, member: Member) -> None:
-        end = NodeEnd.SNAPSHOT_INSTALLED
-        while end is NodeEnd.SNAPSHOT_INSTALLED:
+        end: NodeEnd | None = None
+        while end is None or end.is_restart:
             services = self._make_service(member), *self._make_others(member)
-            async with Node.open(member.config, *services, host=member.machine.host()) as node:
+            holds, host = end is NodeEnd.ENTRY_HELD, member.machine.host()
+            async with Node.open(member.config, *services, host=host, holds=holds) as node:
                 member.node = node
                 if self.settings.is_copied:
                     node.tuning.on_loop_shared(_ALWAYS_NS)

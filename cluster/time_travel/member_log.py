@@ -25,10 +25,12 @@ from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
 from trimaran.service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, iter_headers
 from trimaran.service_api.wire.log.fields import read_log_fields
+from trimaran.service_api.wire.log.messages import EntrySkip
 from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
 from ..import_aeron.source import Source, read_source
+from ..service.skipped_entries import ENTRY_SKIP_BEGIN, find_entry_skips
 from .frame_check import make_frame_check
 
 Bound = Literal["committed", "recorded"] | int
@@ -67,6 +69,8 @@ class MemberLog:
         self._frame_check = make_frame_check(self._file)
         self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
         """What was read of the log last, and its arguments: two services that are compared read the same."""
+        self._skipped_entries: dict[int, dict[int, int]] = {}
+        """By the end of the log that was looked through."""
 
     def __repr__(self) -> str:
         return f"<MemberLog {self._source.name} start={self.log.start_position} end={self.recorded_position}>"
@@ -136,13 +140,56 @@ class MemberLog:
         return bound
 
     def snapshots(self, service_count: int) -> list[SnapshotSet]:
-        """Find the complete, valid sets of so many services that a replay can go on from, oldest first."""
+        """Find the complete, valid sets of so many services that a replay can go on from, oldest first.
+
+        One that a member took before it learned that an earlier entry is skipped is none of them.
+        """
+        skipped = self.skipped_entries(0).items()
         found = [
             SnapshotSet(sets[0].log_position, sets[0].leadership_term_id, sets[0].timestamp, sets)
             for sets in self.recording_log.complete_snapshots(service_count)
             if self.log.start_position <= sets[0].log_position <= self.recorded_position
+            and not any(entry <= sets[0].log_position < skip for entry, skip in skipped)
         ]
         return sorted(found, key=lambda snapshot: snapshot.log_position)
+
+    def skipped_entries(self, end_position: int) -> dict[int, int]:
+        """Find the entries that an operator has skipped, by where they end: where the entry ends that says so.
+
+        What says so is committed, or lies before `end_position`. The whole log is looked through, once, for the bytes
+        that such an entry begins with.
+        """
+        end_position = max(end_position, self.committed_position)
+        if end_position not in self._skipped_entries:
+            self._skipped_entries[end_position] = self._look_for_skips(end_position)
+        return self._skipped_entries[end_position]
+
+    def _look_for_skips(self, end_position: int) -> dict[int, int]:
+        found = dict[int, int]()
+        for base in self.segment_base_positions:
+            begin = max(base, self.log.start_position)
+            if begin < end_position and self._may_skip_entries(begin, end_position):
+                self._find_entry_skips(begin, min(base + self.log.segment_file_length, end_position), found)
+        return found
+
+    def _may_skip_entries(self, begin: int, end_position: int) -> bool:
+        """Whether a segment holds bytes like those that an entry begins with which has another one skipped."""
+        position = begin
+        while position < end_position and (data := self._file.read(position, READ_BYTES)):
+            if ENTRY_SKIP_BEGIN in data:
+                return True
+            position += len(data)
+            if position % self.log.segment_file_length == 0:
+                break
+        return False
+
+    def _find_entry_skips(self, position: int, end_position: int, found: dict[int, int]) -> None:
+        def note(skip: EntrySkip) -> None:
+            found[skip.skipped_log_position] = skip.log_position
+
+        while data := self._read_log(position, end_position):
+            find_entry_skips(data, position, note)
+            position += len(data)
 
     def position_at(self, time: int, *, end_position: int) -> int:
         """Return where the first message begins that is later than this cluster time; `end_position` if there is none.

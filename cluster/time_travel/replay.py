@@ -76,7 +76,7 @@ class ReplayedService:
         self.container = ReplayedContainer(
             services, self._module, self._recorder, member_id=member_id, time_unit=log.time_unit
         )
-        self._module.ctx.cluster_clock.use_unit(log.time_unit)
+        self._module.ctx.time_unit = log.time_unit
         self._chunk, self._chunk_position = b"", 0
         self._witness = witness
         self._adapter = BoundedLogAdapter(
@@ -89,6 +89,8 @@ class ReplayedService:
         self.start_position = log.log.start_position if start is None else start.log_position
         """Where the replay began."""
         self._adapter.start_from(self.start_position)
+        self._module.ctx.skipped_entries = log.skipped_entries(end_position)
+        self._adapter.know_skips(self._module.ctx.skipped_entries)
         self.container.log_position = self.start_position
         run_coroutine(self._start(start))
 

@@ -19,6 +19,7 @@ from trimaran.service_api import CloseReason
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId
 from trimaran.service_api.wire.log.messages import (
     ClusterActionRequest,
+    EntrySkip,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -140,6 +141,10 @@ class LogWitness:
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         """A cluster action."""
         return self._module.on_replay_cluster_action(event, end_position)
+
+    def on_replay_entry_skip(self, event: EntrySkip) -> bool:
+        """An earlier entry is skipped."""
+        return self._module.on_replay_entry_skip(event)
 
     def _on_delivered(self, entry: Output, service_id: int) -> None:
         """Find the offer that the log's message came of; what was offered before it is not in the log."""

@@ -1,6 +1,6 @@
 """A service by a careless author, for system tests: it counts requests, and fails as the request says.
 
-`nested ...`: JSON, of whatever depth. `memory PATH ID`: member ID has no memory left while the file PATH exists.
+`nested ...`: JSON, of whatever depth. `memory PATH IDS`: these members have no memory left while the file PATH exists.
 `exit`: ends the process, as a script would.
 """
 
@@ -27,8 +27,8 @@ class CarelessService(ClusteredService):
         if word == "nested":
             json.loads(rest)
         elif word == "memory":
-            path, member_id = rest.split()
-            if int(member_id) == self._cluster.member_id and Path(path).exists():
+            path, member_ids = rest.split()
+            if str(self._cluster.member_id) in member_ids.split(",") and Path(path).exists():
                 raise MemoryError
         elif word == "exit":
             self.on_exit()

@@ -1,4 +1,4 @@
-"""The common part of `trimaran suspend|resume|shutdown|abort` and `trimaran snapshot take`.
+"""The common part of `trimaran suspend|resume|shutdown|abort`, `trimaran snapshot take` and `trimaran entry skip`.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. Then every
 member is looked at until it has done its part. A member that cannot be reached is named and not waited for.
@@ -40,6 +40,8 @@ from .setting_flags import load_consensus_endpoints
 _STATUS_TIMEOUT_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 0.1
 _STOPPING: Final = frozenset({Operation.SHUTDOWN, Operation.ABORT})
+_RESTARTING: Final = frozenset({Operation.SKIP_ENTRY})
+"""Members answer nobody for a moment while they do these."""
 _GONE: Final = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE})
 
 TimeoutOption = Annotated[
@@ -83,7 +85,14 @@ class OperationReport(BaseModel):
     members: list[MemberPart]
 
 
-def carry_out(operation: Operation, timeout_s: float, output: OutputFormat, settings: dict[str, Any]) -> None:
+def carry_out(
+    operation: Operation,
+    timeout_s: float,
+    output: OutputFormat,
+    settings: dict[str, Any],
+    *,
+    log_position: int | None = None,
+) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
 
     Raises:
@@ -91,15 +100,23 @@ def carry_out(operation: Operation, timeout_s: float, output: OutputFormat, sett
     """
     endpoints = load_consensus_endpoints(settings)
     with ended_by_reader():
-        asyncio.run(_carry_out(operation, endpoints, timeout_s, output))
+        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, log_position))
 
 
-async def _carry_out(operation: Operation, endpoints: dict[int, str], timeout_s: float, output: OutputFormat) -> None:
+async def _carry_out(
+    operation: Operation,
+    endpoints: dict[int, str],
+    timeout_s: float,
+    output: OutputFormat,
+    entry_position: int | None,
+) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     leader_id = await _find_leader(endpoints, timeout_s)
     steps: list[OperationProgress] = []
     try:
-        async with aclosing(run_operation(endpoints[leader_id], operation, timeout_s)) as progress:
+        async with aclosing(
+            run_operation(endpoints[leader_id], operation, timeout_s, log_position=entry_position)
+        ) as progress:
             async for step in progress:
                 steps.append(step)
                 _print_step(step, output)
@@ -168,7 +185,7 @@ def _part_of(operation: Operation, report: MemberReport, log_position: int, *, i
     if status is None:
         if operation in _STOPPING and report.outcome in _GONE:
             return _make_part(operation, report, OperationPart.DONE, "it does not run")
-        if is_late or report.outcome in _GONE:
+        if is_late or (report.outcome in _GONE and operation not in _RESTARTING):
             return _make_part(operation, report, OperationPart.UNREACHABLE, _why_not(report))
         return None
     if operation not in _STOPPING and _has_done(operation, status, log_position):

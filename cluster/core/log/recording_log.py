@@ -404,6 +404,13 @@ class RecordingLog:
             self._rewrite(entry, replace(entry, is_valid=False))
         return True
 
+    def invalidate_snapshots(self, begin_position: int, end_position: int) -> bool:
+        """Mark the snapshots from one log position up to before another one invalid; True if there were any."""
+        found = [e for e in self._entries if e.is_valid_snapshot and begin_position <= e.log_position < end_position]
+        for entry in found:
+            self._rewrite(entry, replace(entry, is_valid=False))
+        return bool(found)
+
     def remove_incomplete_snapshots(self, service_count: int) -> bool:
         """Take out valid snapshots of sets that were never completed; True if there were any."""
         complete = {

@@ -20,6 +20,7 @@ _TOGGLES: Final = {
     Operation.SNAPSHOT: ControlToggle.SNAPSHOT,
     Operation.SHUTDOWN: ControlToggle.SHUTDOWN,
     Operation.ABORT: ControlToggle.ABORT,
+    Operation.SKIP_ENTRY: ControlToggle.SKIP_ENTRY,
     Operation.STANDBY_SNAPSHOT: ControlToggle.STANDBY_SNAPSHOT,
 }
 """What the consensus module is asked to do for an operation."""
@@ -35,7 +36,7 @@ class OperationHandler:
     def __repr__(self) -> str:
         return f"<OperationHandler {self._agent!r}>"
 
-    async def run(self, action: ControlToggle) -> int:
+    async def run(self, action: ControlToggle, log_position: int | None = None) -> int:
         """Have the cluster do something; give its log position once this member has done it.
 
         Raises:
@@ -46,7 +47,7 @@ class OperationHandler:
         module = self._agent.module
         if module.leader is None:
             raise NotLeaderError(module.ctx.leader_member_id, [*self._ingress_endpoints])
-        async with aclosing(self._agent.run_action(action)) as steps:
+        async with aclosing(self._agent.run_action(action, log_position)) as steps:
             *_, last = [step async for step in steps]
         if last.step is ActionStep.REFUSED:
             raise ActionRefusedError(f"{action.name} refused: {last.detail}")
@@ -60,8 +61,9 @@ class OperationHandler:
         Raises:
             RemoteProtocolError: it is no request, or one of another schema version.
         """
-        operation = read_document(OperationRequest, request).operation
-        async with aclosing(self._agent.run_action(_TOGGLES[operation])) as steps:
+        wanted = read_document(OperationRequest, request)
+        operation = wanted.operation
+        async with aclosing(self._agent.run_action(_TOGGLES[operation], wanted.log_position)) as steps:
             async for step in steps:
                 yield self._describe(operation, step)
 

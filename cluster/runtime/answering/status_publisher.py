@@ -6,19 +6,18 @@ work for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Final
 
 from trimaran.archive.disk.file_system import DiskSpace
-from trimaran.archive.store.damage import DamagedPlace
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
-    DamagedPlaceStatus,
     DifferingMember,
     ElectionStatus,
+    HeldStatus,
     MemberStatus,
     SnapshotFetchStatus,
 )
@@ -29,9 +28,6 @@ from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
 from ..watching.progress_tracker import ProgressTracker
 from ..watching.stall_tracker import StallTracker
-
-_DAMAGED_PLACE_LIMIT: Final = 4
-"""How many places of damage are told: the status stays short, and `trimaran archive verify` finds them all."""
 
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000
@@ -54,7 +50,6 @@ class StatusPublisher:
         pid: int,
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
-        damaged_places: Callable[[], Sequence[DamagedPlace]],
         differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_fetch: Callable[[], FetchProgress | None],
         disk_space: Callable[[], DiskSpace | None],
@@ -67,7 +62,6 @@ class StatusPublisher:
         self._pid = pid
         self._delivered_position = delivered_position
         self._connection_count = connection_count
-        self._damaged_places = damaged_places
         self._differing_members = differing_members
         self._snapshot_fetch = snapshot_fetch
         self._disk_space = disk_space
@@ -87,7 +81,7 @@ class StatusPublisher:
         """Return how this member is now."""
         module, ctx = self._module, self._module.ctx
         now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
-        damaged, snapshot_position = self._damaged_places(), module.snapshots.newest_position
+        snapshot_position = module.snapshots.newest_position
         return MemberStatus(
             member_id=ctx.config.member_id,
             version=installed_version(),
@@ -106,22 +100,12 @@ class StatusPublisher:
             log_after_snapshot_bytes=max(0, ctx.commit_position - (snapshot_position or 0)),
             log_after_snapshot_s=self._seconds_after_snapshot(),
             stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
-            log_recording_id=ctx.log_recording_id,
-            damaged_places=[
-                DamagedPlaceStatus(
-                    recording_id=place.recording_id,
-                    position=place.position,
-                    file=printable_line(place.file_name),
-                    reason=printable_line(place.reason),
-                )
-                for place in damaged[:_DAMAGED_PLACE_LIMIT]
-            ],
-            damaged_place_count=len(damaged),
             differing_members=[
                 DifferingMember(member_id=member_id, detail=printable_line(detail))
                 for member_id, detail in sorted(self._differing_members().items())
             ],
             snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
+            held=_describe_held(module),
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),
             last_election=_describe_election(module, now_ns),
@@ -163,6 +147,15 @@ def _describe_election(module: ConsensusModule, now_ns: int) -> ElectionStatus |
         age_s=_seconds(now_ns - (last.started_ns if closed_ns is None else closed_ns)),
         duration_s=None if closed_ns is None else _seconds(closed_ns - last.started_ns),
         leadership_term_id=None if closed_ns is None else _id_or_none(last.leadership_term_id),
+    )
+
+
+def _describe_held(module: ConsensusModule) -> HeldStatus | None:
+    held = module.ctx.held
+    if held is None:
+        return None
+    return HeldStatus(
+        log_position=held.log_position, callback=printable_line(held.callback), failure=printable_line(held.failure)
     )
 
 

@@ -295,6 +295,12 @@ METRICS: Final = (
         lambda v: v.delivered_position(),
     ),
     MetricRow(
+        "trimaran_held_position_bytes",
+        "gauge",
+        "where the entry ends before which this member stands still, because its service fails there; -1 otherwise",
+        lambda v: -1 if v.module.ctx.held is None else v.module.ctx.held.log_position,
+    ),
+    MetricRow(
         "trimaran_committed_bytes_total",
         "counter",
         "bytes committed after the end that the log had when this process started; its rate is the commit rate",
@@ -322,18 +328,6 @@ METRICS: Final = (
         "the file system of this member's directory, read every 10 s: bytes that are `free`, and `all` bytes",
         _disk_space,
         ("what",),
-    ),
-    MetricRow(
-        "trimaran_damaged_places",
-        "gauge",
-        "places in this member's archive that are known to be damaged: not valid, or the disk cannot read them",
-        lambda v: len(v.damage.places),
-    ),
-    MetricRow(
-        "trimaran_damaged_reads_total",
-        "counter",
-        "reads of this member's archive that met damage and failed",
-        lambda v: v.damage.failed_read_count,
     ),
     MetricRow(
         "trimaran_log_start_position_bytes",

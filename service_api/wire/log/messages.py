@@ -23,12 +23,14 @@ from trimaran.service_api.wire.fields import (
     WireSessionId,
     WireTermId,
 )
-from trimaran.service_api.wire.message import ClusterMessage, Registry, registry_of
+from trimaran.service_api.wire.message import ClusterMessage, Registry, message_header, registry_of
 from trimaran.service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, SessionMessageHeader
 
 CLUSTER_ACTION_FLAGS_DEFAULT: Final = 0
 CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT: Final = 1
 """The action concerns standby nodes alone."""
+CLUSTER_ACTION_FLAGS_ENTRY_SKIP: Final = 256
+"""No action: the entry says that another one is skipped. See `EntrySkip`."""
 
 
 class ClusterAction(IntEnum):
@@ -89,6 +91,16 @@ class ClusterActionRequest(ClusterMessage):
     flags: Annotated[Int32 | None, Since(11)] = None
 
 
+class EntrySkip(ClusterActionRequest):
+    """An operator has an earlier entry skipped: no service is given the entry that ends at `skipped_log_position`.
+
+    For readers that do not know it, Aeron's among them, it is a ClusterActionRequest without an action, which none of
+    them acts on: `action` is null, and the flags ask neither members nor standby nodes for anything.
+    """
+
+    skipped_log_position: Annotated[Position, Since(11)] = 0
+
+
 class NewLeadershipTermEvent(ClusterMessage):
     """The first entry of a leadership term; `log_position` is the end of this very message."""
 
@@ -120,6 +132,10 @@ class MembershipChangeEvent(ClusterMessage):
 def encode_session_message(leadership_term_id: int, session_id: int, timestamp: int, payload: bytes) -> bytes:
     """Lay out an application message, as a service offers it."""
     return SESSION_MESSAGE_HEADER.pack(*SESSION_MESSAGE, leadership_term_id, session_id, timestamp) + payload
+
+
+ENTRY_SKIP: Final = message_header(EntrySkip)
+"""The SBE message header of an `EntrySkip`: its block length tells it from other cluster actions."""
 
 
 LOG_MESSAGES: Final[Registry] = registry_of(

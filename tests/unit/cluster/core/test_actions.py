@@ -12,11 +12,13 @@ from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.held_entry import HeldEntry
 from trimaran.cluster.core.module_state import TRANSITIONS, ModuleState
+from trimaran.cluster.messages.consensus import APPEND_POSITION_FLAG_HELD
 from trimaran.service_api.authorisation import AllowAll
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, TermId
 from trimaran.service_api.wire.frame import HEADER_LENGTH
-from trimaran.service_api.wire.log.messages import LOG_MESSAGES, ClusterAction, ClusterActionRequest
+from trimaran.service_api.wire.log.messages import LOG_MESSAGES, ClusterAction, ClusterActionRequest, EntrySkip
 from trimaran.service_api.wire.message import Message, decode_message
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponse, AdminResponseCode
 
@@ -385,3 +387,74 @@ def test_admin_request_on_another_sessions_connection_is_not_taken() -> None:
 
     assert answers(effects) == []
     assert appended(solo) == []
+
+
+# --- an entry is skipped
+
+
+def held_leader() -> Solo:
+    """A leader whose service stands before the entry that ends at 64."""
+    solo = Solo()
+    solo.ctx.held = HeldEntry(64, "on_request", "MemoryError()")
+    solo.lead()
+    commit_held(solo)
+    solo.ctx.log_buffer.take_pending()
+    return solo
+
+
+def commit_held(solo: Solo) -> list[fx.Effect]:
+    """Let everything be committed by followers that hold, too."""
+    report = solo.append_position(1, solo.ctx.log_buffer.append_position)
+    return solo.record() + solo.feed(report.model_copy(update={"flags": APPEND_POSITION_FLAG_HELD}))
+
+
+def skip(solo: Solo, position: int) -> list[fx.Effect]:
+    return solo.feed(ev.ActionRequested(1, T.SKIP_ENTRY, position))
+
+
+def test_a_leader_that_holds_appends_the_skip_and_is_done_when_it_is_committed() -> None:
+    solo = held_leader()
+
+    told = steps(skip(solo, 64))
+
+    (chunk,) = solo.ctx.log_buffer.take_pending()
+    event = EntrySkip.decode(chunk[HEADER_LENGTH:])
+    position = solo.ctx.log_buffer.append_position
+    assert (event.skipped_log_position, event.log_position, event.action) == (64, position, None)
+    assert told == [(A.APPENDED, position, False)]
+    assert steps(commit_held(solo)) == [(A.COMMITTED, position, False), (A.DONE, position, True)]
+
+
+def test_a_leader_that_holds_takes_no_clients_and_no_other_action_but_an_abort() -> None:
+    solo = held_leader()
+
+    assert solo.module.actions.is_holding
+    for kind in (T.SNAPSHOT, T.SUSPEND, T.SHUTDOWN):
+        assert ask(solo, kind) == [(A.REFUSED, None, True)]
+    assert ask(solo, T.ABORT)[0][0] is A.APPENDED
+
+
+def test_only_the_entry_before_which_the_leader_holds_can_be_skipped() -> None:
+    assert "expected=64" in details(skip(held_leader(), 96))[0]
+    assert "the leader has delivered the log" in details(skip(lead(), 64))[0]
+    assert "not the leader" in details(skip(Solo(terms=[(0, 0, 64)]).follow(leader_id=2), 64))[0]
+
+
+@pytest.mark.parametrize(("flags", "is_led_on"), [(0, False), (2, True), (1, True), (3, True)])
+def test_a_leader_that_holds_gives_way_to_a_follower_that_delivers(flags: int, is_led_on: bool) -> None:
+    solo = held_leader()
+    report = solo.append_position(1, solo.ctx.log_buffer.append_position)
+
+    solo.feed(report.model_copy(update={"flags": flags}))
+
+    assert (solo.module.leader is not None) is is_led_on
+
+
+def test_no_snapshot_is_taken_between_a_skipped_entry_and_the_skip() -> None:
+    """One that is there is of a member that did not know of the skip, and is not used."""
+    solo = lead()
+    solo.ctx.skipped_entries = {64: 4096}
+
+    stands_still, _ = deliver_action(solo, action(1024))
+
+    assert not stands_still

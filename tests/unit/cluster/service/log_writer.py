@@ -14,6 +14,7 @@ from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.log.messages import (
     ClusterAction,
     ClusterActionRequest,
+    EntrySkip,
     NewLeadershipTermEvent,
     SessionCloseEvent,
     SessionOpenEvent,
@@ -69,6 +70,7 @@ class FakeRequests:
         self.told: list[tuple[object, ...]] = []
         self.time_units: list[TimeUnit | None] = []
         self.stands_still = False
+        self.knows_skips = True
         self.offered_by: int | None = 0
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> None:
@@ -103,6 +105,10 @@ class FakeRequests:
     def on_replay_cluster_action(self, event: ClusterActionRequest, end_position: int) -> bool:
         self.told.append(("action", event.action, end_position))
         return self.stands_still
+
+    def on_replay_entry_skip(self, event: EntrySkip) -> bool:
+        self.told.append(("skip", event.skipped_log_position))
+        return self.knows_skips
 
 
 class FakeReader:

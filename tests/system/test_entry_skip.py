@@ -1,0 +1,158 @@
+"""Real members that cannot deliver an entry: they hold before it, and an operator has it skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.careless import CarelessService
+from tests.system.cluster_process import SystemCluster
+from trimaran.benchmarks.rig.member_status import consensus_endpoint
+from trimaran.client import ClusterClient, RequestFailedError
+from trimaran.cluster.documents.query import StatusQueryError, query_status
+from trimaran.cluster.time_travel import replay_service
+from trimaran.service_api.member_status import HeldStatus
+
+pytestmark = pytest.mark.slow
+
+SERVICE = "tests.system.careless:CarelessService"
+
+
+async def run_command(cluster: SystemCluster, *words: str) -> tuple[int, str]:
+    """Run a command of `trimaran` against the cluster; give its status, and what it printed."""
+    members = ",".join(f"{i}={endpoint}" for i, endpoint in enumerate(cluster.endpoints))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trimaran", *words, "--members", members),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, printed.decode()
+
+
+async def wait_until_held(cluster: SystemCluster, member_id: int) -> HeldStatus:
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(StatusQueryError):
+                status = await query_status(consensus_endpoint(cluster.processes, member_id), 2.0)
+                if status.held is not None:
+                    return status.held
+            await asyncio.sleep(0.05)
+
+
+async def start_until_held(cluster: SystemCluster, *member_ids: int) -> None:
+    """Start members again, which stop where they fail, until all of them hold there."""
+    holding = set[int]()
+    async with asyncio.timeout(90):
+        while holding != {*member_ids}:
+            for member_id in member_ids:
+                member = cluster.members[member_id]
+                if not member.process.is_running:
+                    cluster.start(member_id)
+                elif member.events("entry.held"):
+                    holding.add(member_id)
+            await asyncio.sleep(0.05)
+    for member_id in member_ids:
+        await wait_until_held(cluster, member_id)
+
+
+def replayed_counts(cluster: SystemCluster) -> list[int]:
+    """What replays of the members' logs say: they pass over the entry, too, which would fail there."""
+    services = [CarelessService() for _ in cluster.members]
+    for member_id, service in enumerate(services):
+        replay_service(cluster.directory_of(member_id), service, bound="recorded", member_id=member_id)
+    return [service.count for service in services]
+
+
+async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_told(data_dir: Path) -> None:
+    """The cluster could not be started any more: each start met the entry again."""
+    full = data_dir / "memory-is-full"
+    async with SystemCluster(data_dir, service=SERVICE) as cluster:
+        await cluster.wait_for_leader()
+        full.touch()
+        async with ClusterClient.connect(cluster.endpoints, new_leader_timeout_s=120) as client:
+            assert await client.request(b"count") == b"1"
+            failing = asyncio.create_task(client.request(f"memory {full} 0,1,2".encode(), timeout_s=120))
+            await start_until_held(cluster, 0, 1, 2)
+            leader = await cluster.wait_for_leader()
+
+            status, printed = await run_command(cluster, "health", "-o", "json")
+            held = [problem for problem in json.loads(printed)["problems"] if problem["kind"] == "service_held"]
+            assert status == 10
+            assert [problem["member_id"] for problem in held] == [0, 1, 2]
+            assert "on_request raised MemoryError()" in held[0]["detail"]
+            position = (await wait_until_held(cluster, 0)).log_position
+            assert f"log_position={position}" in held[0]["detail"]
+            assert "trimaran entry skip" in held[0]["advice"]
+
+            refused, printed = await run_command(cluster, "snapshot", "take")
+            assert (refused, "the leader holds before" in printed) == (12, True), printed
+            refused, printed = await run_command(
+                cluster, "entry", "skip", "--log-position", str(position + 32), "--confirm"
+            )
+            assert (refused, f"expected={position}" in printed) == (12, True), printed
+            refused, printed = await run_command(cluster, "entry", "skip", "--log-position", str(position))
+            assert (refused, "--confirm" in printed) == (2, True), printed
+
+            status, printed = await run_command(cluster, "entry", "skip", "--log-position", str(position), "--confirm")
+            assert status == 0, printed
+            await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
+            with pytest.raises(RequestFailedError, match="an operator has skipped this request"):
+                await failing
+            assert await client.request(b"count") == b"2"
+            status, printed = await run_command(cluster, "health")
+            assert status == 0, printed
+            await cluster.wait_for_equal_states()
+
+            for member_id in (0, 1, 2):
+                cluster.members[member_id].kill()
+                cluster.start(member_id)
+            await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 2)
+            assert await client.request(b"count") == b"3"
+            await cluster.wait_for_equal_states()
+    counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
+    assert counts == [3, 3, 3]
+    assert replayed_counts(cluster) == counts
+
+
+async def test_a_member_that_had_delivered_a_skipped_entry_starts_again_from_before_it(data_dir: Path) -> None:
+    full = data_dir / "memory-is-full"
+    async with SystemCluster(data_dir, service=SERVICE) as cluster:
+        leader = await cluster.wait_for_leader()
+        full.touch()
+        delivering = (leader.leader_member_id + 1) % 3
+        failing = sorted({0, 1, 2} - {delivering})
+        async with ClusterClient.connect(cluster.endpoints, new_leader_timeout_s=120) as client:
+            assert await client.request(b"count") == b"1"
+            requested = asyncio.create_task(
+                client.request(f"memory {full} {failing[0]},{failing[1]}".encode(), timeout_s=120)
+            )
+            for member_id in failing:
+                assert await cluster.members[member_id].wait_exit() != 0
+            await start_until_held(cluster, *failing)
+            assert await requested == b"2"
+
+            cluster.members[delivering].kill()
+            position = str((await wait_until_held(cluster, failing[0])).log_position)
+            await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
+            command = asyncio.create_task(
+                run_command(cluster, "entry", "skip", "--log-position", position, "--confirm")
+            )
+            assert await client.request(b"count", timeout_s=120) == b"2"
+            assert await client.request(b"count") == b"3"
+            cluster.start(delivering)
+            code, printed = await command
+            assert code == 0, printed
+            await cluster.wait_for_equal_states()
+            assert cluster.members[delivering].events("entry.skip_learned")
+            assert await client.request(b"count") == b"4"
+            await cluster.wait_for_equal_states()
+    counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
+    assert counts == [4, 4, 4]
+    assert replayed_counts(cluster) == counts
