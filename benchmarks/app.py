@@ -17,6 +17,7 @@ from trimaran.service_api.errors import ClusterError, ConfigurationError
 
 from .guard import guard as guards
 from .guard.instructions import interpreter
+from .load.hostile_clients import FLOODS
 from .scenarios import archive as archive_scenario
 from .scenarios import catchup as catchup_scenario
 from .scenarios import codec as codec_scenario
@@ -24,6 +25,7 @@ from .scenarios import compare as compare_scenario
 from .scenarios import echo as echo_scenario
 from .scenarios import failover as failover_scenario
 from .scenarios import fairness as fairness_scenario
+from .scenarios import flood as flood_scenario
 from .scenarios import profile as profile_scenario
 from .scenarios import query as query_scenario
 from .scenarios import replay as replay_scenario
@@ -41,6 +43,7 @@ from .scenarios.compare import CompareParameters
 from .scenarios.echo import EchoParameters
 from .scenarios.failover import FailoverParameters, FaultKind
 from .scenarios.fairness import FairnessParameters
+from .scenarios.flood import FloodParameters
 from .scenarios.profile import ProfileParameters
 from .scenarios.query import QueryParameters
 from .scenarios.replay import ReplayParameters
@@ -248,6 +251,35 @@ def fairness(
     )
     report = fairness_scenario.run(parameters, directory=directory, keep=keep)
     _finish(report, json, f"fairness: {members} members, 2 clients, file sync level {file_sync_level}")
+
+
+@app.command()
+def flood(
+    kinds: Annotated[
+        str, typer.Option(help="Kinds of hostile clients, with commas: one cluster and one flood for each.")
+    ] = ",".join(FLOODS),
+    members: Annotated[int, typer.Option(help="Members of the cluster, each a process.")] = 3,
+    connections: Annotated[int, typer.Option(help="Hostile connections at once.")] = 60,
+    flood_s: Annotated[float, typer.Option(help="Seconds that a flood lasts.")] = 15.0,
+    after_s: Annotated[float, typer.Option(help="Seconds after a flood until memory is read again.")] = 30.0,
+    setting: SettingOption = None,
+    directory: DirectoryOption = None,
+    keep: KeepOption = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds after which a flood is given up.")] = 300.0,
+    json: JsonOption = None,
+) -> None:
+    """Hostile clients against the leader: its memory, and what an honest client gets meanwhile."""
+    parameters = FloodParameters(
+        kinds=tuple(filter(None, kinds.split(","))),
+        members=members,
+        connections=connections,
+        flood_s=flood_s,
+        after_s=after_s,
+        node_settings=dict(_parse_setting(text) for text in setting or ()),
+        time_limit_s=time_limit,
+    )
+    report = flood_scenario.run(parameters, directory=directory, keep=keep)
+    _finish(report, json, f"flood: {members} members, {connections} hostile connections")
 
 
 @app.command()

@@ -35,6 +35,9 @@ class MemberLink:
     is_proven: bool = False
     """Whether the session's secret was sent on this connection."""
 
+    closing_reason: str = ""
+    """Why the member is about to close the connection, where it has said so."""
+
     failure_count: int = 0
     """Dials and connections lost since the last connection that carried something."""
 
@@ -55,6 +58,7 @@ class MemberLink:
         self.publisher = publisher
         self.adapter = adapter
         self.is_proven = False
+        self.closing_reason = ""
         before = f"; before that {self.outcome}" if self.failure_count else ""
         self.outcome = f"connected, no answer{before}"
 

@@ -198,9 +198,11 @@ class ClientProtocol:
     def on_disconnected(self, connection_id: int, now_ns: int, reason: str) -> None:
         """Note that a dial failed or a connection is gone."""
         self._times.now_ns = now_ns
-        link = self._links.on_down(connection_id, now_ns, reason)
+        link = self._links.of_connection(connection_id)
         if link is None:
             return
+        reason = link.closing_reason or reason
+        self._links.on_down(connection_id, now_ns, reason)
         if self.state is ClientState.CONNECTING:
             self._poll_connecting(now_ns)
         elif link.member_id != self.leader_member_id:
@@ -505,6 +507,8 @@ class ClientProtocol:
 
     def _on_session_event(self, link: MemberLink, event: SessionEvent) -> None:
         is_answer = event.correlation_id in self._correlation_ids
+        if event.code is EventCode.ERROR and event.correlation_id == NULL_VALUE:
+            link.closing_reason = event.detail
         if self.state is ClientState.CONNECTING:
             if is_answer:
                 self._on_connect_answer(link, event)

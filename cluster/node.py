@@ -171,7 +171,7 @@ class Node:
             self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
-        self._ingress = Ingress(self.agent)
+        self._ingress = Ingress(self.agent, egress_limit_bytes=config.egress_limit_bytes, trim_memory=host.trim_memory)
         self.service_agent = ClusteredServiceAgent(
             [with_stop_watches(service, self.stalls) for service in services],
             _ModuleRequests(self.module),
@@ -574,6 +574,7 @@ class Node:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.close_half_open_connections()
             self._progress.look()
+            self._ingress.look_at_egress()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             await asyncio.sleep(_LOOK_INTERVAL_S)
 

@@ -5,3 +5,4 @@ from typing import Final
 ECHO_SERVICE: Final = "trimaran.benchmarks.services.echo:EchoService"
 REQUEST_SERVICE: Final = "trimaran.benchmarks.services.request:RequestService"
 STATE_SERVICE: Final = "trimaran.benchmarks.services.state:StateService"
+FAN_OUT_SERVICE: Final = "trimaran.benchmarks.services.fan_out:FanOutService"

@@ -539,7 +539,7 @@ class ConsensusModuleAgent:
             return
         connection = self._ingress.connections.get(effect.connection_id)
         if connection is not None:
-            connection.unbind()
+            connection.release()
 
     async def _stop_log(self, effect: fx.StopLog) -> None:
         self._replay_target = None

@@ -125,6 +125,12 @@ class NodeConfig(BaseSettings):
     ingress_window_bytes: Annotated[
         SizeBytes, Field(description="most bytes received from clients and not delivered")
     ] = 16 << 20
+    egress_limit_bytes: Annotated[
+        SizeBytes,
+        Field(
+            ge=1 << 20, description="most egress bytes that clients have not taken, all together; then some are cut off"
+        ),
+    ] = 256 << 20
     catchup_near_bytes: Annotated[
         SizeBytes,
         Field(description="in catch-up, join the live log this near its end; at most half of ingress_window_bytes"),

@@ -6,8 +6,8 @@ connection. Session messages of the connection's session and term are stamped in
 everything else (connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded
 message.
 
-Bounds: while more than the ingress window is appended and not delivered, no connection is read; a client that does
-not read its egress is not read either, and beyond the egress limit it is dropped.
+Bounds: while more than the ingress window is appended and not delivered, no connection is read. What clients do not
+take of their egress is bounded in all, by `egress_tracker`.
 
 Connections take turns: in one turn of the loop each is read once, at most `RECEIVE_BUFFER_BYTES`. The one that fills
 the window is read last when reading goes on; otherwise a greedy client that the loop asks first would fill the window
@@ -17,6 +17,7 @@ again each time, and no other would ever be read.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
@@ -25,7 +26,15 @@ from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtoco
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport, has_peer_closed
-from trimaran.service_api.types import EGRESS_STREAM_ID, INGRESS_STREAM_ID, ClusterSessionId
+from trimaran.service_api.types import (
+    EGRESS_STREAM_ID,
+    INGRESS_STREAM_ID,
+    NULL_VALUE,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    TermId,
+)
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, align, encode_message, unpack_header
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
@@ -38,8 +47,10 @@ from trimaran.service_api.wire.session import (
     AdminRequest,
     AdminRequestType,
     ChallengeResponse,
+    EventCode,
     SessionCloseRequest,
     SessionConnectRequest,
+    SessionEvent,
     SessionKeepAlive,
     SessionMessageHeader,
 )
@@ -48,9 +59,15 @@ from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
 from ...core.log.log_publisher import LogPublisher
+from .egress_tracker import DEFAULT_LIMIT_BYTES, HIGH_WATER_BYTES, EgressTracker, WaitingEgress
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
-_EGRESS_LIMIT_BYTES: Final = 64 << 20
+_WRITE_LIMIT_BYTES: Final = 1 << 20
+"""The longest write that goes to a transport as it is."""
+_LINGER_S: Final = 10.0
+"""How long a connection that ends may take to read what it was sent."""
+_LINGER_LIMIT_BYTES: Final = 1 << 20
+"""With more in its transport a connection that is cut off is dropped at once: this memory is wanted."""
 _MAX_FRAME_LENGTH: Final = 65504
 _LOOK_LIMIT: Final = 1000
 """Connections looked at in one go for whether their clients have left."""
@@ -89,12 +106,21 @@ class IngressOwner(Protocol):
 class Ingress:
     """The ingress endpoint and its connections."""
 
-    def __init__(self, owner: IngressOwner) -> None:
+    def __init__(
+        self,
+        owner: IngressOwner,
+        *,
+        egress_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        trim_memory: Callable[[], None] = lambda: None,
+    ) -> None:
         self.owner = owner
+        self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns, trim_memory=trim_memory)
         self.buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.view = memoryview(self.buffer)
         self.connections: dict[int, IngressConnection] = {}
         """By number, in the order in which they are read again after a pause."""
+        self.farewells: dict[asyncio.Transport, None] = {}
+        """Connections that have been ended, while their clients read why."""
         self._next_connection_id = 1
         self._listener: Listener | None = None
         self.is_paused = False
@@ -125,6 +151,12 @@ class Ingress:
             # was asked for in it.
             asyncio.get_running_loop().call_soon(connection.begin_paused)
         return connection_id
+
+    def forget(self, connection: IngressConnection) -> None:
+        """Tell the core that a connection is gone, once."""
+        self.egress.end(connection)
+        if self.connections.pop(connection.connection_id, None) is not None:
+            self.owner.post(ev.ClientDisconnected(connection.connection_id))
 
     def unbind_all(self) -> None:
         """Stop taking session messages: this member does not lead any more."""
@@ -177,7 +209,13 @@ class Ingress:
     @property
     def egress_waiting_bytes(self) -> int:
         """How much egress has been written and not been taken by the sockets yet, of all connections."""
-        return sum(connection.egress_waiting_bytes for connection in self.connections.values())
+        return self.egress.held_bytes + sum(
+            connection.unsent_bytes for connection in self.connections.values() if not connection.is_egress_waiting
+        )
+
+    def look_at_egress(self) -> None:
+        """Keep what clients have not taken within its limit, and give memory back; to be called once in a while."""
+        self.egress.look(self.connections.values())
 
     def close(self) -> None:
         """Stop listening, let what is written go out, and drop every connection."""
@@ -185,6 +223,8 @@ class Ingress:
             self._listener.close()
         for connection in [*self.connections.values()]:
             connection.close()
+        for transport in [*self.farewells]:
+            transport.abort()
 
 
 class IngressConnection(asyncio.BufferedProtocol):
@@ -196,8 +236,11 @@ class IngressConnection(asyncio.BufferedProtocol):
         self._carry = b""
         self._prefix: bytes | None = None
         self._is_set_up = False
+        self._waiting: WaitingEgress | None = None
+        """None while the socket takes what it is given."""
         self._is_choked = False
         self._is_ingress_paused = False
+        self._is_ending = False
         self._assembler = MessageAssembler()
         self.connection_id = 0
         self.last_activity_ns = 0
@@ -207,8 +250,13 @@ class IngressConnection(asyncio.BufferedProtocol):
         return f"<IngressConnection id={self.connection_id} session={self.session_id}>"
 
     @property
-    def egress_waiting_bytes(self) -> int:
-        """How much egress has been written and not been taken by the socket yet."""
+    def is_egress_waiting(self) -> bool:
+        """Whether the transport is full, so that egress waits with `Ingress.egress`."""
+        return self._waiting is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much the transport holds that the socket has not taken."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # --- asyncio
@@ -216,14 +264,14 @@ class IngressConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
         self._transport = as_stream_transport(transport)
-        self._transport.set_write_buffer_limits(high=4 << 20)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self.last_activity_ns = self._ingress.owner.monotonic_ns()
         self.connection_id = self._ingress.register(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        if self._ingress.connections.pop(self.connection_id, None) is not None:
-            self._ingress.owner.post(ev.ClientDisconnected(self.connection_id))
+        self._waiting = None
+        self._ingress.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that the loop receives into."""
@@ -253,14 +301,74 @@ class IngressConnection(asyncio.BufferedProtocol):
         self.last_activity_ns = ingress.owner.monotonic_ns()
 
     def pause_writing(self) -> None:
-        """The other side does not read."""
-        self._is_choked = True
-        self.update_reading()
+        """The transport is full: what follows waits."""
+        if self._waiting is None:
+            self._waiting = self._ingress.egress.begin(self)
+        else:
+            self._waiting.is_socket_full = True
 
     def resume_writing(self) -> None:
-        """The other side reads again."""
-        self._is_choked = False
+        """The transport has room again."""
+        if self._waiting is not None:
+            self._ingress.egress.pump(self, self._waiting)
+
+    # --- the egress tracker
+
+    def send_now(self, data: bytes | bytearray) -> None:
+        """Give the transport what waited."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def choke(self, is_choked: bool) -> None:
+        """Do not read a client that does not read its egress; or read it again."""
+        self._is_choked = is_choked
         self.update_reading()
+
+    def on_all_sent(self) -> None:
+        """Write straight to the transport again."""
+        self._waiting = None
+        if self._is_ending and self._transport is not None:
+            self._transport.close()
+
+    def cut_off(self, reason: str, waiting_bytes: int) -> None:
+        """End the connection of a client that does not read; the last that it gets says why. Its session stays."""
+        logger.warning(
+            "egress.dropped",
+            connection_id=self.connection_id,
+            session_id=self.session_id,
+            waiting_bytes=waiting_bytes,
+            reason=reason,
+        )
+        self.end_with(f"{reason}; connect again, and read what you are sent")
+
+    def end_with(self, reason: str) -> None:
+        """End the connection with a message that says why, which the client has a while to read."""
+        self._waiting = None
+        self._is_ending = True
+        self._ingress.forget(self)
+        transport, self._transport = self._transport, None
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > _LINGER_LIMIT_BYTES:
+            transport.abort()
+            return
+        event = SessionEvent(
+            cluster_session_id=ClusterSessionId(NULL_VALUE) if self.session_id is None else self.session_id,
+            correlation_id=CorrelationId(NULL_VALUE),
+            leadership_term_id=TermId(NULL_VALUE),
+            leader_member_id=MemberId(NULL_VALUE),
+            code=EventCode.ERROR,
+            version=0,
+            leader_heartbeat_timeout_ns=None,
+            detail=reason,
+        )
+        transport.set_protocol(_Farewell(self, transport))
+        transport.write(encode_message(event.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MAX_FRAME_LENGTH))
+        if transport.can_write_eof():
+            transport.write_eof()
+            transport.resume_reading()
+        else:
+            transport.close()
 
     # --- the agent
 
@@ -273,6 +381,12 @@ class IngressConnection(asyncio.BufferedProtocol):
         """Stop taking session messages."""
         self._prefix = None
 
+    def release(self) -> None:
+        """Its session has ended, or is on another connection: what waits here is freed soon, read or not."""
+        self.unbind()
+        if self._waiting is not None:
+            asyncio.get_running_loop().call_later(_LINGER_S, self._abort_if_waiting)
+
     def send(self, message: Message, *, close_after: bool = False) -> None:
         """Send a session message."""
         self.write(encode_message(message.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MAX_FRAME_LENGTH))
@@ -280,17 +394,24 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.close()
 
     def write(self, data: bytes | bytearray) -> None:
-        """Send egress frames; the caller gives the buffer away.
-
-        A client that does not read is dropped at the limit.
-        """
+        """Send egress frames; the caller gives the buffer away. What the socket does not take waits, within bounds."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        transport.write(data)
-        if transport.get_write_buffer_size() > _EGRESS_LIMIT_BYTES:
-            logger.warning("egress.dropped", connection_id=self.connection_id, session_id=self.session_id)
-            self.abort()
+        waiting = self._waiting
+        if waiting is not None:
+            if not self._is_ending:
+                self._ingress.egress.add(self, waiting, data)
+        elif len(data) <= _WRITE_LIMIT_BYTES:
+            transport.write(data)
+        else:
+            self._write_long(data)
+
+    def _write_long(self, data: bytes | bytearray) -> None:
+        """Send what a transport should not hold at once: there it could not be dropped again."""
+        egress = self._ingress.egress
+        waiting = self._waiting = egress.begin(self)
+        egress.add_long(self, waiting, data)
 
     def pause(self) -> None:
         """Stop reading: the ingress window is full."""
@@ -327,14 +448,26 @@ class IngressConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def close(self) -> None:
-        """Close once everything is written."""
-        if self._transport is not None:
-            self._transport.close()
+        """Close once everything is written, which may not take long."""
+        transport = self._transport
+        if transport is None or self._is_ending:
+            return
+        self._is_ending = True
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+        if self._waiting is None:
+            transport.close()
 
     def abort(self) -> None:
         """Drop the connection now."""
+        self._waiting = None
+        self._ingress.egress.end(self)
         if self._transport is not None:
             self._transport.abort()
+
+    def _abort_if_waiting(self) -> None:
+        if self._waiting is not None:
+            self.abort()
 
     # --- bytes in
 
@@ -449,6 +582,34 @@ class IngressConnection(asyncio.BufferedProtocol):
         owner.schedule_flush()
         if owner.is_window_full():
             self._ingress.on_window_filled(self)
+
+
+class _Farewell(asyncio.BufferedProtocol):
+    """A connection that ends, while its client reads the last message: what still comes is dropped.
+
+    Closing at once would reset the connection where something of the client is unread, and the reset would overtake
+    the message.
+    """
+
+    def __init__(self, connection: IngressConnection, transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._farewells = connection._ingress.farewells
+        self._farewells[transport] = None
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return room for what is dropped."""
+        return self._connection._ingress.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Drop it."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is left."""
+        self._deadline.cancel()
+        self._farewells.pop(self._transport, None)
+        self._connection.connection_lost(exc)
 
 
 def _decode_admin_request(encoded: bytes) -> AdminRequest:

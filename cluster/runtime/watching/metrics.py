@@ -444,6 +444,18 @@ METRICS: Final = (
         lambda v: v.ingress.egress_waiting_bytes,
     ),
     MetricRow(
+        "trimaran_egress_limit_bytes",
+        "gauge",
+        "the limit of these, for all clients together: the setting `egress_limit_bytes`",
+        lambda v: v.ingress.egress.limit_bytes,
+    ),
+    MetricRow(
+        "trimaran_egress_dropped_total",
+        "counter",
+        "client connections that were ended because too many replies waited for them",
+        lambda v: v.ingress.egress.cut_off_count,
+    ),
+    MetricRow(
         "trimaran_kept_replies_bytes",
         "gauge",
         "replies to requests, kept until clients acknowledge them, plus 64 bytes for each; at 256 MiB a session runs "

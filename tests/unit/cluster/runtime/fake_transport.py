@@ -17,6 +17,9 @@ class FakeTransport(asyncio.Transport):
         self.is_reading_paused = False
         self.is_closed = False
         self.is_aborted = False
+        self.is_eof_written = False
+        self.protocol: asyncio.BaseProtocol | None = None
+        """The one that it was handed to."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -46,6 +49,15 @@ class FakeTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.is_eof_written = True
 
     def close(self) -> None:
         self.is_closed = True

@@ -14,6 +14,7 @@ import trimaran.cluster.runtime.links.ingress as ingress_module
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
 from trimaran.cluster.runtime.links.ingress import Ingress, IngressConnection
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
@@ -445,12 +446,14 @@ def test_connection_reads_again_only_when_both_reasons_not_to_are_gone(
     owner: FakeIngressOwner, ingress: Ingress
 ) -> None:
     client = Client(ingress)
+    client.transport.waiting_bytes = READ_LIMIT_BYTES + 1
     client.connection.pause_writing()
     ingress.pause()
 
     ingress.resume()
     assert not client.transport.is_reading()
     ingress.pause()
+    client.transport.waiting_bytes = 0
     client.connection.resume_writing()
     assert not client.transport.is_reading()
     ingress.resume()
@@ -458,15 +461,72 @@ def test_connection_reads_again_only_when_both_reasons_not_to_are_gone(
     assert client.transport.is_reading()
 
 
-def test_client_that_does_not_read_its_egress_is_dropped_at_the_limit(
-    owner: FakeIngressOwner, ingress: Ingress
-) -> None:
+def test_egress_waits_while_the_socket_is_full_and_goes_out_in_order(owner: FakeIngressOwner, ingress: Ingress) -> None:
     client = Client(ingress)
-    client.transport.waiting_bytes = (64 << 20) + 1
+    client.connection.write(b"first ")
+    client.transport.waiting_bytes = 1 << 20
+    client.connection.pause_writing()
 
-    client.connection.write(b"egress")
+    client.connection.write(b"second ")
+    client.connection.write(b"third ")
+    before = client.transport.take_written()
+    waiting_bytes = ingress.egress_waiting_bytes
+    client.transport.waiting_bytes = 0
+    client.connection.resume_writing()
+    client.connection.write(b"fourth")
+
+    assert before == b"first "
+    assert client.transport.take_written() == b"second third fourth"
+    assert (waiting_bytes, ingress.egress_waiting_bytes) == ((1 << 20) + 13, 0)
+
+
+async def test_client_that_does_not_read_its_egress_is_cut_off_at_the_limit_and_told_why(
+    owner: FakeIngressOwner,
+) -> None:
+    """The last frame says why; the core hears that the connection is gone at once, and the session stays."""
+    ingress = Ingress(owner, egress_limit_bytes=4 << 20)
+    client = Client(ingress)
+    client.connection.pause_writing()
+    client.connection.write(bytes(64))
+    client.transport.take_written()
+
+    client.connection.write(bytes(1 << 20))
+    client.connection.write(b"never sent")
+
+    (frame,) = FrameParser().feed(client.transport.take_written())
+    event = SessionEvent.decode(frame.payload)
+    assert (event.code, event.cluster_session_id) == (EventCode.ERROR, SESSION)
+    assert "too much egress waits for this connection" in event.detail
+    assert client.transport.is_eof_written
+    assert owner.posted[-1] == ev.ClientDisconnected(client.connection.connection_id)
+    assert ingress.egress_waiting_bytes == 0
+    assert not ingress.connections
+
+
+async def test_client_with_too_much_in_its_transport_is_cut_off_without_a_word(owner: FakeIngressOwner) -> None:
+    """What a transport holds cannot be dropped but with it, and the memory is wanted."""
+    ingress = Ingress(owner, egress_limit_bytes=4 << 20)
+    client = Client(ingress)
+    client.transport.waiting_bytes = (1 << 20) + 1
+
+    client.connection.pause_writing()
 
     assert client.transport.is_aborted
+
+
+async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
+    owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingress_module, "_LINGER_S", 0.0)
+    client = Client(ingress)
+    client.connection.pause_writing()
+    client.connection.write(bytes(1 << 20))
+
+    client.connection.release()
+    await asyncio.sleep(0.01)
+
+    assert client.transport.is_aborted
+    assert ingress.egress_waiting_bytes == 0
 
 
 # --- what clients must not send

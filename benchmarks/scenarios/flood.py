@@ -1,0 +1,209 @@
+"""Floods: what hostile clients do to a member that leads, and to the honest clients beside them.
+
+A flood is a process of its own (`load.hostile_clients`). Measured are the resident memory of the leader before, at its
+peak and a while after the flood, from `/proc`; and the requests of an honest client, alone and during the flood.
+Whether the members still answer operators is asked all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from trimaran.client import ClusterClient
+from trimaran.cluster.documents.query import StatusQueryError, query_status
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
+
+from ..load.hostile_clients import FLOODS
+from ..machine.data_directory import data_directory
+from ..machine.environment import describe
+from ..rig.member_status import consensus_endpoint, wait_until_serving
+from ..rig.processes import ClusterProcesses
+from ..services import FAN_OUT_SERVICE
+from ..statistics.report import Report
+
+_CONNECT_TIMEOUT_S: Final = 30.0
+_SAMPLE_INTERVAL_S: Final = 0.05
+_STATUS_INTERVAL_S: Final = 0.5
+_STATUS_TIMEOUT_S: Final = 2.0
+_CALLERS: Final = 16
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FloodParameters:
+    """What one run does.
+
+    Raises:
+        ConfigurationError: values that make no run.
+    """
+
+    kinds: tuple[str, ...] = tuple(FLOODS)
+    members: int = 3
+    connections: int = 60
+    """Of each flood."""
+    alone_s: float = 3.0
+    flood_s: float = 15.0
+    after_s: float = 30.0
+    """How long after the end of a flood memory is read again."""
+    node_settings: dict[str, str]
+    time_limit_s: float = 900.0
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.kinds if kind not in FLOODS]
+        if unknown or not self.kinds:
+            raise ConfigurationError(f"kinds={','.join(self.kinds)} expected some of {','.join(FLOODS)}")
+        if self.connections < 1:
+            raise ConfigurationError(f"connections={self.connections} expected at least 1")
+
+
+def run(parameters: FloodParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
+    """Run every flood against a cluster of its own; every process has ended when it returns or raises.
+
+    Raises:
+        ClusterError: it could not be measured: a process failed, or the time was up.
+    """
+    with ExitStack() as stack:
+        data_dir = stack.enter_context(data_directory(directory, "flood", keep=keep))
+        figures: Report = {}
+        for kind in parameters.kinds:
+            settings = {**parameters.node_settings}
+            with ClusterProcesses(data_dir / kind, FAN_OUT_SERVICE, parameters.members, settings=settings) as cluster:
+                figures[f"{kind},"] = uvloop.run(_measure(parameters, kind, cluster))
+        environment = describe(data_dir)
+    return {"scenario": "flood", **figures, "parameters": asdict(parameters), "environment": environment}
+
+
+def resident_bytes(pid: int) -> int:
+    """Read the resident memory of a process; 0 when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:")), 0)
+
+
+async def _measure(parameters: FloodParameters, kind: str, cluster: ClusterProcesses) -> Report:
+    try:
+        async with asyncio.timeout(parameters.time_limit_s):
+            await wait_until_serving(cluster, time_limit_s=_CONNECT_TIMEOUT_S)
+            async with ClusterClient.connect(cluster.ingress_endpoints, connect_timeout_s=_CONNECT_TIMEOUT_S) as client:
+                return await _flood(parameters, kind, cluster, client)
+    except TimeoutError as error:
+        raise ClusterTimeoutError(f"benchmark not done: time_limit_s={parameters.time_limit_s:g}") from error
+
+
+async def _flood(parameters: FloodParameters, kind: str, cluster: ClusterProcesses, client: ClusterClient) -> Report:
+    leader_id = client.leader_member_id
+    leader = cluster.members[leader_id]
+    async with _honest_load(client) as answers, _watched(cluster, leader_id) as seen:
+        await asyncio.sleep(1.0)
+        alone_per_s = await _rate(answers, parameters.alone_s)
+        before_bytes = resident_bytes(leader.pid)
+        async with _flooding(kind, cluster.ingress_endpoints[leader_id], parameters.connections) as reports:
+            during_per_s = await _rate(answers, parameters.flood_s)
+        await asyncio.sleep(parameters.after_s)
+        after_bytes = resident_bytes(leader.pid)
+    cluster.check_running()
+    return {
+        "rss_before_mb": round(before_bytes / 1e6, 1),
+        "rss_peak_mb": round(max(seen.resident_bytes) / 1e6, 1),
+        "rss_after_mb": round(after_bytes / 1e6, 1),
+        "honest_alone_per_s": round(alone_per_s),
+        "honest_during_per_s": round(during_per_s),
+        "status_unanswered": seen.unanswered_count,
+        "status_answered": seen.answered_count,
+        **reports[-1],
+    }
+
+
+@dataclass(slots=True)
+class _Sightings:
+    resident_bytes: list[int]
+    answered_count: int = 0
+    unanswered_count: int = 0
+
+
+@asynccontextmanager
+async def _watched(cluster: ClusterProcesses, member_id: int) -> AsyncIterator[_Sightings]:
+    """Read a member's memory and ask for its status all the time."""
+    seen = _Sightings([0])
+
+    async def sample() -> None:
+        while True:
+            seen.resident_bytes.append(resident_bytes(cluster.members[member_id].pid))
+            await asyncio.sleep(_SAMPLE_INTERVAL_S)
+
+    async def ask() -> None:
+        while True:
+            try:
+                await query_status(consensus_endpoint(cluster, member_id), _STATUS_TIMEOUT_S)
+                seen.answered_count += 1
+            except StatusQueryError:
+                seen.unanswered_count += 1
+            await asyncio.sleep(_STATUS_INTERVAL_S)
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = [tasks.create_task(sample()), tasks.create_task(ask())]
+        yield seen
+        for task in watching:
+            task.cancel()
+
+
+@asynccontextmanager
+async def _honest_load(client: ClusterClient) -> AsyncIterator[list[int]]:
+    """Callers that make one request after another; gives how many were answered."""
+    answers = [0]
+
+    async def ask() -> None:
+        while True:
+            await client.request(b"honest")
+            answers[0] += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        callers = [tasks.create_task(ask()) for _ in range(_CALLERS)]
+        yield answers
+        for caller in callers:
+            caller.cancel()
+
+
+async def _rate(answers: list[int], duration_s: float) -> float:
+    begin_s, begin_count = time.monotonic(), answers[0]
+    await asyncio.sleep(duration_s)
+    return (answers[0] - begin_count) / (time.monotonic() - begin_s)
+
+
+@asynccontextmanager
+async def _flooding(kind: str, endpoint: str, count: int) -> AsyncIterator[list[dict[str, Any]]]:
+    """A process that floods; gives its counts, the newest last."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trimaran.benchmarks.load.hostile_clients", kind, endpoint, str(count)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    reports: list[dict[str, Any]] = []
+    try:
+        if not (line := await process.stdout.readline()):
+            raise ClusterError(f"the flood has not begun: kind={kind} pid={process.pid}")
+        reports.append(json.loads(line))
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(_collect(process.stdout, reports))
+            yield reports
+            reading.cancel()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _collect(lines: asyncio.StreamReader, reports: list[dict[str, Any]]) -> None:
+    while line := await lines.readline():
+        reports.append(json.loads(line))
+    raise ClusterError("the flood is gone")

@@ -1,0 +1,41 @@
+"""The flood benchmark from end to end, against a real cluster of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.benchmarks.scenarios.flood import FloodParameters, run
+from trimaran.service_api.errors import ConfigurationError
+
+
+def test_leader_and_an_honest_client_are_measured_beside_a_flood(tmp_path: Path) -> None:
+    report = run(
+        FloodParameters(
+            kinds=("never-read",),
+            members=1,
+            connections=4,
+            alone_s=0.2,
+            flood_s=1.0,
+            after_s=0.1,
+            node_settings={"file_sync_level": "0"},
+            time_limit_s=60,
+        ),
+        directory=tmp_path,
+    )
+
+    figures = report["never-read,"]
+    assert figures["most_open_count"] >= 1
+    assert 0 < figures["rss_before_mb"] <= figures["rss_peak_mb"]
+    assert figures["honest_during_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({"kinds": ("unknown",)}, "kinds=unknown expected some of silent"), ({"connections": 0}, "connections=0")],
+    ids=["kinds", "connections"],
+)
+def test_floods_that_make_no_run_are_refused(changes: dict[str, object], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
+        FloodParameters(node_settings={}, **changes)  # type: ignore[arg-type]  # of several types
