@@ -6,7 +6,9 @@ ArchiveError        code, recording_id, position
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
+from typing import Final
 
 from trimaran.service_api.errors import ClusterError
 
@@ -73,6 +75,31 @@ class CorruptionError(ArchiveError):
 
     def __init__(self, message: str, *, recording_id: int | None = None, position: int | None = None) -> None:
         super().__init__(message, code=ArchiveErrorCode.CORRUPT, recording_id=recording_id, position=position)
+
+
+_DAMAGE_NUMBERS: Final = frozenset(
+    getattr(errno, name) for name in ("EIO", "EBADMSG", "ENODATA", "ENXIO", "EUCLEAN") if hasattr(errno, name)
+)
+"""What a file system says of a place that it cannot read, however often it is asked."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error says that recorded bytes are lost: they are not valid, or the disk cannot read them.
+
+    A disk that refuses for another reason, such as too many open files, may give them later.
+    """
+    if isinstance(error, CorruptionError):
+        return True
+    cause = error.__cause__ if isinstance(error, ArchiveError) else error
+    return isinstance(cause, OSError) and cause.errno in _DAMAGE_NUMBERS
+
+
+def is_failed_read(error: BaseException) -> bool:
+    """Whether an archive, this or another one, could not read what it has recorded: another copy may have it."""
+    return isinstance(error, ArchiveError) and error.code in (
+        ArchiveErrorCode.CORRUPT,
+        ArchiveErrorCode.STORAGE_FAILED,
+    )
 
 
 def below_oldest(recording_id: int, *, position: int, oldest_position: int) -> ArchiveError:

@@ -38,12 +38,13 @@ from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusConfig, ConsensusContext
 from .core.control_toggle import ControlToggle
-from .core.events import LinkChanged
+from .core.events import LinkChanged, ReluctanceChanged
 from .core.log.log_buffer import LogBuffer
 from .core.log.log_publisher import max_message_length
 from .core.log.retention import RetentionPolicy, needed_log_position
 from .core.member_settings import settings_of
 from .core.members import ClusterMember
+from .core.reluctance import Reluctance
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
@@ -367,7 +368,6 @@ class Node:
         )
         self.vitals.counts.watch(self.agent)
         self.agent.watch(fx.StateChanged, self.tuning.on_state_changed)
-        self.archive.on_corruption = self.agent.terminate
         return log
 
     @property
@@ -404,7 +404,7 @@ class Node:
             node_state_file=self._files.node_state,
             peers={
                 MemberId(member.member_id): MemberLogEndpoints(
-                    Endpoint.parse(member.log), Endpoint.parse(member.archive)
+                    Endpoint.parse(member.log), Endpoint.parse(member.archive), Endpoint.parse(member.consensus)
                 )
                 for member in self._others
             },
@@ -487,6 +487,7 @@ class Node:
             pid=os.getpid(),
             delivered_position=lambda: self._adapter.position,
             connection_count=lambda: len(self._ingress.connections),
+            damaged_places=lambda: self.archive.damage.places,
             differing_members=lambda: self._links.differences,
             snapshot_fetch=self._snapshot_fetch,
             disk_space=lambda: self._disk_space.newest,
@@ -516,6 +517,7 @@ class Node:
             errors=self.errors,
             disk=timed_disk,
             disk_space=self._disk_space,
+            damage=self.archive.damage,
             counts=EffectCounts(),
             clock=self._clock,
             delivered_position=lambda: self._adapter.position,
@@ -576,7 +578,15 @@ class Node:
             self._progress.look()
             self._ingress.look_at_egress()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
+            self._look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)
+
+    def _look_at_damage(self) -> None:
+        """Be reluctant to lead for as long as a part of the log is known to be damaged, whatever read has met it."""
+        ctx = self.module.ctx
+        places = [place for place in self.archive.damage.places if place.recording_id == ctx.log_recording_id]
+        if bool(places) != (Reluctance.LOG_DAMAGED in ctx.reluctance):
+            self.agent.post(ReluctanceChanged(Reluctance.LOG_DAMAGED, places[0].reason if places else None))
 
 
 def _make_context(

@@ -59,6 +59,16 @@ class HeldStatus(DocumentPart):
     """What it raised."""
 
 
+class DamagedPlaceStatus(DocumentPart):
+    """A place in a member's archive that could not be read."""
+
+    recording_id: Id
+    position: Position
+    file: Line
+    """The segment file in its directory `archive`."""
+    reason: Line
+
+
 class MemberStatus(Document):
     """One member's state at the moment it was asked. Positions are bytes in the log."""
 
@@ -100,6 +110,12 @@ class MemberStatus(Document):
 
     None while it has nothing to do. It looks at its positions once a second, and whenever it is asked.
     """
+    log_recording_id: Id | None = None
+    """The recording of its archive that is its log."""
+    damaged_places: list[DamagedPlaceStatus] = Field(default_factory=list)
+    """Where its archive could not be read since its process began: the first few."""
+    damaged_place_count: Count = 0
+    """How many there are in all, as far as they are told apart."""
     differing_members: list[DifferingMember] = Field(default_factory=list)
     """Members that it does not hear, because their settings differ from its own."""
     snapshot_fetch: SnapshotFetchStatus | None = None

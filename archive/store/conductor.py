@@ -15,7 +15,7 @@ import structlog
 
 from ..config import ArchiveConfig, RecordingLayout
 from ..disk.file_system import FileSystem, OsFileSystem
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, below_oldest
+from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, below_oldest, is_damage
 from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal
 from ..files.mark_file import ACTIVITY_INTERVAL_S, ArchiveMarkFile
@@ -23,6 +23,7 @@ from ..files.reader import FrameReader
 from ..files.segment_files import Segment, SegmentFiles, storage_error
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.layout import UNSYNCED_LIMIT_BYTES
+from .damage import DamageTracker
 from .editing import (
     EditContext,
     attach,
@@ -70,8 +71,8 @@ class Archive:
         self._file_system = file_system
         self._make_worker = make_worker
         self.monotonic_ns: Final = monotonic_ns
-        self.on_corruption: Callable[[CorruptionError], None] | None = None
-        """Called by `read`, before it raises, so that the owner can stop when recorded bytes are lost."""
+        self.damage: Final = DamageTracker(monotonic_ns)
+        """What `read` could not read."""
         self._torn_limit_bytes = UNSYNCED_LIMIT_BYTES if is_power_loss_possible else 0
         self._catalog = Catalog(file_system, directory, sync_level=config.file_sync_level)
         self._space = SpaceWatch(file_system, directory, config.space_threshold_bytes)
@@ -336,9 +337,9 @@ class Archive:
         Raises:
             ArchiveError: UNKNOWN_RECORDING, or INVALID_POSITION for a range that the recording does not have, or of
                 which the segments were removed.
-            CorruptionError: there is no valid frame at `position`; `on_corruption` has been told, unless nobody is
-                sure that one begins there (`is_frame_boundary`). Valid frames before a wrong one are returned.
-            ArchiveError: STORAGE_FAILED, the disk refused.
+            CorruptionError: there is no valid frame at `position`; `damage` knows of it, unless nobody is sure that a
+                frame begins there (`is_frame_boundary`). Valid frames before a wrong one are returned.
+            ArchiveError: STORAGE_FAILED, the disk refused; `damage` knows of a place that cannot be read.
         """
         descriptor = self.present_descriptor(recording_id)
         active = self._active.get(recording_id)
@@ -355,16 +356,27 @@ class Archive:
         if position == stop_position:
             return b""
         try:
-            return self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
+            data = self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
         except CorruptionError as error:
-            if not is_frame_boundary:
-                raise
-            _log.error("recording.damaged", recording_id=recording_id, position=position, reason=str(error))
-            if self.on_corruption is not None:
-                self.on_corruption(error)
+            if is_frame_boundary:
+                self._note_damage(error, descriptor, position)
             raise
         except OSError as error:
-            raise storage_error(error, "read failed", recording_id, position) from error
+            failure = storage_error(error, "read failed", recording_id, position)
+            if is_damage(error):
+                self._note_damage(failure, descriptor, position)
+            raise failure from error
+        self.damage.on_read(recording_id, position, position + len(data))
+        return data
+
+    def _note_damage(self, error: ArchiveError, descriptor: RecordingDescriptor, position: int) -> None:
+        base_position = descriptor.segment_base_position(position)
+        self.damage.on_failed_read(
+            error,
+            recording_id=descriptor.recording_id,
+            position=position,
+            file_name=descriptor.segment_file_name(base_position),
+        )
 
     def frames(self, recording_id: int) -> FrameReader:
         """Read a recording that was stopped, frame by frame, in whatever thread.
@@ -385,6 +397,7 @@ class Archive:
             if edit is None:
                 return 0
             count = await self._perform(edit)
+            self.damage.forget(recording_id, begin_position=position)
             _log.info("recording.truncated", recording_id=recording_id, position=position, segment_count=count)
             return count
 
@@ -410,6 +423,7 @@ class Archive:
 
             self._reader.forget(recording_id)
             count = await self._blocking(purge, recording_id)
+            self.damage.forget(recording_id)
             if is_new:
                 _log.info("recording.purged", recording_id=recording_id, segment_count=count)
             return count
@@ -428,6 +442,7 @@ class Archive:
             if edit is None:
                 return 0
             count = await self._perform(edit)
+            self.damage.forget(recording_id, end_position=edit.position)
             _log.info(
                 "recording.segments_purged",
                 recording_id=recording_id,
@@ -448,6 +463,7 @@ class Archive:
             detached = plan_detachment(self._editing, recording_id, position)
             await self._blocking(lambda: self._catalog.update(detached), recording_id)
             self._reader.forget(recording_id)
+            self.damage.forget(recording_id, end_position=position)
             _log.info("recording.segments_detached", recording_id=recording_id, start_position=position)
 
     async def delete_detached_segments(self, recording_id: int) -> int:

@@ -10,10 +10,15 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import ReadableFileSystem, read_fully
-from ..errors import CorruptionError
+from ..errors import CorruptionError, is_damage
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
 from .recording import Recording
+
+ADVICE: Final = (
+    "run `trimaran archive verify`, then restore this directory from a copy, or remove it to let the member catch up"
+)
+"""What to do about a recording that lacks what was recorded."""
 
 READ_HANDLE_LIMIT: Final = 16
 """How many segment files are kept open for reading; the one used longest ago is closed for another."""
@@ -59,7 +64,7 @@ class RangeReader:
         available = min(stop_position, base_position + descriptor.segment_file_length) - position
         offset = position - base_position
         rules = frame_rules_of(descriptor)
-        data = read_fully(self._file_system, handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
+        data = self._read_what_can_be_read(handle, max(HEADER_LENGTH, min(limit_bytes, available)), offset)
         whole = _valid_frames_length(rules, data, position)
         if not whole:
             aligned = unpack_header(data).aligned_length if len(data) >= HEADER_LENGTH else 0
@@ -69,12 +74,25 @@ class RangeReader:
         if not whole:
             fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
             raise CorruptionError(
-                f"recorded frame is not valid: {fault}; run `trimaran archive verify`, then restore this "
-                "directory from a copy, or remove it to let the member catch up",
+                f"recorded frame is not valid: {fault}: file={descriptor.segment_file_name(base_position)}; {ADVICE}",
                 recording_id=descriptor.recording_id,
                 position=position,
             )
         return data if whole == len(data) else data[:whole]
+
+    def _read_what_can_be_read(self, handle: int, length: int, offset: int) -> bytes:
+        """Read `length` bytes, or only the first of them where the disk cannot read the rest.
+
+        Raises:
+            OSError: the disk refuses already the shortest read, or for a reason that has nothing to do with the place.
+        """
+        while True:
+            try:
+                return read_fully(self._file_system, handle, length, offset)
+            except OSError as error:
+                if length <= HEADER_LENGTH or not is_damage(error):
+                    raise
+            length = max(HEADER_LENGTH, length // 2)
 
     def forget(self, recording_id: int | None) -> None:
         """Close the files kept open for a recording, or for all."""
@@ -97,7 +115,7 @@ class RangeReader:
             except FileNotFoundError as error:
                 self._refuse_if_purged(descriptor.recording_id, position)
                 raise CorruptionError(
-                    f"segment file missing: expected={path.name}",
+                    f"segment file missing: expected={path.name}; {ADVICE}",
                     recording_id=descriptor.recording_id,
                     position=base_position,
                 ) from error

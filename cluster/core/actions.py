@@ -107,6 +107,7 @@ class ActionControl:
         self._pending: _Pending | None = None
         self._held: list[object] = []
         self.termination = TerminationControl(ctx)
+        self._is_held_for_successor = False
         self.is_holding = False
         """Whether this leader appends nothing but actions, and clients are not read."""
 
@@ -286,9 +287,19 @@ class ActionControl:
             self._held.append(event)
         return self.is_holding
 
+    def hold_for_successor(self, *, is_held: bool) -> None:
+        """Append nothing, so that a follower comes to have everything, or go on."""
+        self._is_held_for_successor = is_held
+        self._update_holding()
+
     def _update_holding(self) -> None:
         is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)
-        is_barred = self.state is ModuleState.SUSPENDED or is_stopping or self._ctx.held is not None
+        is_barred = (
+            self.state is ModuleState.SUSPENDED
+            or is_stopping
+            or self._is_held_for_successor
+            or self._ctx.held is not None
+        )
         is_holding = self._publisher is not None and is_barred
         if is_holding == self.is_holding:
             return

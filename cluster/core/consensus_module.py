@@ -48,6 +48,7 @@ from .leader import LeaderTerm
 from .phase import ConsensusPhase, Handlers, NoPhase
 from .reason import Reason
 from .reason import ReasonKind as K
+from .resignation import ResignationControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .snapshots.snapshot import SnapshotControl
@@ -71,6 +72,7 @@ _OF_ONE_PHASE = (
     ev.ReadsWanted,
     ev.LogStopped,
     ev.LogTruncated,
+    ev.LogUnreadable,
     ev.LogCommitted,
     ev.ReplicationDone,
     ev.BelowOldestSegment,
@@ -101,6 +103,7 @@ class ConsensusModule:
         self.service_messages = ServiceMessages(ctx)
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
+        self.resignation = ResignationControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
@@ -231,6 +234,7 @@ class ConsensusModule:
         self.timers.rearm()
         self.service_messages.roll_back()
         self.actions.roll_back()
+        self.resignation.roll_back()
         self._phase = self.election = election = Election(self.ctx, PHASES, is_node_startup=is_node_startup, why=reason)
         self.last_election = election.record
         election.poll()
@@ -244,7 +248,13 @@ class ConsensusModule:
         ctx = self.ctx
         if ctx.role is Role.LEADER:
             self._phase = self.leader = leader = LeaderTerm(
-                ctx, self.sessions, self.timers, self.service_messages, self._last_activity_ns, self.actions
+                ctx,
+                self.sessions,
+                self.timers,
+                self.service_messages,
+                self._last_activity_ns,
+                self.actions,
+                self.resignation,
             )
             leader.poll()
         else:

@@ -32,6 +32,15 @@ class ReluctanceChanged:
 
 
 @dataclass(slots=True)
+class LogUnreadable:
+    """Leader: its log cannot be read where a member needs it; `detail` says where, in one line."""
+
+    member_id: MemberId
+    position: int
+    detail: str
+
+
+@dataclass(slots=True)
 class LogStopped:
     """Nothing writes to the log recording any more; it ends, durably, at `append_position`."""
 

@@ -38,6 +38,7 @@ from .events import (
     ClientKeepAlive,
     ClientStray,
     LiveJoined,
+    LogUnreadable,
     ReadsWanted,
     Recorded,
     ReluctanceChanged,
@@ -48,6 +49,7 @@ from .members import ClusterMember, is_active, quorum_position
 from .phase import Handlers
 from .reason import Reason
 from .reason import ReasonKind as K
+from .resignation import ResignationControl
 from .service_messages import ServiceMessages
 from .sessions.sessions import SessionManager
 from .timers import TimerService
@@ -78,6 +80,7 @@ class LeaderTerm:
         service_messages: ServiceMessages,
         last_activity_ns: Callable[[int], int | None],
         actions: ActionControl,
+        resignation: ResignationControl,
     ) -> None:
         self._ctx = ctx
         self._sessions = sessions
@@ -85,6 +88,7 @@ class LeaderTerm:
         self._service_messages = service_messages
         self._last_activity_ns = last_activity_ns
         self._actions = actions
+        self._resignation = resignation
         self.reads = LeaderReads(ctx)
         self._others = ctx.others
         ctx.commit_publish_pending_since_ns = None
@@ -112,6 +116,7 @@ class LeaderTerm:
             ReluctanceChanged: self.on_reluctance_changed,
             Recorded: self.on_recorded,
             LiveJoined: self.on_live_joined,
+            LogUnreadable: resignation.on_log_unreadable,
             ClientConnect: self.on_client_connect,
             ClientChallengeResponse: self.on_client_challenge_response,
             ClientKeepAlive: sessions.on_keep_alive,
@@ -135,6 +140,9 @@ class LeaderTerm:
         """Do what time has made due. Gives the reason for an election, if there is one."""
         ctx = self._ctx
         self._actions.poll()
+        reason = self._resignation.poll()
+        if reason is not None:
+            return reason
         if not self._actions.is_holding:
             self._fire_timers()
             self._service_messages.append(self.publisher)
@@ -167,6 +175,7 @@ class LeaderTerm:
         deadline_ns = min(self._next_heartbeat_ns, self._next_session_check_ns, self.reads.deadline_ns)
         if ctx.commit_publish_pending_since_ns is not None:
             deadline_ns = min(deadline_ns, ctx.commit_publish_pending_since_ns + _COMMIT_DELAY_NS)
+        deadline_ns = min(deadline_ns, self._resignation.next_deadline_ns())
         termination_ns = self._actions.termination.next_deadline_ns()
         if termination_ns is not None:
             deadline_ns = min(deadline_ns, termination_ns)

@@ -30,6 +30,9 @@ class ReasonKind(Enum):
     NEXT_TERM_UNKNOWN = "leader {leader_member_id} does not know which term follows {log_term_id}"
     NO_FOLLOWER_QUORUM = "no quorum of followers joined the term"
     LEADER_RELUCTANT = "leader gives up its term: {reluctance}: {detail}"
+    LOG_UNREADABLE = (
+        "leader gives up its term: member {member_id} needs a part of the log that is damaged here: {detail}"
+    )
     CANVASS_OUTDATED = "no quorum would vote for this member any more"
     HELD_LEADER = (
         "this member holds before log_position={log_position}, which its service cannot take, and member {member_id} "

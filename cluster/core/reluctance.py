@@ -37,6 +37,9 @@ class Reluctance(Enum):
     """Its service stands before an entry that it cannot take: clients would get no answer."""
     DISK_NEARLY_FULL = 4
     """Its disk would soon end its term."""
+    LOG_DAMAGED = 8
+    """A part of its log cannot be read: a member that needs it would not get it. It ends a term only when a member
+    needs it, and then hands it over: see `resignation`."""
 
     @property
     def label(self) -> str:

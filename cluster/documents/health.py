@@ -51,6 +51,8 @@ class ProblemKind(StrEnum):
     """A member stands still before an entry of the log at which its service fails each time."""
     NO_SNAPSHOT = "no_snapshot"
     """The newest snapshot is old, and there is much log after it: a start takes long, and the disk fills."""
+    DAMAGED = "damaged"
+    """A member could not read a part of its archive."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
 
@@ -270,6 +272,15 @@ def _find_no_snapshot(status: MemberStatus, limits: HealthLimits) -> Iterator[st
         yield f"{length_bytes:,} bytes of log and {age_s / 3_600:,.1f} h since {since}"
 
 
+def _find_damage(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    if not status.damaged_places:
+        return
+    place, more_count = status.damaged_places[0], status.damaged_place_count - 1
+    what = "its log" if place.recording_id == status.log_recording_id else "a recording that is not its log"
+    more = f", and {more_count} more places" if more_count > 0 else ""
+    yield f"cannot read {what}: recording_id={place.recording_id} position={place.position} file={place.file}{more}"
+
+
 def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     free_bytes, size_bytes = status.disk_free_bytes, status.disk_size_bytes
     if free_bytes is None or not size_bytes:
@@ -301,6 +312,13 @@ MEMBER_RULES: Final = (
         ProblemKind.NO_SNAPSHOT,
         _find_no_snapshot,
         "run `trimaran snapshot take`, and do so regularly",
+    ),
+    MemberRule(
+        ProblemKind.DAMAGED,
+        _find_damage,
+        "take a snapshot; when the other members are healthy, stop this one, replace its disk if that failed, remove "
+        "its directory and start it: it copies all from them",
+        is_ready=True,  # it serves its clients; who needs what is damaged gets it from another member
     ),
     MemberRule(
         ProblemKind.DISK_FULL,

@@ -56,14 +56,14 @@ class StatusQueryError(ClusterError):
         self.detail = detail
 
 
-async def query_status(endpoint: str, timeout_s: float) -> MemberStatus:
+async def query_status(endpoint: str, timeout_s: float, *, network: NetworkStack = SOCKETS) -> MemberStatus:
     """Ask the member at a consensus endpoint (`host:port`) how it is; takes at most `timeout_s`.
 
     Raises:
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no status to be had; the error says why.
     """
-    return read_answer(MemberStatus, await query_document(endpoint, STATUS_STREAM_ID, timeout_s))
+    return read_answer(MemberStatus, await query_document(endpoint, STATUS_STREAM_ID, timeout_s, network=network))
 
 
 async def query_document(

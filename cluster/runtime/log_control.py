@@ -15,6 +15,7 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError, ArchiveErrorCode, Recording
+from trimaran.archive.errors import is_damage, is_failed_read
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
@@ -29,6 +30,7 @@ from ..core import effects as fx
 from ..core import events as ev
 from ..core.context import ConsensusContext
 from ..core.log.log_receiver import LogReceiver
+from ..documents.query import query_status
 from .activities import ActivityScope
 from .files.node_state_file import NodeStateFile
 from .files.recording_log_file import RecordingLogFile
@@ -41,10 +43,11 @@ logger = structlog.get_logger()
 
 @dataclass(slots=True, frozen=True)
 class MemberLogEndpoints:
-    """Where another member takes the live log and serves its archive."""
+    """Where another member takes the live log, serves its archive, and says how far its log is committed."""
 
     log: Endpoint
     archive: Endpoint
+    consensus: Endpoint
 
 
 class LogControl:
@@ -238,6 +241,8 @@ class LogControl:
             reason = "the replay ended"
         except (ClusterError, OSError, ValueError) as error:  # ValueError: no host can have this name
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, ArchiveError) and is_damage(error):
+                self._post(ev.LogUnreadable(effect.member_id, error.position or effect.position, str(error)))
         logger.warning("catchup_replay.ended", peer_member_id=effect.member_id, position=effect.position, reason=reason)
         if self._catchup_replays.get(effect.member_id) is asyncio.current_task():
             del self._catchup_replays[effect.member_id]
@@ -283,14 +288,12 @@ class LogControl:
     async def _replicate(self, effect: fx.StartLogReplication) -> None:
         peer = self._peers[effect.leader_member_id].archive
         try:
-            position = await replicate(
-                source=peer,
-                network=self._network,
-                src_recording_id=effect.leader_recording_id,
-                recording=self._recording,
-                stop_position=effect.stop_position,
-                append=self._append_replicated,
-            )
+            try:
+                position = await self._copy(peer, effect.leader_recording_id, effect.stop_position)
+            except ArchiveError as error:
+                if self._recording.failure is not None or not is_failed_read(error):
+                    raise
+                position = await self._copy_from_another(effect, error)
         except (ClusterError, OSError) as error:
             position, oldest_position = self._recording.append_position, 0
             if isinstance(error, ArchiveError) and error.code is not ArchiveErrorCode.REPLICATION_CONNECTION_FAILURE:
@@ -302,6 +305,45 @@ class LogControl:
             return
         self._replication = None
         self._post(ev.ReplicationDone(position))
+
+    async def _copy(self, peer: Endpoint, recording_id: int, stop_position: int) -> int:
+        return await replicate(
+            source=peer,
+            network=self._network,
+            src_recording_id=recording_id,
+            recording=self._recording,
+            stop_position=stop_position,
+            append=self._append_replicated,
+        )
+
+    async def _copy_from_another(self, effect: fx.StartLogReplication, damage: ArchiveError) -> int:
+        """Copy what the leader cannot read from a member that has the whole range committed: it has the same bytes.
+
+        Raises:
+            ArchiveError: the leader's answer; no other member has it, or they cannot be asked.
+        """
+        timeout_s = self._ctx.config.leader_heartbeat_timeout_ns / 2e9
+        for member_id, peer in self._peers.items():
+            if member_id == effect.leader_member_id:
+                continue
+            try:
+                status = await query_status(str(peer.consensus), timeout_s, network=self._network)
+                if status.log_recording_id is None or status.commit_position < effect.stop_position:
+                    continue
+                logger.warning(
+                    "log_replication.source_changed",
+                    leader_member_id=effect.leader_member_id,
+                    source_member_id=member_id,
+                    position=self._recording.append_position,
+                    stop_position=effect.stop_position,
+                    reason=str(damage),
+                )
+                return await self._copy(peer.archive, status.log_recording_id, effect.stop_position)
+            except ClusterError as error:
+                if self._recording.failure is not None:
+                    raise
+                logger.warning("log_replication.source_failed", source_member_id=member_id, reason=str(error))
+        raise damage
 
     def _append_replicated(self, recording: Recording, chunk: bytes) -> None:
         """Record what was copied, and leave it in the window: what is committed of it is delivered from there."""

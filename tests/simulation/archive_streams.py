@@ -212,7 +212,9 @@ class ArchiveWorld:
             monotonic_ns=host.clock.monotonic_ns,
             is_power_loss_possible=True,
         )
-        archive.on_corruption = lambda error: self.record.failures.append(f"{name}: {error!r}")
+        archive.damage.on_failed_read = (  # type: ignore[method-assign]  # nothing damages these disks
+            lambda error, **_: self.record.failures.append(f"{name}: {error!r}")
+        )
         server = ArchiveServer(archive, authorisation=AllowAll(), network=self.network)
         await server.start(Endpoint(name, PORT))
         await asyncio.get_running_loop().create_future()

@@ -10,10 +10,11 @@ import structlog
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.link_frames import StatusFrame
 
-from ...errors import ArchiveError, ArchiveErrorCode
+from ...errors import ArchiveError, ArchiveErrorCode, is_damage
 from ...format import messages
 from ...format.descriptor import RecordingDescriptor
 from ...store.conductor import Archive
+from ...store.recording import Recording
 from ...store.replay import REPLAY_BUFFER_BYTES, ReplayLimit, ReplaySession
 from ..control import announce
 from .control_session import ControlSession, Stream
@@ -92,19 +93,21 @@ class ServedReplay(Stream):
         await self.stop()
 
     async def _run(self) -> None:
+        following: asyncio.Task[None] | None = None
+        if self._limit is not None and self._limit_recording_id != NULL_VALUE:
+            following = self.session.create_task(self._follow(self._limit))
         try:
-            if self._limit is not None and self._limit_recording_id != NULL_VALUE:
-                async with asyncio.TaskGroup() as group:
-                    following = group.create_task(self._follow(self._limit))
-                    await self._replay.run()
-                    following.cancel()
-            else:
-                await self._replay.run()
+            await self._replay.run()
         except ArchiveError as error:
-            _log.warning("replay.failed", replay=repr(self), reason=str(error))
+            # Damage is told by the archive, which knows how often it has been met: any reader may try again and again.
+            log = _log.debug if is_damage(error) else _log.warning
+            log("replay.failed", replay=repr(self), reason=str(error))
             self._forget()
             self.session.refuse(error, self._correlation_id)
             return
+        finally:
+            if following is not None:
+                following.cancel()
         self._forget()
         signal = messages.RecordingSignal
         self.session.signal(
@@ -118,16 +121,17 @@ class ServedReplay(Stream):
     async def _follow(self, limit: ReplayLimit) -> None:
         """Let the limit be what another recording has come to, for as long as that grows."""
         archive = self._archive
-        while True:
-            limit.advance(archive.recorded_position(self._limit_recording_id))
-            recording = archive.active_recording(self._limit_recording_id)
-            if recording is None:
-                return
-            try:
+        recording: Recording | None = None
+        try:
+            while True:
+                limit.advance(archive.recorded_position(self._limit_recording_id))
+                recording = archive.active_recording(self._limit_recording_id)
+                if recording is None:
+                    return
                 await recording.wait_recorded(limit.position + 1)
-            except ArchiveError:
+        except ArchiveError:  # it was stopped, has failed, or was purged
+            if recording is not None:
                 limit.advance(recording.recorded_position)
-                return
 
     def _forget(self) -> None:
         self._replays.pop(self.replay_session_id, None)

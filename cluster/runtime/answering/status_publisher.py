@@ -6,15 +6,17 @@ work for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
 from trimaran.archive.disk.file_system import DiskSpace
+from trimaran.archive.store.damage import DamagedPlace
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
+    DamagedPlaceStatus,
     DifferingMember,
     ElectionStatus,
     HeldStatus,
@@ -28,6 +30,9 @@ from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
 from ..watching.progress_tracker import ProgressTracker
 from ..watching.stall_tracker import StallTracker
+
+_DAMAGED_PLACE_LIMIT: Final = 4
+"""How many places of damage are told: the status stays short, and `trimaran archive verify` finds them all."""
 
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000
@@ -50,6 +55,7 @@ class StatusPublisher:
         pid: int,
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
+        damaged_places: Callable[[], Sequence[DamagedPlace]],
         differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_fetch: Callable[[], FetchProgress | None],
         disk_space: Callable[[], DiskSpace | None],
@@ -62,6 +68,7 @@ class StatusPublisher:
         self._pid = pid
         self._delivered_position = delivered_position
         self._connection_count = connection_count
+        self._damaged_places = damaged_places
         self._differing_members = differing_members
         self._snapshot_fetch = snapshot_fetch
         self._disk_space = disk_space
@@ -81,7 +88,7 @@ class StatusPublisher:
         """Return how this member is now."""
         module, ctx = self._module, self._module.ctx
         now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
-        snapshot_position = module.snapshots.newest_position
+        damaged, snapshot_position = self._damaged_places(), module.snapshots.newest_position
         return MemberStatus(
             member_id=ctx.config.member_id,
             version=installed_version(),
@@ -100,6 +107,17 @@ class StatusPublisher:
             log_after_snapshot_bytes=max(0, ctx.commit_position - (snapshot_position or 0)),
             log_after_snapshot_s=self._seconds_after_snapshot(),
             stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
+            log_recording_id=ctx.log_recording_id,
+            damaged_places=[
+                DamagedPlaceStatus(
+                    recording_id=place.recording_id,
+                    position=place.position,
+                    file=printable_line(place.file_name),
+                    reason=printable_line(place.reason),
+                )
+                for place in damaged[:_DAMAGED_PLACE_LIMIT]
+            ],
+            damaged_place_count=len(damaged),
             differing_members=[
                 DifferingMember(member_id=member_id, detail=printable_line(detail))
                 for member_id, detail in sorted(self._differing_members().items())

@@ -82,7 +82,8 @@ def observation_of(level: str, event: structlog.typing.EventDict) -> ErrorObserv
     if error is not None:
         return observation_of_exception(level, str(event.get("event")), error, message=message)
     place = _place_of_caller()
-    return ErrorObservation(level, str(event.get("event")), str(event.get("culprit", "")), place, message)
+    kind = event.get("culprit") or event.get("file") or ""
+    return ErrorObservation(level, str(event.get("event")), str(kind), place, message)
 
 
 def observation_of_exception(level: str, event: str, error: BaseException, *, message: str = "") -> ErrorObservation:

@@ -330,6 +330,18 @@ METRICS: Final = (
         ("what",),
     ),
     MetricRow(
+        "trimaran_damaged_places",
+        "gauge",
+        "places in this member's archive that are known to be damaged: not valid, or the disk cannot read them",
+        lambda v: len(v.damage.places),
+    ),
+    MetricRow(
+        "trimaran_damaged_reads_total",
+        "counter",
+        "reads of this member's archive that met damage and failed",
+        lambda v: v.damage.failed_read_count,
+    ),
+    MetricRow(
         "trimaran_log_start_position_bytes",
         "gauge",
         "the position where the log on this member's disk begins",

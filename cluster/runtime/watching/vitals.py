@@ -21,6 +21,8 @@ from ...documents.health import why_not_ready
 from ...settings.health_limits import HealthLimits
 
 if TYPE_CHECKING:
+    from trimaran.archive.store.damage import DamageTracker
+
     from ...service.agent import ClusteredServiceAgent
     from ..agent import ConsensusModuleAgent
     from ..links.ingress import Ingress
@@ -135,6 +137,7 @@ class Vitals:
     disk: TimedFileSystem | None
     """None when syncs are not timed."""
     disk_space: DiskSpaceWatch
+    damage: DamageTracker
     counts: EffectCounts
     clock: Clock
     delivered_position: Callable[[], int]

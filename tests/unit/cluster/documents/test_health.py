@@ -22,7 +22,7 @@ from trimaran.cluster.documents.health import (
 )
 from trimaran.cluster.settings.health_limits import HealthLimits
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT
-from trimaran.service_api.member_status import DifferingMember, HeldStatus, MemberStatus
+from trimaran.service_api.member_status import DamagedPlaceStatus, DifferingMember, HeldStatus, MemberStatus
 
 GIB = 1 << 30
 LIMITS = HealthLimits(
@@ -32,6 +32,8 @@ LIMITS = HealthLimits(
     max_snapshot_age_ms=3_600_000,
     min_disk_free_percent=5,
 )
+
+PLACE = DamagedPlaceStatus(recording_id=0, position=640, file="0-0.rec", reason="wrong checksum")
 
 WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.DELIVERY_STALLED: [
@@ -50,6 +52,7 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"disk_free_bytes": 0, "disk_size_bytes": None},
         {"disk_free_bytes": 0, "disk_size_bytes": 0},
     ],
+    ProblemKind.DAMAGED: [{"damaged_places": [], "damaged_place_count": 0}],
     ProblemKind.DIFFERS: [{"differing_members": []}],
     ProblemKind.SERVICE_HELD: [{"held": None}],
 }
@@ -92,6 +95,16 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
             "delivered_position": 64,
         },
         "its service stands before the entry that ends at log_position=576, where on_request raised MemoryError()",
+    ),
+    (
+        ProblemKind.DAMAGED,
+        {"damaged_places": [PLACE], "damaged_place_count": 3, "log_recording_id": 0},
+        "cannot read its log: recording_id=0 position=640 file=0-0.rec, and 2 more places",
+    ),
+    (
+        ProblemKind.DAMAGED,
+        {"damaged_places": [PLACE], "damaged_place_count": 1, "log_recording_id": 7},
+        "cannot read a recording that is not its log: recording_id=0 position=640 file=0-0.rec",
     ),
     (
         ProblemKind.DIFFERS,

@@ -124,7 +124,7 @@ async def member(
             network=SOCKETS,
             recording_log_file=recording_log_file,
             node_state_file=NodeStateFile.open(directory, file_system=disk),
-            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere)},
+            peers={ONE: peer or MemberLogEndpoints(nowhere, nowhere, nowhere)},
             post=posted.append,
             on_recorded=recorded.append,
             on_failed=failures.append,

@@ -32,7 +32,7 @@ async def served_log(*, start_position: int = 0) -> AsyncIterator[tuple[bytes, M
         log = leader.append(400)
         leader.control.flush()
         async with serving(leader.archive, authorisation=None) as server:
-            yield log, MemberLogEndpoints(server.endpoint, server.endpoint)
+            yield log, MemberLogEndpoints(server.endpoint, server.endpoint, server.endpoint)
 
 
 async def copy_up_to(me: Member, position: int) -> None:
@@ -463,7 +463,7 @@ async def test_publication_is_closed_when_the_log_stops() -> None:
     sink = Sink()
     async with listening(sink) as endpoint:
         log_endpoint = Endpoint.parse(endpoint)
-        async with member(MemberLogEndpoints(log_endpoint, log_endpoint)) as me:
+        async with member(MemberLogEndpoints(log_endpoint, log_endpoint, log_endpoint)) as me:
             me.control.open_publication(fx.OpenLogPublication(TermId(0), SESSION))
             await until(lambda: len(sink.data) == 64)
 

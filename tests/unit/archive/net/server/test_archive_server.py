@@ -172,8 +172,6 @@ async def test_damaged_frame_never_leaves_the_archive() -> None:
     theirs, ours = await start(source), await start(target)
     written = append(theirs, StreamBuilder(), [100] * 20)  # 160 bytes a frame
     disk.damage(DIRECTORY / "0-0.rec", 10 * 160 + 40, b"\x01\x02")
-    found: list[CorruptionError] = []
-    source.on_corruption = found.append
 
     async with serving(source) as server:
         with pytest.raises(ArchiveError, match=r"archive answered: .*wrong checksum.*position=1600") as caught:
@@ -181,7 +179,7 @@ async def test_damaged_frame_never_leaves_the_archive() -> None:
 
     assert caught.value.code is ArchiveErrorCode.CORRUPT
     assert not isinstance(caught.value, CorruptionError)  # the other archive is damaged, not this one
-    assert [(error.recording_id, error.position) for error in found] == [(0, 1600)]
+    assert [(place.recording_id, place.position) for place in source.damage.places] == [(0, 1600)]
     await ours.stop()
     assert read_all(target) == written[:1600]
 
@@ -224,14 +222,12 @@ async def test_replay_sends_right_frames_only(bit: int) -> None:
     position = TERM_LENGTH + 190 * 160
     at = position + bit // 8
     disk.damage(DIRECTORY / "0-0.rec", at, bytes([written[at] ^ 1 << bit % 8]))
-    found: list[CorruptionError] = []
-    archive.on_corruption = found.append
     sink = Sink()
 
     with pytest.raises(CorruptionError, match=f"recording_id=0 position={position}") as caught:
         await ReplaySession(archive, 0, position=160, stop_position=len(written), sink=sink).run()
 
-    assert found == [caught.value]
+    assert [place.reason for place in archive.damage.places] == [str(caught.value)]
     assert sink.data == written[160:position]
 
 
@@ -239,8 +235,6 @@ async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> Non
     disk = MemoryFileSystem()
     archive = await launch(disk)
     append(await start(archive), StreamBuilder(), [1000] * 200)
-    found: list[CorruptionError] = []
-    archive.on_corruption = found.append
     disk.remove(DIRECTORY / "0-0.rec")
     disk.remove(DIRECTORY / "0-65536.rec")
 
@@ -250,7 +244,7 @@ async def test_replay_of_what_was_removed_says_where_the_archive_begins() -> Non
         await ReplaySession(archive, 0, position=64, stop_position=640, sink=Sink()).run()
 
     assert caught.value.code is ArchiveErrorCode.INVALID_POSITION
-    assert found == []
+    assert archive.damage.places == []
 
 
 async def test_replay_from_before_the_start_says_where_the_archive_begins() -> None:
@@ -267,14 +261,12 @@ async def test_segment_missing_in_the_middle_is_damage() -> None:
     disk = MemoryFileSystem()
     archive = await launch(disk)
     append(await start(archive), StreamBuilder(), [1000] * 200)
-    found: list[CorruptionError] = []
-    archive.on_corruption = found.append
     disk.remove(DIRECTORY / "0-65536.rec")
 
     with pytest.raises(CorruptionError, match=r"segment file missing: expected=0-65536\.rec"):
         await ReplaySession(archive, 0, position=0, stop_position=3 * TERM_LENGTH, sink=Sink()).run()
 
-    assert len(found) == 1
+    assert [place.file_name for place in archive.damage.places] == ["0-65536.rec"]
 
 
 async def test_recordings_that_do_not_fit_together_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.archive.served import client_of, numbered, served_client, serving, until
 from tests.unit.archive.streams import DIRECTORY, launch
-from trimaran.archive import ArchiveError, ArchiveErrorCode, CorruptionError
+from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.net.connection import STREAM_BUFFER_BYTES
 from trimaran.archive.net.publication import Publication
@@ -172,8 +172,6 @@ async def test_more_replays_than_allowed_are_refused() -> None:
 async def test_position_inside_a_frame_is_refused_and_no_damage(position: int, code: str) -> None:
     """A stranger who asks for nonsense must not make an archive, or the member that owns it, believe in damage."""
     archive = await launch()
-    found: list[CorruptionError] = []
-    archive.on_corruption = found.append
     async with served_client(archive) as (_, client):
         async with client.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(3, length=64))
@@ -182,14 +180,12 @@ async def test_position_inside_a_frame_is_refused_and_no_damage(position: int, c
         assert await payloads_of(client.replay(0, stop_position=96 + 32)) == numbered(1, length=64)
 
     assert (caught.value.recording_id, caught.value.position) == (0, position)
-    assert found == []
+    assert archive.damage.places == []
 
 
 async def test_damage_is_still_found_where_a_replay_begins() -> None:
     disk = MemoryFileSystem()
     archive = await launch(disk)
-    found: list[CorruptionError] = []
-    archive.on_corruption = found.append
     async with served_client(archive) as (_, client):
         async with client.record("c", stream_id=7) as publication:
             await offer_all(publication, numbered(3, length=64))
@@ -198,7 +194,7 @@ async def test_damage_is_still_found_where_a_replay_begins() -> None:
             await payloads_of(client.replay(0, position=96))
 
     assert caught.value.code is ArchiveErrorCode.CORRUPT
-    assert [(error.recording_id, error.position) for error in found] == [(0, 96)]
+    assert [(place.recording_id, place.position) for place in archive.damage.places] == [(0, 96)]
 
 
 async def test_reader_that_leaves_is_forgotten() -> None:

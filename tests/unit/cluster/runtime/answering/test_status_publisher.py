@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from trimaran.archive.disk.file_system import DiskSpace
+from trimaran.archive.store.damage import DamagedPlace
 from trimaran.cluster.core.events import LogImageClosed
 from trimaran.cluster.runtime.answering.status_publisher import StatusPublisher
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
@@ -46,6 +48,7 @@ def publisher_of(
     fetch: FetchProgress | None = None,
     differing: dict[MemberId, str] | None = None,
     space: DiskSpace | None = None,
+    damaged: Sequence[DamagedPlace] = (),
 ) -> StatusPublisher:
     clock = SoloClock(solo)
     return StatusPublisher(
@@ -54,6 +57,7 @@ def publisher_of(
         pid=4711,
         delivered_position=lambda: 64,
         connection_count=lambda: 5,
+        damaged_places=lambda: damaged,
         differing_members=lambda: differing or {},
         snapshot_fetch=lambda: fetch,
         disk_space=lambda: space,
@@ -77,6 +81,19 @@ def test_a_member_says_how_much_room_its_disk_has_once_it_knows() -> None:
 
     assert (unknown.disk_free_bytes, unknown.disk_size_bytes) == (None, None)
     assert (known.disk_free_bytes, known.disk_size_bytes) == (30, 200)
+
+
+def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_many() -> None:
+    """Issue 20 §4: damage that somebody has met is seen from outside, and the answer stays short."""
+    places = [DamagedPlace(0, 32 * i, "0-0.rec", "recorded frame is not valid: " + "x" * 500) for i in range(64)]
+
+    told = asked(publisher_of(Solo(), damaged=places))
+
+    assert told.damaged_place_count == 64
+    assert [(place.recording_id, place.position, place.file) for place in told.damaged_places][:2] == [
+        (0, 0, "0-0.rec"),
+        (0, 32, "0-0.rec"),
+    ]
 
 
 def test_a_member_that_gets_a_snapshot_says_how_far_it_has_come() -> None:
