@@ -181,6 +181,7 @@ class Node:
             shared_timer_ids=config.shared_timer_ids,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
+        ctx.delivered_time = lambda: self.service_agent.time
         self._adapter = self._make_adapter()
         self.queries = self._make_query_handler()
         if recovered is not None:
@@ -305,7 +306,8 @@ class Node:
         """Count cluster time in the unit of the log, before the services start; None leaves it as it is."""
         if time_unit is None:
             time_unit = self.module.ctx.time_unit
-        self.module.ctx.time_unit = self.service_agent.time_unit = time_unit
+        self.module.ctx.cluster_clock.use_unit(time_unit)
+        self.service_agent.time_unit = time_unit
 
     def _restore(self, recovered: Recovered) -> None:
         """Begin where a snapshot ends; what it holds was committed."""

@@ -139,6 +139,7 @@ class ConsensusModule:
         """Begin the first election of this process."""
         self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
         self.ctx.me.is_reachable = True
+        self.ctx.cluster_clock.start(now_ns)
         self.actions.start()
         self._begin_election(Reason(K.NODE_STARTED), is_node_startup=True)
 
@@ -202,7 +203,7 @@ class ConsensusModule:
 
     def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
         """A new leader's first entry: from here on the log's times are in the unit that it names."""
-        self.ctx.time_unit = TimeUnit.MILLIS if event.time_unit is None else event.time_unit
+        self.ctx.cluster_clock.use_unit(TimeUnit.MILLIS if event.time_unit is None else event.time_unit)
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""
@@ -272,7 +273,7 @@ class ConsensusModule:
         self.ctx.append_position = max(self.ctx.append_position, event.position)
 
     def _on_replay_done(self, event: ev.ReplayDone) -> None:
-        self.ctx.cluster_time = max(self.ctx.cluster_time, event.timestamp)
+        self.ctx.cluster_clock.note_replayed(event.timestamp, self.ctx.now_ns)
 
     def _on_snapshot_fetched(self, _: ev.SnapshotFetched) -> None:
         self.ctx.emit(fx.StopSnapshotFetch())  # this member has found its way without

@@ -14,7 +14,6 @@ from trimaran.service_api.authorisation import AuthorisationService, DefaultAuth
 from trimaran.service_api.types import (
     NULL_POSITION,
     NULL_TERM_ID,
-    TICKS_PER_MS,
     MemberId,
     RecordingId,
     TermId,
@@ -23,6 +22,7 @@ from trimaran.service_api.types import (
 from trimaran.service_api.wire.message import Message
 
 from ..messages.consensus import CanvassPosition
+from .cluster_clock import ClusterClock
 from .effects import CommitAdvanced, Effect, PersistCandidateTerm, PersistRecordingLog, ReluctanceNoted, SendToMember
 from .events import LinkChanged
 from .held_entry import HeldEntry
@@ -112,10 +112,10 @@ class ConsensusContext:
     leader_member_id: MemberId | None = None
     log_session_id: int = 0
     role: Role = Role.FOLLOWER
-    time_unit: TimeUnit = TimeUnit.MILLIS
-    """The unit of every time in the log: what the log itself says, so that one that Aeron began goes on in its own."""
-    cluster_time: int = 0
-    """The newest timestamp in the log, in that unit; a leader never stamps below it."""
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
+    """Cluster time, and the unit of every time in the log."""
+    delivered_time: Callable[[], int] = lambda: 0
+    """The cluster time of the newest entry that the service was given; a follower counts on from it."""
     time_of_last_leader_ns: int = -(1 << 62)
     """When a leader was heard last; long ago, until one is."""
     is_spare: bool = False
@@ -187,16 +187,18 @@ class ConsensusContext:
         return self.commit_position
 
     @property
-    def clock_time(self) -> int:
-        """What the clock says, in the unit of the log."""
-        return self.timestamp * TICKS_PER_MS[self.time_unit]
+    def time_unit(self) -> TimeUnit:
+        """The unit of every time in the log: what the log itself says; one that Aeron began goes on in its own."""
+        return self.cluster_clock.time_unit
+
+    @property
+    def term_time(self) -> int:
+        """The cluster time with which a term that begins now would begin, in the unit of the log."""
+        return self.cluster_clock.expect(self.now_ns, self.timestamp)
 
     def stamp(self) -> int:
-        """Return the time for a new log entry: the clock's, but never below the newest time in the log."""
-        clock_time = self.clock_time
-        if clock_time > self.cluster_time:
-            self.cluster_time = clock_time
-        return self.cluster_time
+        """Return the time for a new log entry of this turn."""
+        return self.cluster_clock.stamp(self.now_ns)
 
     def note_reluctance(self, kind: Reluctance, detail: str | None) -> bool:
         """Note that this member has a reason to be reluctant to lead, or None: no longer. Returns whether it is new."""
@@ -291,7 +293,7 @@ class ConsensusContext:
             leadership_term_id=leadership_term_id,
             term_base_log_position=term_base_log_position,
             log_position=NULL_POSITION,
-            timestamp=self.clock_time,
+            timestamp=self.term_time,
         )
         self.log_leadership_term_id = leadership_term_id
         self.emit(PersistRecordingLog())

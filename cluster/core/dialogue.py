@@ -99,7 +99,7 @@ def send_new_leadership_term(ctx: ConsensusContext, member: ClusterMember, *, is
             term_base_log_position=ctx.term_base_log_position,
             log_position=ctx.log_buffer.append_position,
             leader_recording_id=ctx.log_recording_id,
-            timestamp=ctx.clock_time,
+            timestamp=ctx.term_time,
             leader_member_id=ctx.config.member_id,
             log_session_id=ctx.log_session_id,
             app_version=ctx.config.app_version,

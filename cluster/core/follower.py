@@ -134,6 +134,7 @@ class FollowerTerm:
     def _report(self) -> None:
         ctx = self._ctx
         self._next_report_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
+        ctx.cluster_clock.note(ctx.delivered_time(), ctx.now_ns)
         dialogue.send_append_position(ctx, self._leader_member_id, leadership_term_id=ctx.leadership_term_id)
 
     def _leader_deadline_ns(self) -> int:

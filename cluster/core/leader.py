@@ -128,6 +128,7 @@ class LeaderTerm:
         """Until then a canvass of a higher term is not heeded: a member that comes and goes may not end every term."""
         for member in ctx.members.values():
             member.time_of_last_append_ns = ctx.now_ns
+        ctx.cluster_clock.begin_term(ctx.now_ns, ctx.timestamp)
         self._append_new_leadership_term_event()
         sessions.on_lead()
         actions.on_lead(self.publisher)
@@ -150,6 +151,7 @@ class LeaderTerm:
         late_ns = ctx.now_ns - self._next_session_check_ns
         if late_ns >= 0:
             self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
+            ctx.cluster_clock.steer(ctx.now_ns, ctx.timestamp)
             if late_ns > _SESSION_CHECK_INTERVAL_NS:
                 self._sessions.excuse(late_ns)
             if not self._actions.is_holding:
@@ -183,13 +185,13 @@ class LeaderTerm:
         if timer is None or is_holding:
             return deadline_ns
         tick_ns = 1_000_000 // TICKS_PER_MS[ctx.time_unit]
-        # The timer's clock is cluster time: look again in steps, so that a jump of that clock is noticed.
+        # Cluster time drifts a little, so look again in steps.
         return min(
             deadline_ns,
             ctx.now_ns
             + max(
                 _TIMER_RESOLUTION_NS,
-                min((timer - ctx.clock_time) * tick_ns, 10 * _TIMER_RESOLUTION_NS),
+                min((timer - ctx.cluster_clock.read(ctx.now_ns)) * tick_ns, 10 * _TIMER_RESOLUTION_NS),
             ),
         )
 
@@ -412,7 +414,7 @@ class LeaderTerm:
 
     def _fire_timers(self) -> None:
         ctx = self._ctx
-        for correlation_id in self._timers.expired(ctx.clock_time, limit=_TIMER_LIMIT):
+        for correlation_id in self._timers.expired(ctx.cluster_clock.read(ctx.now_ns), limit=_TIMER_LIMIT):
             event = TimerEvent(
                 leadership_term_id=ctx.leadership_term_id,
                 correlation_id=CorrelationId(correlation_id),

@@ -285,9 +285,7 @@ class ConsensusModuleAgent:
 
     def stamp(self) -> int:
         """Now, for log entries."""
-        ctx = self._ctx
-        ctx.timestamp = self._clock.epoch_time()
-        return ctx.stamp()
+        return self._ctx.cluster_clock.stamp(self._clock.monotonic_ns())
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         """Take a query; it is answered on its connection."""

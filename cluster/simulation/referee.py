@@ -696,4 +696,5 @@ def _durable_last_term(member: Member) -> RecordingLogEntry | None:
 def _overdue_timers(member: Member) -> list[int]:
     assert member.node is not None
     module = member.node.module
-    return [key for key, deadline in module.timers.pending() if deadline < module.ctx.timestamp - _TIMER_SLACK]
+    now = module.ctx.cluster_clock.read(module.ctx.now_ns)
+    return [key for key, deadline in module.timers.pending() if deadline < now - _TIMER_SLACK]

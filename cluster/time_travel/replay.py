@@ -76,7 +76,7 @@ class ReplayedService:
         self.container = ReplayedContainer(
             services, self._module, self._recorder, member_id=member_id, time_unit=log.time_unit
         )
-        self._module.ctx.time_unit = log.time_unit
+        self._module.ctx.cluster_clock.use_unit(log.time_unit)
         self._chunk, self._chunk_position = b"", 0
         self._witness = witness
         self._adapter = BoundedLogAdapter(

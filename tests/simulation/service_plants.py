@@ -11,8 +11,8 @@ from trimaran.client.egress import EgressListener
 from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
 from trimaran.cluster import node
 from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.cluster_clock import ClusterClock
 from trimaran.cluster.core.consensus_module import ConsensusModule
-from trimaran.cluster.core.context import ConsensusContext
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
@@ -140,13 +140,14 @@ def _fire_by_the_own_clock(planting: Planting) -> None:
 def _let_log_time_go_backwards(planting: Planting) -> None:
     """A leader stamps with its own clock, behind that of the leader before it or not."""
 
-    def stamp(ctx: ConsensusContext) -> int:
-        if ctx.timestamp < ctx.cluster_time:
+    def begin_term(clock: ClusterClock, now_ns: int, epoch_ms: int) -> None:
+        clock.start(now_ns)
+        clock._anchor_ns = epoch_ms * 1_000_000
+        if epoch_ms < clock.newest_time:
             planting.ran()
-        ctx.cluster_time = ctx.timestamp
-        return ctx.timestamp
+        clock.newest_time = 0
 
-    planting.replace(ConsensusContext, "stamp", stamp)
+    planting.replace(ClusterClock, "begin_term", begin_term)
 
 
 # --- 21, 28: links

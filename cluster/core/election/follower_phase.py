@@ -153,7 +153,7 @@ class FollowerPhase(ElectionPhase):
     def on_replay_done(self, event: ReplayDone) -> None:
         """The log was processed as far as it is committed."""
         ctx, join_position = self._ctx, self._catchup_join_position
-        ctx.cluster_time = max(ctx.cluster_time, event.timestamp)
+        ctx.cluster_clock.note_replayed(event.timestamp, ctx.now_ns)
         if self._election.state is not _S.FOLLOWER_REPLAY:
             return
         if join_position > ctx.append_position:

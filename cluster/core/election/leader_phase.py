@@ -84,7 +84,7 @@ class LeaderPhase(ElectionPhase):
     def on_replay_done(self, event: ReplayDone) -> None:
         """The whole log was processed."""
         ctx = self._ctx
-        ctx.cluster_time = max(ctx.cluster_time, event.timestamp)
+        ctx.cluster_clock.note_replayed(event.timestamp, ctx.now_ns)
         if self._election.state is ElectionState.LEADER_REPLAY:
             self._election.enter(ElectionState.LEADER_INIT, Reason(K.REPLAYED, position=event.position))
 

@@ -225,7 +225,8 @@ class SnapshotControl:
         """Take the state of a snapshot over, before anything else happens: what it holds was committed."""
         ctx = self._ctx
         ctx.commit_position = snapshot.log_position
-        ctx.cluster_time, ctx.time_unit = max(ctx.cluster_time, timestamp), snapshot.time_unit
+        ctx.cluster_clock.use_unit(snapshot.time_unit)
+        ctx.cluster_clock.note(timestamp, ctx.now_ns)
         principals = {client.cluster_session_id: client.encoded_principal for client in clients}
         sessions = [
             ClusterSession(

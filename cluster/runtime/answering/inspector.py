@@ -158,7 +158,9 @@ class Inspector:
             TimerIds(ctx.config.service_count, is_shared=ctx.config.shared_timer_ids),
         )
         ticks_per_ms = TICKS_PER_MS[ctx.time_unit]
-        now = max(ctx.cluster_time, self._clock.epoch_time() * ticks_per_ms)
+        now_ns, clock = self._clock.monotonic_ns(), ctx.cluster_clock
+        is_leader = self._module.leader is not None
+        now = clock.read(now_ns) if is_leader else clock.expect(now_ns, self._clock.epoch_time())
         return TimersView(
             answered_by=ctx.config.member_id,
             role=ROLE_NAMES[ctx.role],

@@ -198,6 +198,7 @@ class Node:
             max_payload_length=TERM_LENGTH // 8 - 32,
         )
         self.service.cluster = self.agent.views[0]
+        self.ctx.delivered_time = lambda: self.agent.time
         self.adapter = BoundedLogAdapter(self.ctx.log_buffer, self, self.agent, self.module)
         self.bound: dict[int, tuple[int, int]] = {}
         """By ingress connection: the session and term whose messages are let through."""
@@ -603,7 +604,7 @@ class Node:
             length = HEADER_LENGTH + 32 + len(payload)
             chunk += struct.pack("<iBBHiiiiq", length, 0, 0xC0, 1, 0, 0, 101, 0, 0) + prefix + bytes(8) + payload
             chunk += bytes(-length & 31)
-        self.ctx.timestamp = self._timestamp()
+        self.ctx.now_ns, self.ctx.timestamp = self.cluster.now_ns, self._timestamp()
         timestamp = self.ctx.stamp()
         self.activity_ns[connection_id] = self.cluster.now_ns
         taken = leader.publisher.append_ingress(chunk, 0, len(chunk), prefix=prefix, timestamp=timestamp)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
 
 from trimaran.cluster.core import effects as fx
-from trimaran.cluster.core.context import ConsensusContext
+from trimaran.cluster.core.cluster_clock import ClusterClock
 from trimaran.cluster.core.log.log_buffer import LogBuffer
-from trimaran.service_api import Role, TimeUnit
+from trimaran.service_api import Role
 
 
 @dataclass
@@ -20,20 +19,10 @@ class FakeContext:
     log_buffer: LogBuffer = field(default_factory=lambda: LogBuffer(position=0, retained_bytes=1 << 20))
     commit_position: int = 0
     append_position: int = 0
-    cluster_time: int = 0
+    cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     timestamp: int = 0
     now_ns: int = 0
-    time_unit: TimeUnit = TimeUnit.MILLIS
     effects: list[fx.Effect] = field(default_factory=list)
-
-    @property
-    def clock_time(self) -> int:
-        """The clock's time, which is the log's here."""
-        return self.timestamp
-
-    def stamp(self) -> int:
-        """Stamp as the real context does."""
-        return ConsensusContext.stamp(cast(ConsensusContext, self))
 
 
 @dataclass

@@ -191,7 +191,7 @@ def test_restored_module_is_the_one_that_was_recorded() -> None:
     other.module.snapshots.restore(decode_module_snapshot(first.module_messages), clients, timestamp=9)
     other.start()
 
-    assert (other.ctx.commit_position, other.ctx.cluster_time) == (512, 9)
+    assert (other.ctx.commit_position, other.ctx.cluster_clock.newest_time) == (512, 9)
     assert other.ctx.candidate_term_id == 0
     second = take_snapshot(other, 512)
     assert (second.service_messages, second.module_messages) == (first.service_messages, first.module_messages)
