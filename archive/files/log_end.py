@@ -30,7 +30,8 @@ class LogEnd:
     """How a recording ends, or the part of it that was read.
 
     `stopped`: the stop position was reached. `open`: nothing valid was written after `position` yet, though a torn
-    write may lie there. `damaged`: frames are missing or not valid at `position`, and it is not the end.
+    write may lie there. `damaged`: frames are missing or not valid at `position`, and it is not the end; or
+    the last frame lies there, and nobody can tell whether all of it was written.
     """
 
     position: int

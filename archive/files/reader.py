@@ -29,10 +29,10 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 
-from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
+from ..disk.file_system import OsFileSystem, ReadableFileSystem, opened, read_fully
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.frame_rules import frame_rules_of
+from ..format.frame_rules import PAGE_LENGTH, find_blank_page, frame_rules_of, may_end_torn
 from .log_end import FollowingBytes, LogEnd
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
@@ -54,6 +54,8 @@ class StopReason(StrEnum):
     NO_SEGMENT = "no segment file"
     FILE_CUT = "incomplete file"
     BAD_FRAME = "bad frame"
+    UNDECIDABLE = "last frame may be incomplete"
+    """A part of it that a disk writes at once is all zeros, and no checksum says whether it was written so."""
 
 
 class Frame(NamedTuple):
@@ -95,7 +97,8 @@ class RecordedMessage(NamedTuple):
 class FrameReader:
     """Iterates over the frames of [start_position, stop_position) of a recording; once.
 
-    Each frame is checked against the rules of the recording; the first that does not fit ends the iteration.
+    Each frame is checked against the rules of the recording; the first that does not fit ends the iteration. So does
+    the last frame of a recording that was not stopped and has no checksums, if it may be torn: a start refuses it, too.
     After it, `stop_reason` says why, `detail` what exactly, and `position` where. Without a stop position the
     reader goes to the recording's own, or to where nothing was written.
     """
@@ -118,6 +121,7 @@ class FrameReader:
         self._descriptor = descriptor
         self._directory = directory
         self._rules = frame_rules_of(descriptor, checksummed=checksummed)
+        self._may_end_torn = not self._rules.checksummed and may_end_torn(descriptor)
         self._stop_position = descriptor.stop_position if stop_position is None else stop_position
         self._file_system = OsFileSystem() if file_system is None else file_system
         if self.position < descriptor.start_position or self.position % 32:
@@ -160,6 +164,9 @@ class FrameReader:
             return LogEnd(self.position, "stopped")
         if reason is None:
             return LogEnd(self.position, "open")
+        if reason is StopReason.UNDECIDABLE:
+            fault = f"{reason.value}: {self.detail}"
+            return LogEnd(self.position, "open") if self.has_grown() else LogEnd(self.position, "damaged", fault)
         is_blank = (
             reason in (StopReason.BLANK, StopReason.NO_SEGMENT, StopReason.FILE_CUT) and not self._is_inside_frame
         )
@@ -230,10 +237,34 @@ class FrameReader:
                     self._stop(StopReason.BAD_FRAME, fault)
                     return
                 payload = block[offset + HEADER_LENGTH : offset + frame_length]
+                page = self._find_blank_page(position, frame_length, payload) if self._may_end_torn else None
+                if page is not None and self._is_last(position + aligned):
+                    detail = f"only zeros from file offset={page} on, and no checksum to check it"
+                    self._stop(StopReason.UNDECIDABLE, f"frame_length={frame_length}, {detail}")
+                    return
             self.position = position + aligned
             yield Frame(position, *header, payload)
         if length < full and (limit is None or self.position < limit):
             self._stop(StopReason.FILE_CUT, f"file_length={length} expected={full}")
+
+    def _find_blank_page(self, position: int, frame_length: int, payload: bytes) -> int | None:
+        """Find where in its file a data frame is blank, which could be the last and torn; None if it surely is not."""
+        offset = position - self._descriptor.segment_base_position(position)
+        if offset % PAGE_LENGTH + frame_length <= PAGE_LENGTH:
+            return None
+        return find_blank_page(bytes(HEADER_LENGTH) + payload, offset, frame_length)
+
+    def _is_last(self, end_position: int) -> bool:
+        """Whether no frame begins where the one before ends."""
+        base_position = self._descriptor.segment_base_position(end_position)
+        path = self._directory / self._descriptor.segment_file_name(base_position)
+        try:
+            with opened(self._file_system, path) as handle:
+                data = read_fully(self._file_system, handle, HEADER_LENGTH, end_position - base_position)
+        except FileNotFoundError:
+            return True
+        header = unpack_header(data.ljust(HEADER_LENGTH, b"\0"))
+        return self._rules.find_header_fault(header, end_position) is not None
 
     def _read(self, handle: int, base_position: int, end: int, at_least: int = 0) -> bytes:
         """Read the block that begins at `position`, never past the end of the file."""

@@ -24,6 +24,11 @@ def frame_rules_of(descriptor: RecordingDescriptor, *, checksummed: bool | None 
     )
 
 
+def may_end_torn(descriptor: RecordingDescriptor) -> bool:
+    """Return whether nothing says of the last frame of a recording that all of it was written."""
+    return descriptor.stop_position is None and not descriptor.checksummed
+
+
 def find_blank_page(frame: ReadableBuffer, file_offset: int, frame_length: int) -> int | None:
     """Find the file offset from which a page part of the data frame at `file_offset` is all zeros; None: there is none.
 

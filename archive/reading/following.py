@@ -126,8 +126,8 @@ class RecordingFollower:
 
     def _judge_end(self, reader: FrameReader) -> None:
         """Raise when a reader ended in front of damage, and not at the end of what was written so far."""
-        if reader.stop_reason is StopReason.STOP_POSITION:
-            return
+        if reader.stop_reason in (StopReason.STOP_POSITION, StopReason.UNDECIDABLE):
+            return  # once another frame follows, the last one is whole
         if self.descriptor.stop_position is None and self._idle_looks % PATIENCE_LOOKS:
             return
         end = reader.ending()

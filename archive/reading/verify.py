@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_DATA
-
 from ..disk.file_system import ReadableFileSystem
 from ..files.catalog import CatalogEntry
 from ..files.log_end import LogEnd, first_nonzero
-from ..files.reader import Frame, FrameReader, StopReason
+from ..files.reader import FrameReader, StopReason
 from ..format.descriptor import RecordingDescriptor, RecordingState
-from ..format.frame_rules import find_blank_page
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation
 from .fast_forward import skip_valid_frames
@@ -95,7 +92,8 @@ def verify_recording(
         verdict.problems[-1] = f"{_place(end, descriptor)}: {end.fault}; {lost}"
         verdict.stop_position = end.resumes_at
         reader, end = _walk_frames(log, verdict, on_progress)
-    stray = list(_find_stray_bytes(log, verdict))
+    # A last frame that may be incomplete is a problem already.
+    stray = [] if reader.stop_reason is StopReason.UNDECIDABLE else list(_find_stray_bytes(log, verdict))
     if stray and descriptor.stop_position is None and reader.has_grown():
         verdict.warnings.append("the recording is growing: it was checked up to where it ended")
     else:
@@ -120,20 +118,15 @@ def _walk_frames(
     )
     verdict.frame_count += skipped_count
     reader = log.reader(position, checksummed=verdict.checksummed)
-    last: Frame | None = None
-    for frame in reader:
-        last = frame
+    for _ in reader:
         verdict.frame_count += 1
         if on_progress is not None and verdict.frame_count % PROGRESS_INTERVAL_FRAMES == 0:
             on_progress(reader.position)
     verdict.stop_position = reader.position
     end, reason = reader.ending(), reader.stop_reason
     assert reason is not None
-    undecidable = _find_undecidable(descriptor, verdict, last)
     if end.fault is not None:
         verdict.problems.append(f"{_place(end, descriptor)}: {end.damage or end.fault}")
-    elif undecidable is not None:
-        verdict.problems.append(undecidable)
     elif reason is StopReason.FILE_CUT:
         verdict.warnings.append(f"last segment shorter than it should be: {reader.detail}")
     elif end.kind == "open":
@@ -144,20 +137,6 @@ def _walk_frames(
 def _place(end: LogEnd, descriptor: RecordingDescriptor) -> str:
     stop = "" if descriptor.stop_position is None else f" stop_position={descriptor.stop_position}"
     return f"position={end.position}{stop}"
-
-
-def _find_undecidable(descriptor: RecordingDescriptor, verdict: RecordingVerdict, last: Frame | None) -> str | None:
-    """Say that the last frame of a recording that was not stopped may be torn; an archive refuses to start on that."""
-    if last is None or last.type != TYPE_DATA or verdict.checksummed or descriptor.stop_position is not None:
-        return None
-    offset = last.position - descriptor.segment_base_position(last.position)
-    page = find_blank_page(bytes(HEADER_LENGTH) + last.payload, offset, last.frame_length)
-    if page is None:
-        return None
-    return (
-        f"position={last.position}: last frame may be incomplete: frame_length={last.frame_length}, only zeros from "
-        f"file offset={page} on, and no checksum to check it"
-    )
 
 
 def _last_segment_start(log: LogFile) -> int:

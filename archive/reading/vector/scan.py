@@ -41,7 +41,7 @@ from ...disk.file_system import OsFileSystem, ReadableFileSystem
 from ...files.log_end import LogEnd
 from ...files.reader import Frame, FrameReader, StopReason
 from ...format.descriptor import RecordingDescriptor
-from ...format.frame_rules import frame_rules_of
+from ...format.frame_rules import find_blank_page, frame_rules_of, may_end_torn
 from .checksums import BlockChecksums
 
 BLOCK_LENGTH_BYTES: Final = 1 << 19
@@ -221,6 +221,8 @@ class FrameScanner:
             count = self._count_valid_checksums(slots[:right], headers[:right])
         if count == right and count < len(slots) and self._is_padding(headers[count], int(slots[count]), file_end):
             count += 1
+        if count and self._may_be_torn(slots[count - 1], headers[count - 1], position):
+            count -= 1
         if not count:
             return None
         block = FrameBlock(self._words, slots[:count], headers[:count], position)
@@ -236,6 +238,16 @@ class FrameScanner:
             and self._rules.find_header_fault(fields, position) is None
             and position + fields.frame_length <= min(file_end, self._limit)
         )
+
+    def _may_be_torn(self, slot: np.int64, header: NDArray[np.int32], position: int) -> bool:
+        """Return whether the last frame of a block is one that a `FrameReader` has to judge, should none follow it."""
+        if self._checksums is not None or not may_end_torn(self.descriptor):
+            return False
+        length, begin = int(header[LENGTH]), int(slot) * SLOT
+        if header[KIND] >> 16 == TYPE_PADDING:
+            return False
+        offset = position + begin - self.descriptor.segment_base_position(position)
+        return find_blank_page(self._buffer.data[begin : begin + length], offset, length) is not None
 
     def _find_candidates(self, slot_count: int, term_offset: int) -> NDArray[np.int64]:
         """Find the slots that hold their own term offset; `term_offset` is that of the first slot."""

@@ -121,13 +121,16 @@ class LogWalk:
     def _find_damage(self) -> str | None:
         """Return what is wrong where the walk ended.
 
-        That nothing was written there yet, or a write is torn, is nothing wrong: the member is behind. What lies after
+        That nothing was written there yet, a write is torn, or the last one may be, is nothing wrong: the member is
+        behind. What lies after
         the blank is asked only where the member is far behind, or the caller wants it: a whole segment may have to be
         read for the answer.
         """
         scanner = self._scanner
         is_near = self._bound_position - scanner.position <= UNSYNCED_LIMIT_BYTES or self._bound_position >= NO_LIMIT
         if scanner.stop_reason is StopReason.BLANK and is_near and not self._judges_blank:
+            return None
+        if scanner.stop_reason is StopReason.UNDECIDABLE:
             return None
         return scanner.ending().damage
 
