@@ -8,7 +8,7 @@ PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled demo notebooks test check campaign coverage sim format bench peers bench-guard clean
+.PHONY: help setup compiled demo notebooks test check campaign coverage sim chaos format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,14 @@ sim: $(STAMP)  ## Simulate SEEDS=2000 fresh seeds on all cores, then find every 
 	@$(BIN)/trimaran sim --seeds $(FROM):$$(($(FROM) + $(SEEDS))) $(ARGS)
 	@echo "==> planted bugs"
 	@$(BIN)/python -m tests.simulation.plants --seeds $(SEEDS)
+
+# Without SEED a fresh one is drawn, and printed. Other options by ARGS, as ARGS="--service my_app:MyService".
+MINUTES ?= 10
+SEED ?=
+
+chaos: $(STAMP) compiled  ## Real processes under checked load and real faults for MINUTES=10; SEED=n has them again.
+	@mkdir -p .chaos; $(BIN)/python -m trimaran.benchmarks chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+	    --html .chaos/timeline.html --json .chaos/result.json $(ARGS)
 
 format: $(STAMP)  ## Format the code and sort its imports.
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)

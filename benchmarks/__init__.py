@@ -4,6 +4,7 @@ app               the command line; `page` makes a page for a browser and docs/p
 scenarios         what is measured, one module each; `peers` are the other systems that `compare` measures
 guard, profiling  instruction counts of the hot paths; profilers, and the stage that each function belongs to
 load, logs        clients' traffic; logs made in seconds
+chaos             real faults as a campaign, under checked load
 rig               clusters of real processes, also for the system tests; `services` run in them
 machine           the machine under a measurement; `statistics` turns counts into figures
 """

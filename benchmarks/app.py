@@ -15,6 +15,7 @@ import typer
 
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 
+from .chaos.command import chaos
 from .guard import guard as guards
 from .guard.instructions import interpreter
 from .load.hostile_clients import FLOODS
@@ -70,6 +71,9 @@ PayloadOption = Annotated[int, typer.Option(help="Bytes in a message.")]
 
 def _joined(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
+
+
+app.command()(chaos)
 
 
 @app.callback()

@@ -33,7 +33,7 @@ NEEDING_AN_EXTRA = (
 )
 """What a plain installation cannot import, and nothing else imports before it is used."""
 
-DATA_FILES = ("*.css", "*.jinja", "*.json")
+DATA_FILES = ("*.c", "*.css", "*.jinja", "*.json")
 """What packages hold besides modules: the report's page, and the instruction counts of the benchmarks."""
 
 pytestmark = pytest.mark.slow

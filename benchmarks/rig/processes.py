@@ -167,6 +167,10 @@ class ClusterProcesses:
     base_ports: list[int] = field(default_factory=list)
     member_lists: Mapping[int, str] = field(default_factory=dict)
     """The `members` setting of single members, where it is not the plain one."""
+    environments: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Variables that single members are given."""
+    prefixes: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """The command before a member's own, by member: one that replaces itself by what it is to run."""
     members: dict[int, ManagedProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -214,9 +218,12 @@ class ClusterProcesses:
         flags = [text for name, value in settings.items() for text in _flag(name, value)]
         process = self.group.spawn(
             f"member-{member_id}",
-            (sys.executable, "-m", "trimaran", "node", *flags),
+            (*self.prefixes.get(member_id, ()), sys.executable, "-m", "trimaran", "node", *flags),
             log_path=self.log_path_of(member_id),
-            environment={name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
+            environment={
+                **{name: value for name, value in os.environ.items() if not name.startswith("TRIMARAN_")},
+                **self.environments.get(member_id, {}),
+            },
         )
         self.members[member_id] = process
         return process

@@ -2,7 +2,8 @@
 
 A cut is what a network does when it drops everything: no socket closes and nobody is told. While a path is cut its
 proxy does not read, so bytes wait where they are, an end of a connection included; when the path is healed they
-flow on, in order. A connection that is dialled while the path is cut is accepted and gets nowhere.
+flow on, in order. A connection that is dialled while the path is cut is accepted and gets nowhere. A cut may be of one
+direction alone: what one member sends does not arrive, what it is sent does.
 
 Each member has a list of members of its own, in which the others stand with the endpoints of the proxies that lead
 from it to them. Two things go another way:
@@ -16,6 +17,7 @@ from it to them. Two things go another way:
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +30,8 @@ CLIENTS: Final = -1
 """Stands for all clients where a member id says who dials."""
 
 _HOST: Final = "127.0.0.1"
+_DELAYED_LIMIT: Final = 64
+"""Reads of a connection that may wait for their time; then it is not read."""
 
 Dial = Callable[..., Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]]
 
@@ -35,8 +39,8 @@ Dial = Callable[..., Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol
 class ProxyMesh:
     """The proxies of one cluster. Use it as `async with ProxyMesh(base_ports) as mesh:`; it lives on that loop.
 
-    Bounded: a proxy holds at most one write buffer and one read of each connection, for it stops reading one side
-    while the other does not take what it has.
+    Bounded: a proxy holds at most one write buffer and one read of each connection, or 64 reads while a path has a
+    delay, for it stops reading one side while the other does not take what it has.
     """
 
     def __init__(self, base_ports: Sequence[int]) -> None:
@@ -79,6 +83,34 @@ class ProxyMesh:
             is_spared = path.source_id == CLIENTS and not also_from_clients
             if member_id in (path.source_id, path.target_id) and not is_spared:
                 path.cut()
+
+    def cut_direction(self, source_id: int, target_id: int) -> None:
+        """Hold what one member (or `CLIENTS`) sends to another, on any connection; the other direction flows on."""
+        for path in self._paths:
+            if (path.source_id, path.target_id) == (source_id, target_id):
+                path.set_held(from_source=True)
+            elif (path.source_id, path.target_id) == (target_id, source_id):
+                path.set_held(from_target=True)
+
+    def heal_direction(self, source_id: int, target_id: int) -> None:
+        """Undo `cut_direction`."""
+        for path in self._paths:
+            if (path.source_id, path.target_id) == (source_id, target_id):
+                path.set_held(from_source=False)
+            elif (path.source_id, path.target_id) == (target_id, source_id):
+                path.set_held(from_target=False)
+
+    def break_connections(self, source_id: int, target_id: int) -> None:
+        """Reset every connection between two members; they may dial again at once."""
+        for path in self._paths:
+            if {path.source_id, path.target_id} == {source_id, target_id}:
+                path.close()
+
+    def set_delay(self, member_id: int, delay_s: float) -> None:
+        """Have whatever a member sends or is sent arrive so much later, in order; 0 ends it."""
+        for path in self._paths:
+            if member_id in (path.source_id, path.target_id):
+                path.delay_s = delay_s
 
     def heal(self) -> None:
         """Let everything flow again."""
@@ -134,17 +166,30 @@ class _Path:
     target_id: int
     dial: Dial
     """The loop's own way to connect, past `route_clients`."""
-    is_cut: bool = False
+    is_held_from_source: bool = False
+    is_held_from_target: bool = False
+    delay_s: float = 0.0
     sides: dict[_Side, None] = field(default_factory=dict)
     """Every side of every connection; a dictionary, to keep the order."""
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing flows either way."""
+        return self.is_held_from_source and self.is_held_from_target
+
     def cut(self) -> None:
-        self.is_cut = True
-        for side in self.sides:
-            side.set_reading()
+        self.set_held(from_source=True, from_target=True)
 
     def heal(self) -> None:
-        self.is_cut = False
+        self.delay_s = 0.0
+        self.set_held(from_source=False, from_target=False)
+
+    def set_held(self, *, from_source: bool | None = None, from_target: bool | None = None) -> None:
+        """Hold or let flow what either side sends; None leaves it as it is."""
+        if from_source is not None:
+            self.is_held_from_source = from_source
+        if from_target is not None:
+            self.is_held_from_target = from_target
         for side in [*self.sides]:
             side.set_reading()
 
@@ -156,8 +201,13 @@ class _Path:
 class _Side(asyncio.Protocol):
     """One side of a connection: what comes in here goes out at the other side."""
 
+    is_source = False
+    """Whether who dialled is at this side."""
+
     def __init__(self, path: _Path) -> None:
         self._path = path
+        self._delayed: deque[tuple[float, bytes | None]] = deque()
+        """What is to go out, and when; None: the end of the connection."""
         self._transport: asyncio.Transport | None = None
         self._is_choked = False
         self._early: list[bytes] = []
@@ -172,7 +222,7 @@ class _Side(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._path.sides.pop(self, None)
         if self.other is not None:
-            self.other.close()
+            self.other.send(None)
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:
@@ -180,7 +230,7 @@ class _Side(asyncio.Protocol):
             self._early.append(data)
             self.set_reading()
         else:
-            self.other.write(data)
+            self.other.send(data)
 
     def eof_received(self) -> bool:
         """End the other side too, when it has sent what it holds; no protocol here half-closes."""
@@ -200,7 +250,7 @@ class _Side(asyncio.Protocol):
         """Begin to forward."""
         self.other = other
         for data in self._early:
-            other.write(data)
+            other.send(data)
         self._early.clear()
         self.set_reading()
 
@@ -208,14 +258,41 @@ class _Side(asyncio.Protocol):
         """Read exactly while the path stands and the other side takes more."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self.other is not None and not self.other._is_choked and not self._path.is_cut:
+        is_choked = self.other is None or self.other._is_choked or len(self.other._delayed) > _DELAYED_LIMIT
+        if not is_choked and not self._is_held():
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
 
-    def write(self, data: bytes) -> None:
-        if self._transport is not None:
+    def send(self, data: bytes | None) -> None:
+        """Write bytes to this side, or close it, now or after the path's delay, in order."""
+        if not self._path.delay_s and not self._delayed:
+            self._send_now(data)
+            return
+        loop = asyncio.get_running_loop()
+        self._delayed.append((loop.time() + self._path.delay_s, data))
+        if len(self._delayed) == 1:
+            loop.call_later(self._path.delay_s, self._send_due)
+        if self.other is not None:
+            self.other.set_reading()
+
+    def _send_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._delayed and self._delayed[0][0] <= loop.time():
+            self._send_now(self._delayed.popleft()[1])
+        if self._delayed:
+            loop.call_at(self._delayed[0][0], self._send_due)
+        if self.other is not None:
+            self.other.set_reading()
+
+    def _send_now(self, data: bytes | None) -> None:
+        if data is None:
+            self.close()
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def _is_held(self) -> bool:
+        return self._path.is_held_from_source if self.is_source else self._path.is_held_from_target
 
     def close(self) -> None:
         if self._transport is not None:
@@ -229,6 +306,8 @@ class _Side(asyncio.Protocol):
 class _Accepted(_Side):
     """The side that was dialled by a member or a client; it dials the other one once the path stands."""
 
+    is_source = True
+
     def __init__(self, path: _Path, target_port: int, tasks: asyncio.TaskGroup) -> None:
         super().__init__(path)
         self._target_port = target_port
@@ -236,7 +315,9 @@ class _Accepted(_Side):
         self._is_dialling = False
 
     def set_reading(self) -> None:
-        if self.other is None and not self._path.is_cut and not self._is_dialling:
+        # A SYN that is not let through is not answered; neither is one whose answer is not.
+        is_held = self._path.is_held_from_source or self._path.is_held_from_target
+        if self.other is None and not is_held and not self._is_dialling:
             self._is_dialling = True
             self._tasks.create_task(self._dial())
         super().set_reading()

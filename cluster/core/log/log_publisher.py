@@ -127,18 +127,21 @@ class LogPublisher:
                 break
             if offset + length > end:
                 break
+            run_prefix = prefix
+            if buffer[offset + HEADER_LENGTH] == REQUEST_BLOCK_LENGTH:
+                if frame_length < REQUEST_PAYLOAD_OFFSET:
+                    break
+                run_prefix = REQUEST_BLOCK_BYTES + prefix[2:]
             if term_offset + length > term_length:
+                begin = offset + HEADER_LENGTH
+                if view[begin : begin + len(prefix)] != run_prefix:
+                    break  # a frame that is not appended, such as one for an older leader, fills no term
                 self._append_run(view, run_start, offset)
                 run_start = offset
                 if term_offset < term_length:
                     self._fill_term(term_length - term_offset)
                 term_id, term_offset = self._place()
             frame_limit = min(end - offset, term_length - term_offset) // length
-            run_prefix = prefix
-            if buffer[offset + HEADER_LENGTH] == REQUEST_BLOCK_LENGTH:
-                if frame_length < REQUEST_PAYLOAD_OFFSET:
-                    break
-                run_prefix = REQUEST_BLOCK_BYTES + prefix[2:]
             stamped = self._stamp(view, offset, frame_length, frame_limit, term_id, term_offset, run_prefix, timestamp)
             if not stamped:
                 break

@@ -311,6 +311,16 @@ def test_ingress_run_is_cut_at_the_end_of_a_term() -> None:
     assert [header.term_offset for offset, header in found] == [offset % TERM_LENGTH for offset, _ in found]
 
 
+def test_a_frame_that_is_not_appended_fills_no_term() -> None:
+    """Such as one for the term of an older leader: what comes next may still fit."""
+    buffer = buffer_at(TERM_LENGTH - 64)
+    chunk = ingress(b"hello", prefix=PREFIX[:-1] + b"\x01")
+
+    taken = publisher(buffer).append_ingress(chunk, 0, len(chunk), prefix=PREFIX, timestamp=0)
+
+    assert (taken, buffer.append_position) == (0, TERM_LENGTH - 64)
+
+
 def test_term_that_is_filled_exactly_gets_no_padding() -> None:
     buffer = buffer_at()
     chunk = ingress(*[b"x" * 64] * 33)  # 128 bytes each: 32 of them are a term

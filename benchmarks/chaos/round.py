@@ -1,0 +1,269 @@
+"""One round: a fresh cluster, its clients, its faults, and everything that must hold afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from trimaran.client import ClusterClient
+from trimaran.cluster.settings.service_loading import load_service_class
+from trimaran.cluster.simulation.clients.service_workload import draw_request_of
+from trimaran.service_api.errors import ClusterError
+
+from ..rig.processes import ProcessGroup
+from ..statistics.report import first_leaf
+from . import checks
+from .cluster import ChaosCluster, ChaosSubject, RecoveryError, open_cluster
+from .inflicting import FaultRecord, Inflictor
+from .journal import merge_journals, read_journal
+from .load import ChaosClient, ChaosRequester, Notes, Offerer, Reader, UserRequester
+from .parameters import ChaosParameters, RoundResult
+from .probe import HASH_QUERY
+from .schedule import PlannedFault
+from .shim import FaultShim
+
+_START_S: Final = 60.0
+_ANSWER_S: Final = 60.0
+_HASH_S: Final = 30.0
+_STALENESS_S: Final = 60.0
+_REQUESTER_COUNT: Final = 5
+_OFFERER_COUNT: Final = 2
+_READER_COUNT: Final = 2
+_LAST_READER: Final = 999
+_LOOK_INTERVAL_S: Final = 0.25
+_STOP_S: Final = 30.0
+
+OnLook = Callable[["ChaosRound"], None]
+
+
+class ChaosRound:
+    """Runs one round; what it has found so far may be looked at while it runs."""
+
+    def __init__(self, parameters: ChaosParameters, number: int, schedule: Sequence[PlannedFault], count: int) -> None:
+        self.parameters = parameters
+        self.number = number
+        self.schedule = schedule
+        self.member_count = count
+        self.notes = Notes()
+        self.phase = "starting"
+        self.begun_ns = 0
+        self.inflictor: Inflictor | None = None
+        self.cluster: ChaosCluster | None = None
+        self.violations: list[str] = []
+        self._hashes: dict[int, tuple[int, bytes]] = {}
+        self._commit_position = 0
+
+    async def run(self, data_dir: Path, group: ProcessGroup, shim: FaultShim | None, on_look: OnLook) -> RoundResult:
+        """Run it; violations are in the result.
+
+        Raises:
+            ClusterError: it could not be run: a process did not start.
+        """
+        parameters = self.parameters
+        subject = ChaosSubject(
+            service=parameters.service,
+            service_dir=parameters.service_dir.resolve(),
+            member_count=self.member_count,
+            settings=parameters.settings,
+            plant=parameters.plant,
+        )
+        async with open_cluster(subject, data_dir, group, shim) as cluster:
+            self.cluster = cluster
+            await cluster.wait_until_in_step(_START_S, check=cluster.processes.check_running)
+            try:
+                await self._use(cluster, on_look)
+            except* RecoveryError as errors:
+                self.violations.append(str(first_leaf(errors)))
+            self.phase = "stopping"
+            ended_ns = time.monotonic_ns()
+            await self._stop(cluster)
+        self.phase = "checking"
+        on_look(self)
+        result = self._result(cluster, data_dir, ended_ns)
+        await asyncio.to_thread(self._check, cluster, result)
+        return result
+
+    async def _use(self, cluster: ChaosCluster, on_look: OnLook) -> None:
+        """Do everything that needs the cluster to run."""
+        async with asyncio.TaskGroup() as tasks:
+            watchers = [
+                tasks.create_task(cluster.sampler.run()),
+                tasks.create_task(cluster.supervise()),
+                tasks.create_task(self._look(on_look)),
+            ]
+            try:
+                await self._load_and_faults(cluster)
+                await self._settle(cluster)
+            finally:
+                for watcher in watchers:
+                    watcher.cancel()
+
+    async def _look(self, on_look: OnLook) -> None:
+        while True:
+            on_look(self)
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+
+    async def _load_and_faults(self, cluster: ChaosCluster) -> None:
+        clients = self._clients(cluster)
+        self.begun_ns = time.monotonic_ns()
+        random = Random(f"{self.parameters.seed} {self.number} inflicting")
+        self.inflictor = Inflictor(cluster, random, self._set_phase, begun_ns=self.begun_ns)
+        async with asyncio.TaskGroup() as tasks:
+            for client in clients:
+                tasks.create_task(client.run())
+            try:
+                await self.inflictor.run(list(self.schedule))
+                left_s = self.begun_ns / 1e9 + self.parameters.round_seconds - time.monotonic()
+                await asyncio.sleep(max(left_s, 1.0))
+                self.phase = "putting right"
+                await cluster.put_right()
+                await self._wait_for_answers(cluster)
+            finally:
+                for client in clients:
+                    client.stop()
+
+    def _set_phase(self, phase: str) -> None:
+        self.phase = phase
+
+    def _clients(self, cluster: ChaosCluster) -> list[ChaosClient]:
+        parameters, config = self.parameters, cluster.client_config
+        seed = f"{parameters.seed} {self.number} client"
+        if not parameters.is_own_service:
+            service_class = load_service_class(parameters.service, parameters.service_dir)
+            draw, count = draw_request_of(service_class), _REQUESTER_COUNT + _OFFERER_COUNT
+            return [
+                UserRequester(
+                    i,
+                    config,
+                    self.notes,
+                    Random(f"{seed} {i}"),
+                    time.monotonic_ns,
+                    rate=parameters.rate / count,
+                    draw_request=draw,
+                )
+                for i in range(1, count + 1)
+            ]
+        kinds = (ChaosRequester,) * _REQUESTER_COUNT + (Offerer,) * _OFFERER_COUNT + (Reader,) * _READER_COUNT
+        rate = parameters.rate / (_REQUESTER_COUNT + _OFFERER_COUNT)
+        return [
+            kind(i, config, self.notes, Random(f"{seed} {i}"), time.monotonic_ns, rate=rate)
+            for i, kind in enumerate(kinds, start=1)
+        ]
+
+    async def _wait_for_answers(self, cluster: ChaosCluster) -> None:
+        """Wait until requests that were sent from now on are answered: the cluster must serve again.
+
+        Raises:
+            RecoveryError: none was within the time limit.
+        """
+        put_right_ns = time.monotonic_ns()
+        deadline_s = time.monotonic() + _ANSWER_S
+        while time.monotonic() < deadline_s:
+            cluster.check_nobody_ended()
+            answered = self.notes.answered_ns
+            if answered and any(invoked_ns > put_right_ns for invoked_ns, _ in answered[-20:]):
+                return
+            await asyncio.sleep(0.1)
+        raise RecoveryError(f"no request was answered for {_ANSWER_S:g} s after everything was put right")
+
+    async def _settle(self, cluster: ChaosCluster) -> None:
+        """Have all members come to one position, read everything once more, and ask each for its state.
+
+        Raises:
+            RecoveryError: they did not.
+        """
+        self.phase = "settling"
+        await cluster.wait_until_in_step(check=cluster.check_nobody_ended)
+        reader = Reader(
+            _LAST_READER, cluster.client_config, self.notes, Random(0), time.monotonic_ns, rate=self.parameters.rate
+        )
+        async with await ClusterClient.connect(config=cluster.client_config) as client:
+            if self.parameters.is_own_service:
+                await reader.read_all(client)
+            await self._ask_hashes(cluster, client)
+        found = await cluster.wait_until_in_step(check=cluster.check_nobody_ended)
+        self._commit_position = min(status.commit_position for status in found.values())
+
+    async def _ask_hashes(self, cluster: ChaosCluster, client: ClusterClient) -> None:
+        """Ask every member for its state hash, until all answers are of one position."""
+        deadline_s = time.monotonic() + _HASH_S
+        while time.monotonic() < deadline_s:
+            answers = {}
+            with suppress(ClusterError):
+                for member_id in cluster.member_ids:
+                    result = await client.query(
+                        HASH_QUERY, max_staleness_s=_STALENESS_S, read_from=member_id, timeout_s=5.0
+                    )
+                    answers[member_id] = result.log_position, result.payload
+            if len(answers) == len(cluster.member_ids):
+                self._hashes = answers
+                if len({position for position, _ in answers.values()}) == 1:
+                    return
+            await asyncio.sleep(0.1)
+        raise RecoveryError(f"members gave no state hashes at one position: waited_s={_HASH_S:g} {self._hashes}")
+
+    async def _stop(self, cluster: ChaosCluster) -> None:
+        """End every member in order."""
+        for member_id, member in cluster.processes.members.items():
+            cluster.expect_end(member_id)
+            member.popen.terminate() if member.is_running else None
+        for member_id in cluster.member_ids:
+            if await cluster.wait_for_end(member_id, _STOP_S) is None:
+                self.violations.append(f"member {member_id} runs {_STOP_S:g} s after SIGTERM")
+                await cluster.kill(member_id)
+
+    def _result(self, cluster: ChaosCluster, data_dir: Path, ended_ns: int) -> RoundResult:
+        records = [] if self.inflictor is None else self.inflictor.records
+        set_recoveries(records, self.notes)
+        return RoundResult(
+            number=self.number,
+            member_count=self.member_count,
+            begun_ns=self.begun_ns,
+            ended_ns=ended_ns,
+            faults=records,
+            notes=self.notes,
+            samples=cluster.sampler.samples,
+            maxima=cluster.sampler.maxima(),
+            directory=data_dir,
+            violations=[*self.violations, *cluster.violations],
+            restart_count=cluster.restart_count,
+        )
+
+    def _check(self, cluster: ChaosCluster, result: RoundResult) -> None:
+        merged = merge_journals((i, read_journal(cluster.journal_path(i))) for i in cluster.member_ids)
+        result.delivery_count = len(merged.deliveries)
+        found = result.violations
+        found += merged.faults
+        found += checks.check_answers(self.notes.asked, merged)
+        if self.parameters.is_own_service:
+            verdict = checks.check_history(self.notes, merged)
+            found += verdict.violations
+            result.undecided_count, result.checked_count = verdict.undecided_count, verdict.checked_count
+            result.resolved_count = verdict.resolved_count
+        found += checks.check_states(self._hashes)
+        if self._commit_position:  # without one, they were not one cluster in the end, and that is said already
+            directories = {i: cluster.processes.directory_of(i) for i in cluster.member_ids}
+            found += checks.check_recordings(directories, self._commit_position)
+        found += checks.check_resources(result.maxima)
+
+
+def set_recoveries(records: Sequence[FaultRecord], notes: Notes) -> None:
+    """Say of each fault how long after it the first request that was sent after it was answered."""
+    answered = sorted(notes.answered_ns)
+    # The earliest answer of all requests that were sent at a time or later, from the end on.
+    earliest: list[int] = []
+    for _, answered_ns in reversed(answered):
+        earliest.append(min(answered_ns, earliest[-1]) if earliest else answered_ns)
+    earliest.reverse()
+    for record in records:
+        if record.begun_ns is None:
+            continue
+        index = bisect.bisect_left(answered, (record.begun_ns, 0))
+        if index < len(answered):
+            record.recovery_ns = earliest[index] - record.begun_ns

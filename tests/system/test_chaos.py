@@ -1,0 +1,75 @@
+"""The campaign of real faults: two minutes of it, and planted bugs that it must find.
+
+What is asserted holds whatever the machine's speed: a round waits for the cluster with generous limits, and a fault
+that finds no turn is skipped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT
+from trimaran.benchmarks.chaos.campaign import CampaignResult, run_campaign
+from trimaran.benchmarks.chaos.parameters import ChaosParameters
+from trimaran.benchmarks.chaos.probe import Plant
+from trimaran.benchmarks.chaos.schedule import ChaosFault
+from trimaran.benchmarks.chaos.timeline import build_chaos_page
+
+pytestmark = pytest.mark.slow
+
+
+def _run(data_dir: Path, **options: object) -> CampaignResult:
+    settings = {"seed": 20, "only_round": 0, "members": (3,), "rate": 100.0, **options}
+    return run_campaign(ChaosParameters(**settings), directory=data_dir, keep=True)  # type: ignore[arg-type]
+
+
+def test_a_cluster_survives_every_kind_of_fault(data_dir: Path) -> None:
+    result = _run(data_dir, round_seconds=40.0)
+
+    (found,) = result.rounds
+    assert found.violations == []
+    assert found.undecided_count == 0
+    assert found.checked_count > 200
+    assert sum(record.begun_ns is not None for record in found.faults) >= 5
+    page = build_chaos_page(result)
+    assert "no violation" in page
+    assert "<script" not in page
+
+
+@pytest.mark.damages_directories
+@pytest.mark.parametrize(
+    ("plant", "told"),
+    [
+        (Plant.LOSE_WRITE, "in log order the answer is"),
+        (Plant.RUN_TWICE, "in log order the answer is"),
+        (Plant.STALE_READ, "in log order the answer is"),
+        (Plant.DIVERGE, "services differ at log_position="),
+    ],
+)
+def test_a_planted_bug_is_found(data_dir: Path, plant: Plant, told: str) -> None:
+    result = _run(data_dir, round_seconds=6.0, kinds=(ChaosFault.RESET,), plant=plant)
+
+    assert any(told in violation for violation in result.rounds[0].violations)
+    assert f"--plant {plant}" in result.parameters.command(0)
+
+
+@pytest.mark.damages_directories
+def test_acknowledging_what_is_not_synced_is_found_by_a_power_loss(data_dir: Path) -> None:
+    result = _run(data_dir, round_seconds=8.0, kinds=(ChaosFault.POWER_LOSS_ALL,), plant=Plant.NO_SYNC)
+
+    assert result.violation_count > 0
+
+
+def test_a_users_service_is_checked_without_knowing_it(data_dir: Path) -> None:
+    result = _run(
+        data_dir,
+        round_seconds=6.0,
+        kinds=(ChaosFault.KILL, ChaosFault.RESET),
+        service="access_quota:AccessQuota",
+        service_dir=ROOT / "examples",
+    )
+
+    assert result.rounds[0].violations == []
+    assert result.rounds[0].delivery_count > 20
