@@ -64,7 +64,13 @@ from .runtime.log_control import LogControl, MemberLogEndpoints
 from .runtime.member_files import MemberFiles, open_files
 from .runtime.queries import QueryHandler
 from .runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
-from .runtime.snapshots.recovery import Recovered, find_newest_term_time_unit, load_snapshots, remove_leftovers
+from .runtime.snapshots.recovery import (
+    Recovered,
+    check_replayed_code,
+    find_newest_term_time_unit,
+    load_snapshots,
+    remove_leftovers,
+)
 from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
@@ -77,6 +83,7 @@ from .runtime.watching.sync_timer import TimedFileSystem
 from .runtime.watching.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
+from .service.service_code import CodeGuard, digest_of_code, format_code
 from .settings.config import MemberEndpoints, NodeConfig
 from .settings.plugin_loading import load_authenticator, load_authorisation
 from .settings.service_loading import load_service_class
@@ -150,6 +157,7 @@ class Node:
         files: MemberFiles,
         host: Host,
         recovered: Recovered | None,
+        code: CodeGuard,
         *,
         holds: bool,
     ) -> None:
@@ -162,7 +170,9 @@ class Node:
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
         self._secrets = SecretsWatch(Path(config.secrets_file)) if config.secrets_file else None
-        ctx = _make_context(config, files, recording, host, service_count=len(services), secrets=self._secrets)
+        ctx = _make_context(
+            config, files, recording, host, code=code, service_count=len(services), secrets=self._secrets
+        )
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
@@ -182,6 +192,7 @@ class Node:
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         ctx.delivered_time = lambda: self.service_agent.time
+        self.service_agent.code = code
         self._adapter = self._make_adapter()
         self.queries = self._make_query_handler()
         if recovered is not None:
@@ -221,6 +232,12 @@ class Node:
         """
         if not 1 <= len(services) <= SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
+        code = CodeGuard(
+            digest=digest_of_code(*map(type, services)),
+            app_version=config.app_version,
+            accepted=config.accept_code,
+            directory=config.directory,
+        )
         host = Host.of_operating_system() if host is None else host
         with open_files(config, host) as files, keep_failure(files.errors.observe):
             archive = await Archive.launch(
@@ -244,8 +261,16 @@ class Node:
                 recording = await open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
                 recovered = await load_snapshots(archive, files.recording_log, recording, service_count=len(services))
+                check_replayed_code(
+                    archive,
+                    files.recording_log.recording_log,
+                    recording.descriptor,
+                    recovered,
+                    code,
+                    append_position=recording.append_position,
+                )
                 await remove_leftovers(archive, files.recording_log, recording, service_count=len(services))
-                node = cls(config, services, archive, recording, files, host, recovered, holds=holds)
+                node = cls(config, services, archive, recording, files, host, recovered, code, holds=holds)
                 time_unit = find_newest_term_time_unit(
                     archive,
                     files.recording_log.recording_log,
@@ -279,7 +304,12 @@ class Node:
                 self.vitals.is_service_started = True
                 assert self.agent.terminated is not None
                 if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
-                    logger.info("node.started", pid=os.getpid(), directory=str(self._config.directory))
+                    logger.info(
+                        "node.started",
+                        pid=os.getpid(),
+                        directory=str(self._config.directory),
+                        code=format_code(self.module.ctx.config.code_digest),
+                    )
                     self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
@@ -597,6 +627,7 @@ def _make_context(
     recording: Recording,
     host: Host,
     *,
+    code: CodeGuard,
     service_count: int,
     secrets: SecretsWatch | None,
 ) -> ConsensusContext:
@@ -631,6 +662,7 @@ def _make_context(
                 keep_log_bytes=config.keep_log_bytes,
             ),
             app_version=config.app_version,
+            code_digest=code.digest,
         ),
         random=host.random,
         recording_log=recording_log,

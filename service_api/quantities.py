@@ -78,3 +78,20 @@ def microseconds_of(moment: datetime) -> int:
     """Return the microseconds from the Unix epoch to a date. A date without a zone is one of UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MICROSECOND
+
+
+def parse_app_version(text: str) -> int:
+    """Pack `major.minor.patch` into an int, eight bits each. Source: Aeron `SemanticVersion`.
+
+    Raises:
+        ValueError: not three numbers of 0 to 255.
+    """
+    numbers = [int(part) for part in text.split(".")]
+    if len(numbers) != 3 or not all(0 <= number <= 255 for number in numbers):
+        raise ValueError(text)
+    return numbers[0] << 16 | numbers[1] << 8 | numbers[2]
+
+
+def format_app_version(packed: int) -> str:
+    """Write a packed version as `major.minor.patch`."""
+    return f"{packed >> 16 & 0xFF}.{packed >> 8 & 0xFF}.{packed & 0xFF}"

@@ -30,13 +30,13 @@ from trimaran.archive.tool.output import (
     print_rows,
 )
 from trimaran.service_api import ClusterError, ConfigurationError
+from trimaran.service_api.quantities import format_app_version
 
 from ..import_aeron import copying
 from ..import_aeron.agreement import find_disagreement
 from ..import_aeron.source import Source, read_source
 from ..import_aeron.survey import Survey, survey_source
 from ..runtime.system_clock import SystemClock
-from ..settings.setting_kinds import format_app_version
 
 SourceArgument = Annotated[
     list[str],

@@ -201,9 +201,13 @@ class ConsensusModule:
         """A message of a service. Gives the id of that service; None if no service may be given the message."""
         return self.service_messages.on_replay_service_message(session_id, payload)
 
-    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
-        """A new leader's first entry: from here on the log's times are in the unit that it names."""
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent, code_digest: int) -> None:
+        """A new leader's first entry: from here on the log's times are in the unit that it names.
+
+        `code_digest` names the code of that leader's services.
+        """
         self.ctx.cluster_clock.use_unit(TimeUnit.MILLIS if event.time_unit is None else event.time_unit)
+        self.ctx.term_code_digest = code_digest
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired."""

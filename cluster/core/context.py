@@ -19,6 +19,7 @@ from trimaran.service_api.types import (
     TermId,
     TimeUnit,
 )
+from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 from trimaran.service_api.wire.message import Message
 
 from ..messages.consensus import CanvassPosition
@@ -68,6 +69,8 @@ class ConsensusConfig:
     """A follower in catch-up joins the live log when it is this close to its end; less than the leader retains."""
     retention: RetentionPolicy = KEEP_ALL
     app_version: int = 1
+    code_digest: int = UNKNOWN_CODE
+    """Names the code of the services, as `service.service_code` computes it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +109,8 @@ class ConsensusContext:
     """Whether this process has heard of a log that is not empty: then an empty one here may be a lost one."""
     vote_given: tuple[TermId, MemberId] | None = None
     """The last vote of this process, and in which term: to be repeated, never changed. A restart forgets for whom."""
+    term_code_digest: int = UNKNOWN_CODE
+    """Of the code that the leader of the newest delivered term ran."""
     commit_publish_pending_since_ns: int | None = None
     """Leader: since when the followers could have been told of a higher commit position; None while they know it."""
     term_base_log_position: int = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimaran.service_api.types import TICKS_PER_MS, ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.log.code_digest import with_code_digest
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
 from trimaran.service_api.wire.session import AdminRequest, AdminRequestType, AdminResponseCode
 
@@ -399,18 +400,17 @@ class LeaderTerm:
 
     def _append_new_leadership_term_event(self) -> None:
         ctx = self._ctx
-        self.publisher.append_positioned(
-            NewLeadershipTermEvent(
-                leadership_term_id=ctx.leadership_term_id,
-                log_position=0,
-                timestamp=ctx.stamp(),
-                term_base_log_position=ctx.term_base_log_position,
-                leader_member_id=ctx.config.member_id,
-                log_session_id=ctx.log_session_id,
-                time_unit=ctx.time_unit,
-                app_version=ctx.config.app_version,
-            )
+        event = NewLeadershipTermEvent(
+            leadership_term_id=ctx.leadership_term_id,
+            log_position=0,
+            timestamp=ctx.stamp(),
+            term_base_log_position=ctx.term_base_log_position,
+            leader_member_id=ctx.config.member_id,
+            log_session_id=ctx.log_session_id,
+            time_unit=ctx.time_unit,
+            app_version=ctx.config.app_version,
         )
+        self.publisher.append_positioned(with_code_digest(event, ctx.config.code_digest))
 
     def _fire_timers(self) -> None:
         ctx = self._ctx

@@ -44,6 +44,7 @@ from .client_session import ContainerClientSession, EgressContainer, EgressOutle
 from .failures import failed_here, foreign_cause
 from .replies import RequestRunner, SessionReplies
 from .service_cluster import ModuleRequests, ServiceCluster
+from .service_code import CodeGuard
 from .several_services import EveryService, MessageReceiver
 
 logger = structlog.get_logger()
@@ -82,6 +83,10 @@ class ClusteredServiceAgent:
         self.log_position = 0
         self.role = Role.FOLLOWER
         self._replay_end_position = _OPEN
+        self._history_end_position = _OPEN
+        """Where the log ended when the first election of this process did: members ran that part before."""
+        self.code: CodeGuard | None = None
+        """Checks the code of the terms in that part."""
         self.member_id = member_id
         self.time_unit = time_unit
         self.max_payload_length = max_payload_length
@@ -181,6 +186,7 @@ class ClusteredServiceAgent:
         A leader has delivered all of that; a follower delivers the rest as it hears that it is committed.
         """
         self._replay_end_position = NULL_POSITION if role is Role.LEADER else append_position
+        self._history_end_position = min(self._history_end_position, append_position)
         self._change_role(role)
 
     def on_term_ended(self) -> None:
@@ -253,8 +259,14 @@ class ClusteredServiceAgent:
             return
         self._call(self.services[service_id], lambda service: service.on_timer_event(correlation_id, event.timestamp))
 
-    def on_new_leadership_term_event(self, event: NewLeadershipTermEvent) -> None:
-        """A new leader's first entry."""
+    def on_new_leadership_term_event(self, event: NewLeadershipTermEvent, code_digest: int) -> None:
+        """A new leader's first entry; `code_digest` names the code that its services ran.
+
+        Raises:
+            ConfigurationError: the term was over before this member started, and other code ran it.
+        """
+        if self.log_position <= self._history_end_position and self.code is not None:
+            self.code.check(event, code_digest)
         self.time_unit = TimeUnit.MILLIS if event.time_unit is None else event.time_unit
         self._call_all(
             lambda service: service.on_new_leadership_term_event(

@@ -29,6 +29,7 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 from trimaran.service_api.wire.frame_run import MIN_RUN_FRAMES, FrameRun
+from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedTermEvent, read_code_digest, with_code_digest
 from trimaran.service_api.wire.log.messages import (
     LOG_MESSAGES,
     ClusterActionRequest,
@@ -167,7 +168,7 @@ class ModuleReplay(Protocol):
     def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
         """A message of a service. Gives the id of that service; None if no service may be given the message."""
 
-    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent, code_digest: int) -> None:
         """A new leader's first entry."""
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
@@ -523,6 +524,8 @@ class BoundedLogAdapter:
     def _on_message(self, encoded: bytes, position: int) -> None:
         """Deliver a whole message that ends at `position`."""
         message = decode_entry_skip(encoded) or decode_message(encoded, registry=LOG_MESSAGES)
+        if type(message) is NewLeadershipTermEvent:
+            message = with_code_digest(message, read_code_digest(encoded))
         timestamp = getattr(message, "timestamp", None)
         if timestamp is not None:
             self._agent.egress.time = timestamp
@@ -587,8 +590,9 @@ class BoundedLogAdapter:
             log_position=event.log_position,
             position=position,
         )
-        self._module.on_replay_new_leadership_term(event)
-        self._agent.on_new_leadership_term_event(event)
+        code_digest = event.code_digest if isinstance(event, CodedTermEvent) else UNKNOWN_CODE
+        self._module.on_replay_new_leadership_term(event, code_digest)
+        self._agent.on_new_leadership_term_event(event, code_digest)
 
 
 def _skips(skip: EntrySkip, position: int) -> bool:
@@ -600,6 +604,7 @@ _HANDLERS: Final[dict[type[Message], Any]] = {  # Any: each handler takes the ty
     SessionCloseEvent: BoundedLogAdapter._on_session_close,
     TimerEvent: BoundedLogAdapter._on_timer,
     NewLeadershipTermEvent: BoundedLogAdapter._on_new_term,
+    CodedTermEvent: BoundedLogAdapter._on_new_term,
     ClusterActionRequest: BoundedLogAdapter._on_cluster_action,
     EntrySkip: BoundedLogAdapter._on_entry_skip,
     MembershipChangeEvent: lambda adapter, event, position: (

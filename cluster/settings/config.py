@@ -70,6 +70,14 @@ class NodeConfig(BaseSettings):
         AppVersion, Field(description="the service's version; the major number must be the same on every member")
     ] = 1 << 8
 
+    accept_code: Annotated[
+        Text,
+        Field(
+            pattern=r"^(|any|[0-9a-f]{4,16})$",
+            description="the first digits of the code digest of this member's services, which may then replay entries "
+            "that other code ran; or any",
+        ),
+    ] = ""
     authenticator: Annotated[
         Text, Field(description="who may open sessions: accept-all, password (see secrets_file), or module:Class")
     ] = "accept-all"

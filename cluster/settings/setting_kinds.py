@@ -16,7 +16,13 @@ from pydantic_settings import NoDecode
 
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
-from trimaran.service_api.quantities import format_size_bytes, parse_duration_ms, parse_size_bytes
+from trimaran.service_api.quantities import (
+    format_app_version,
+    format_size_bytes,
+    parse_app_version,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 
 from .member_endpoints import MemberEndpoints, format_members, parse_members
 
@@ -33,23 +39,6 @@ class SettingKind:
     """Whether the TOML file, too, gives it as text: paths, members, sizes and durations with units."""
     file_type: type = int
     """The other TOML type it may have."""
-
-
-def parse_app_version(text: str) -> int:
-    """Pack `major.minor.patch` into an int, eight bits each. Source: Aeron `SemanticVersion`.
-
-    Raises:
-        ValueError: not three numbers of 0 to 255.
-    """
-    numbers = [int(part) for part in text.split(".")]
-    if len(numbers) != 3 or not all(0 <= number <= 255 for number in numbers):
-        raise ValueError(text)
-    return numbers[0] << 16 | numbers[1] << 8 | numbers[2]
-
-
-def format_app_version(packed: int) -> str:
-    """Write a packed version as `major.minor.patch`."""
-    return f"{packed >> 16 & 0xFF}.{packed >> 8 & 0xFF}.{packed & 0xFF}"
 
 
 def _parse_switch(text: str) -> bool:

@@ -160,10 +160,10 @@ class ReplayedContainer(ClusteredServiceAgent):
             session_id, encoded_principal, self.egress, self._recorder, max_payload_length=self.max_payload_length
         )
 
-    def on_new_leadership_term_event(self, event: NewLeadershipTermEvent) -> None:
+    def on_new_leadership_term_event(self, event: NewLeadershipTermEvent, code_digest: int) -> None:
         """A new leader's first entry."""
         self.leadership_term_id = event.leadership_term_id
-        super().on_new_leadership_term_event(event)
+        super().on_new_leadership_term_event(event, code_digest)
 
     def note_answer(self, error: BaseException, service: ClusteredService | None) -> None:
         """A callback raised: the log goes on, as on a member."""

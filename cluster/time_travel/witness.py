@@ -122,9 +122,9 @@ class LogWitness:
             self._on_delivered(self._entry(OutputKind.OFFER, session_id, payload=bytes(payload)), service_id)
         return self._module.on_replay_service_message(session_id, payload)
 
-    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent, code_digest: int) -> None:
         """A new leader's first entry."""
-        self._module.on_replay_new_leadership_term(event)
+        self._module.on_replay_new_leadership_term(event, code_digest)
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
         """A timer fired: it must have been set, and not for later."""

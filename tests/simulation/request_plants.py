@@ -27,11 +27,11 @@ def _drop_replies_with_the_leader(planting: Planting) -> None:
     """Every member forgets the replies when a new leader begins."""
     real = ClusteredServiceAgent.on_new_leadership_term_event
 
-    def on_new_leadership_term_event(self: ClusteredServiceAgent, event: Any) -> None:
+    def on_new_leadership_term_event(self: ClusteredServiceAgent, event: Any, code_digest: int) -> None:
         for replies in self.requests.sessions.values():
             if _forget(replies, len(replies.kept)):
                 planting.ran()
-        real(self, event)
+        real(self, event, code_digest)
 
     planting.replace(ClusteredServiceAgent, "on_new_leadership_term_event", on_new_leadership_term_event)
 

@@ -85,6 +85,7 @@ async def test_a_service_that_exits_stops_its_member_until_its_author_has_mended
             assert "error=SystemExit(4)" in member.process.log_tail()
 
             cluster.processes.service = f"{SERVICE.partition(':')[0]}:MendedService"
+            cluster.processes.settings = {**cluster.processes.settings, "accept_code": "any"}
             cluster.start(0)
             await cluster.wait_for_leader()
             assert await exiting == b"2"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from trimaran.service_api import CloseReason, RemoteProtocolError
 from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
+from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE, CodedSnapshotMarker, with_code_digest
 from trimaran.service_api.wire.log.messages import ClusterActionRequest
 from trimaran.service_api.wire.log.recording_log import CONSENSUS_MODULE_SERVICE_ID, EntryType
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
@@ -53,8 +54,15 @@ class ModuleSnapshot:
     next_session_id: int
     sessions: tuple[wire.ClusterSessionSnapshot, ...]
     timers: tuple[wire.Timer, ...]
+    marker: SnapshotMarker
+    """The first one."""
     trackers: tuple[TrackerState, ...] = ()
     """What each service has offered and the log does not hold yet."""
+
+    @property
+    def term_code_digest(self) -> int:
+        """Names the code that the leader of the snapshot's term ran."""
+        return self.marker.code_digest if isinstance(self.marker, CodedSnapshotMarker) else UNKNOWN_CODE
 
 
 class SnapshotControl:
@@ -208,16 +216,16 @@ class SnapshotControl:
         return [session for session in opened if session.opened_log_position <= action.log_position]
 
     def _marker(self, action: _Action, type_id: int, mark: SnapshotMark) -> SnapshotMarker:
-        config = self._ctx.config
-        return SnapshotMarker(
+        marker = SnapshotMarker(
             type_id=type_id,
             log_position=action.log_position,
             leadership_term_id=TermId(action.leadership_term_id),
             index=0,
             mark=mark,
             time_unit=self._ctx.time_unit,
-            app_version=config.app_version,
+            app_version=self._ctx.config.app_version,
         )
+        return with_code_digest(marker, self._ctx.term_code_digest)
 
     # --- recovery
 
@@ -227,6 +235,7 @@ class SnapshotControl:
         ctx.commit_position = snapshot.log_position
         ctx.cluster_clock.use_unit(snapshot.time_unit)
         ctx.cluster_clock.note(timestamp, ctx.now_ns)
+        ctx.term_code_digest = snapshot.term_code_digest
         principals = {client.cluster_session_id: client.encoded_principal for client in clients}
         sessions = [
             ClusterSession(
@@ -283,6 +292,7 @@ def decode_module_snapshot(messages: Sequence[wire.ModuleMessage]) -> ModuleSnap
         next_session_id=modules[0].next_session_id,
         sessions=tuple(sessions),
         timers=tuple(timers),
+        marker=begin,
         trackers=read_trackers(modules[0], trackers),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,12 @@ from trimaran.service_api.types import (
     TimeUnit,
 )
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
+from trimaran.service_api.wire.log.code_digest import (
+    UNKNOWN_CODE,
+    CodedTermEvent,
+    read_code_digest,
+    with_code_digest,
+)
 from trimaran.service_api.wire.log.messages import LOG_MESSAGES, NewLeadershipTermEvent
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMark, SnapshotMarker
@@ -44,6 +51,7 @@ from ...messages.snapshot import (
     PendingMessage,
 )
 from ...service.replies import SessionReplies, decode_replies
+from ...service.service_code import CodeGuard
 from ..files.recording_log_file import RecordingLogFile
 from .snapshot_recording import SnapshotReader
 
@@ -160,18 +168,58 @@ def find_newest_term_time_unit(
     """
     terms = [entry for entry in recording_log.entries if entry.is_valid_term]
     for term in reversed(terms):
-        position = term.term_base_log_position
-        if position < log.start_position:
+        if term.term_base_log_position < log.start_position:
             return None
-        while position < append_position:
-            data = archive.read(log.recording_id, position, _FIRST_ENTRY_BYTES, stop_position=append_position)
-            header = unpack_header(data)
-            if header.type != TYPE_PADDING:
-                event = decode_message(data[HEADER_LENGTH : header.frame_length], registry=LOG_MESSAGES)
-                if isinstance(event, NewLeadershipTermEvent):
-                    return TimeUnit.MILLIS if event.time_unit is None else event.time_unit
-                break
-            position += header.aligned_length
+        event = _read_first_entry(archive, term, log.recording_id, append_position=append_position)
+        if event is not None:
+            return TimeUnit.MILLIS if event.time_unit is None else event.time_unit
+    return None
+
+
+def check_replayed_code(
+    archive: Archive,
+    recording_log: RecordingLog,
+    log: RecordingDescriptor,
+    recovered: Recovered | None,
+    code: CodeGuard,
+    *,
+    append_position: int,
+) -> None:
+    """Refuse a start that would replay entries of terms whose leaders ran other code. Blocks as above.
+
+    Raises:
+        ConfigurationError: there are such entries; it names the first.
+        ArchiveError: the log cannot be read.
+    """
+    start_position = 0 if recovered is None else recovered.log_position
+    terms = [entry for entry in recording_log.entries if entry.is_valid_term]
+    base_positions = [*(term.term_base_log_position for term in terms), append_position]
+    for term, (base_position, end_position) in zip(terms, pairwise(base_positions), strict=True):
+        if end_position <= max(base_position, start_position):
+            continue  # all of it is in the snapshot, or it has no entries here
+        if base_position >= log.start_position:
+            event = _read_first_entry(archive, term, log.recording_id, append_position=append_position)
+            if event is not None:
+                code.check(event, event.code_digest if isinstance(event, CodedTermEvent) else UNKNOWN_CODE)
+        elif recovered is not None:
+            code.check(recovered.module.marker, recovered.module.term_code_digest)
+
+
+def _read_first_entry(
+    archive: Archive, term: RecordingLogEntry, recording_id: int, *, append_position: int
+) -> NewLeadershipTermEvent | None:
+    """Read what a term begins with, after padding; None if the log ends before it, or it is another message."""
+    position = term.term_base_log_position
+    while position < append_position:
+        data = archive.read(recording_id, position, _FIRST_ENTRY_BYTES, stop_position=append_position)
+        header = unpack_header(data)
+        if header.type != TYPE_PADDING:
+            encoded = data[HEADER_LENGTH : header.frame_length]
+            event = decode_message(encoded, registry=LOG_MESSAGES)
+            if isinstance(event, NewLeadershipTermEvent):
+                return with_code_digest(event, read_code_digest(encoded))
+            return None
+        position += header.aligned_length
     return None
 
 
@@ -263,6 +311,8 @@ def _unusable(archive: SnapshotSource, entry: RecordingLogEntry, reason: str) ->
 
 def _decode_module_message(data: bytes) -> ModuleMessage:
     message = decode_message(data, registry=CONSENSUS_MODULE_SNAPSHOT_MESSAGES)
+    if isinstance(message, SnapshotMarker):
+        return with_code_digest(message, read_code_digest(data))
     return PendingMessage.decode(data) if isinstance(message, SessionMessageHeader) else message
 
 

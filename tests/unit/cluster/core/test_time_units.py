@@ -9,6 +9,7 @@ from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.core.test_terms import START, appended
 from trimaran.cluster.core import events as ev
 from trimaran.service_api.types import TICKS_PER_MS, MemberId, TermId, TimeUnit
+from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 from trimaran.service_api.wire.log.messages import NewLeadershipTermEvent, TimerEvent
 
 
@@ -29,7 +30,7 @@ def leader_of(time_unit: TimeUnit | None) -> Solo:
     """A leader whose log began in this unit: it has delivered the entry before it appends its own."""
     solo = Solo(terms=START).reach_leader_log_replication()
     solo.feed(solo.append_position(1, 640))
-    solo.module.on_replay_new_leadership_term(term_event(time_unit))
+    solo.module.on_replay_new_leadership_term(term_event(time_unit), UNKNOWN_CODE)
     solo.feed(ev.ReplayDone(640, 5))
     return solo
 

@@ -69,6 +69,7 @@ class FakeRequests:
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
         self.time_units: list[TimeUnit | None] = []
+        self.code_digests: list[int] = []
         self.stands_still = False
         self.knows_skips = True
         self.offered_by: int | None = 0
@@ -96,7 +97,8 @@ class FakeRequests:
     def on_replay_session_close(self, event: SessionCloseEvent) -> None:
         self.told.append(("closed", event.cluster_session_id))
 
-    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent) -> None:
+    def on_replay_new_leadership_term(self, event: NewLeadershipTermEvent, code_digest: int) -> None:
+        self.code_digests.append(code_digest)
         self.time_units.append(event.time_unit)
 
     def on_replay_timer_event(self, event: TimerEvent) -> None:
