@@ -77,6 +77,8 @@ class MemberStatus(Document):
     member_id: Id
     version: Line
     """The version of Trimaran it runs."""
+    code: Line | None = None
+    """Digest of its services' source; None without source."""
     pid: Id
     uptime_s: Seconds
     role: RoleName

@@ -43,6 +43,8 @@ class ProblemKind(StrEnum):
     """A member's durable log, or what its service was given, is further behind the leader's than allowed."""
     DIFFERS = "differs"
     """A member does not hear another one, because their settings differ."""
+    CODE_DIFFERS = "code_differs"
+    """A member runs other code of its services than the leader."""
     DELIVERY_STALLED = "delivery_stalled"
     """A service is given nothing although more is committed."""
     REPLAY_STALLED = "replay_stalled"
@@ -195,6 +197,13 @@ def _find_behind(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int 
             yield status.member_id, f"its service is {undelivered_bytes:,} bytes behind what is committed"
 
 
+def _find_code_differs(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    for status in view.answered:
+        if view.leader is not None and None not in (status.code, view.leader.code) and status.code != view.leader.code:
+            leader = f"the leader, member {view.leader.member_id}, runs {view.leader.code}"
+            yield status.member_id, f"it runs code {status.code}, and {leader}"
+
+
 CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.NO_LEADER,
@@ -220,6 +229,11 @@ CLUSTER_RULES: Final = (
         ProblemKind.BEHIND,
         _find_behind,
         "look at its disk and its network (trimaran_sync_duration_seconds), and at slow callbacks of its service",
+    ),
+    ClusterRule(
+        ProblemKind.CODE_DIFFERS,
+        _find_code_differs,
+        "finish the upgrade, or start it with the leader's code; see docs/upgrading.md",
     ),
 )
 

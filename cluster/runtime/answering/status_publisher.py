@@ -24,8 +24,10 @@ from trimaran.service_api.member_status import (
     SnapshotFetchStatus,
 )
 from trimaran.service_api.types import TICKS_PER_MS, MemberId
+from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
+from ...service.service_code import format_code
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
 from ..watching.progress_tracker import ProgressTracker
@@ -92,6 +94,7 @@ class StatusPublisher:
         return MemberStatus(
             member_id=ctx.config.member_id,
             version=installed_version(),
+            code=format_code(ctx.config.code_digest) if ctx.config.code_digest != UNKNOWN_CODE else None,
             pid=self._pid,
             uptime_s=_seconds(now_ns - self._started_ns),
             role=ROLE_NAMES[ctx.role],

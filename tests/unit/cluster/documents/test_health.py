@@ -158,3 +158,20 @@ def test_the_problems_of_a_cluster_come_first_and_then_member_by_member() -> Non
         ("disk_full", 0),
         ("no_answer", 1),
     ]
+
+
+def test_members_that_run_other_code_than_the_leader_are_named() -> None:
+    leader = member_status(0, state="LEADER", leader=0).model_copy(update={"code": "5c1f93ab0e7d2246"})
+    old, same, silent = (
+        member_status(member_id, leader=0).model_copy(update={"code": code})
+        for member_id, code in ((1, "0b77e2d9c43a1f58"), (2, leader.code), (3, None))
+    )
+    view = ClusterView(
+        statuses={0: leader, 1: old, 2: same, 3: silent}, leader=leader, has_quorum=True, verdict="leader 0"
+    )
+
+    problems = judge_cluster(view, LIMITS)
+
+    assert [(problem.kind.value, problem.member_id, problem.detail) for problem in problems] == [
+        ("code_differs", 1, "it runs code 0b77e2d9c43a1f58, and the leader, member 0, runs 5c1f93ab0e7d2246")
+    ]
