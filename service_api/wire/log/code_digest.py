@@ -43,7 +43,7 @@ _CODED: Final[dict[int, type[CodedTermEvent | CodedSnapshotMarker]]] = {
 _DIGEST: Final = struct.Struct("<q")
 
 
-CodedT = TypeVar("CodedT", NewLeadershipTermEvent, SnapshotMarker)
+CodedT = TypeVar("CodedT", bound=NewLeadershipTermEvent | SnapshotMarker)
 
 
 def with_code_digest(message: CodedT, digest: int) -> CodedT:
