@@ -22,28 +22,24 @@ from trimaran.service_api import ClusteredService, ConfigurationError, ServiceFa
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
-    NULL_VALUE,
     OPERATION_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
     ClusterSessionId,
     MemberId,
-    RecordingId,
-    TermId,
     TimeUnit,
 )
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
 from .auth.secrets_watch import SecretsWatch
+from .consensus_context import make_context
 from .core import effects as fx
 from .core.consensus_module import ConsensusModule
-from .core.context import ConsensusConfig, ConsensusContext
+from .core.context import ConsensusContext
 from .core.control_toggle import ControlToggle
 from .core.events import LinkChanged, ReluctanceChanged
-from .core.log.log_buffer import LogBuffer
 from .core.log.log_publisher import max_message_length
-from .core.log.retention import RetentionPolicy, needed_log_position
+from .core.log.retention import needed_log_position
 from .core.member_settings import settings_of
-from .core.members import ClusterMember
 from .core.reluctance import Reluctance
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
@@ -52,8 +48,6 @@ from .runtime.answering.document_server import answering_once
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
-from .runtime.authenticator import GuardedAuthenticator
-from .runtime.authorisation import GuardedAuthorisation
 from .runtime.entry_skips import EntrySkips
 from .runtime.files.log_recording import open_log
 from .runtime.garbage import settle_garbage_collector
@@ -83,9 +77,8 @@ from .runtime.watching.sync_timer import TimedFileSystem
 from .runtime.watching.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
-from .service.service_code import CodeGuard, digest_of_code, format_code
+from .service.service_code import CodeGuard, format_code
 from .settings.config import MemberEndpoints, NodeConfig
-from .settings.plugin_loading import load_authenticator, load_authorisation
 from .settings.service_loading import load_service_class
 
 _NS_PER_MS: Final = 1_000_000
@@ -170,7 +163,7 @@ class Node:
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
         self._secrets = SecretsWatch(Path(config.secrets_file)) if config.secrets_file else None
-        ctx = _make_context(
+        ctx = make_context(
             config, files, recording, host, code=code, service_count=len(services), secrets=self._secrets
         )
         self.module = ConsensusModule(
@@ -183,16 +176,8 @@ class Node:
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
         self._ingress = Ingress(self.agent, egress_limit_bytes=config.egress_limit_bytes, trim_memory=host.trim_memory)
-        self.service_agent = ClusteredServiceAgent(
-            [with_stop_watches(service, self.stalls) for service in services],
-            _ModuleRequests(self.module),
-            member_id=MemberId(config.member_id),
-            time_unit=ctx.time_unit,
-            shared_timer_ids=config.shared_timer_ids,
-            max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
-        )
+        self.service_agent = self._make_service_agent(services, code)
         ctx.delivered_time = lambda: self.service_agent.time
-        self.service_agent.code = code
         self._adapter = self._make_adapter()
         self.queries = self._make_query_handler()
         if recovered is not None:
@@ -232,31 +217,12 @@ class Node:
         """
         if not 1 <= len(services) <= SERVICE_LIMIT:
             raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
-        code = CodeGuard(
-            digest=digest_of_code(*map(type, services)),
-            app_version=config.app_version,
-            accepted=config.accept_code,
-            directory=config.directory,
+        code = CodeGuard.of_services(
+            services, app_version=config.app_version, accepted=config.accept_code, directory=config.directory
         )
         host = Host.of_operating_system() if host is None else host
         with open_files(config, host) as files, keep_failure(files.errors.observe):
-            archive = await Archive.launch(
-                config.directory / "archive",
-                ArchiveConfig(
-                    term_length_bytes=config.term_length_bytes,
-                    segment_length_bytes=config.segment_length_bytes,
-                    mtu_length_bytes=config.mtu_length_bytes,
-                    file_sync_level=config.file_sync_level,
-                    checksums=config.checksums,
-                    drops_copied_pages=config.shared_machine != "off",
-                    spares_readers=False,  # who is spared, and for how long, `retention` decides
-                ),
-                clock_ms=host.clock.epoch_time,
-                file_system=host.file_system if files.timed_disk is None else files.timed_disk,
-                make_worker=host.make_worker,
-                monotonic_ns=host.clock.monotonic_ns,
-                is_power_loss_possible=not files.mark.is_same_boot,
-            )
+            archive = await _launch_archive(config, files, host)
             try:
                 recording = await open_log(archive, files.recording_log.recording_log)
                 files.mark.confirm_boot()
@@ -304,12 +270,8 @@ class Node:
                 self.vitals.is_service_started = True
                 assert self.agent.terminated is not None
                 if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
-                    logger.info(
-                        "node.started",
-                        pid=os.getpid(),
-                        directory=str(self._config.directory),
-                        code=format_code(self.module.ctx.config.code_digest),
-                    )
+                    code, directory = format_code(self.module.ctx.config.code_digest), str(self._config.directory)
+                    logger.info("node.started", pid=os.getpid(), directory=directory, code=code)
                     self.agent.start()
                 await self.agent.terminated
                 self.service_agent.terminate()
@@ -512,6 +474,19 @@ class Node:
         with _naming("consensus", me.consensus):
             await links.start(self._network, Endpoint.parse(me.consensus), tasks)
 
+    def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
+        ctx = self.module.ctx
+        agent = ClusteredServiceAgent(
+            [with_stop_watches(service, self.stalls) for service in services],
+            _ModuleRequests(self.module),
+            member_id=ctx.config.member_id,
+            time_unit=ctx.time_unit,
+            shared_timer_ids=ctx.config.shared_timer_ids,
+            max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
+        )
+        agent.code = code
+        return agent
+
     def _make_status_publisher(self) -> StatusPublisher:
         return StatusPublisher(
             self.module,
@@ -621,67 +596,24 @@ class Node:
             self.agent.post(ReluctanceChanged(Reluctance.LOG_DAMAGED, places[0].reason if places else None))
 
 
-def _make_context(
-    config: NodeConfig,
-    files: MemberFiles,
-    recording: Recording,
-    host: Host,
-    *,
-    code: CodeGuard,
-    service_count: int,
-    secrets: SecretsWatch | None,
-) -> ConsensusContext:
-    recording_log = files.recording_log.recording_log
-    last = recording_log.last_term()
-    window_bytes = config.ingress_window_bytes
-    return ConsensusContext(
-        config=ConsensusConfig(
-            member_id=MemberId(config.member_id),
-            ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
-            catchup_endpoint=config.me.catchup,
-            startup_canvass_timeout_ns=config.startup_canvass_timeout_ms * _NS_PER_MS,
-            election_timeout_ns=config.election_timeout_ms * _NS_PER_MS,
-            election_status_interval_ns=config.election_status_interval_ms * _NS_PER_MS,
-            leader_heartbeat_timeout_ns=config.leader_heartbeat_timeout_ms * _NS_PER_MS,
-            leader_heartbeat_interval_ns=config.leader_heartbeat_interval_ms * _NS_PER_MS,
-            termination_timeout_ns=config.termination_timeout_ms * _NS_PER_MS,
-            session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
-            session_limit=config.session_limit,
-            service_count=service_count,
-            service_queue_limit_bytes=config.service_queue_limit_bytes,
-            shared_timer_ids=config.shared_timer_ids,
-            initial_term_id=recording.descriptor.initial_term_id,
-            term_length_bytes=recording.descriptor.term_buffer_length,
-            mtu_length_bytes=recording.descriptor.mtu_length,
+async def _launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> Archive:
+    """Open and repair the archive in the member's directory."""
+    return await Archive.launch(
+        config.directory / "archive",
+        ArchiveConfig(
+            term_length_bytes=config.term_length_bytes,
+            segment_length_bytes=config.segment_length_bytes,
+            mtu_length_bytes=config.mtu_length_bytes,
+            file_sync_level=config.file_sync_level,
             checksums=config.checksums,
-            ingress_window_bytes=window_bytes,
-            catchup_near_bytes=config.join_near_bytes,
-            retention=RetentionPolicy(
-                keep_all=config.keep_all,
-                keep_snapshots=config.keep_snapshots,
-                keep_log_bytes=config.keep_log_bytes,
-            ),
-            app_version=config.app_version,
-            code_digest=code.digest,
+            drops_copied_pages=config.shared_machine != "off",
+            spares_readers=False,  # who is spared, and for how long, `retention` decides
         ),
-        random=host.random,
-        recording_log=recording_log,
-        log_recording_id=RecordingId(recording.recording_id),
-        log_buffer=LogBuffer(position=recording.append_position, retained_bytes=window_bytes),
-        members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
-        authenticator=GuardedAuthenticator(
-            load_authenticator(
-                config.authenticator,
-                config.service_dir,
-                secrets=secrets,
-                random=host.random,
-            )
-        ),
-        authorisation=GuardedAuthorisation(load_authorisation(config.authorisation, config.service_dir)),
-        append_position=recording.append_position,
-        log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
-        leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
-        candidate_term_id=files.node_state.candidate_term_id,
+        clock_ms=host.clock.epoch_time,
+        file_system=host.file_system if files.timed_disk is None else files.timed_disk,
+        make_worker=host.make_worker,
+        monotonic_ns=host.clock.monotonic_ns,
+        is_power_loss_possible=not files.mark.is_same_boot,
     )
 
 

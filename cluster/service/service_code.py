@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.quantities import format_app_version
@@ -60,6 +60,15 @@ class CodeGuard:
     accepted: str
     """The setting `accept_code`: empty, `any`, or the first digits of this member's own digest."""
     directory: Path
+
+    @classmethod
+    def of_services(cls, services: Sequence[object], *, app_version: int, accepted: str, directory: Path) -> Self:
+        """Make the guard of a member that runs these services.
+
+        Raises:
+            ConfigurationError: `accepted` names other code than theirs.
+        """
+        return cls(digest_of_code(*map(type, services)), app_version, accepted, directory)
 
     def __post_init__(self) -> None:
         if self.accepted in ("", ANY_CODE) or format_code(self.digest).startswith(self.accepted):

@@ -1,0 +1,91 @@
+"""What a member's consensus module begins with: its settings in the units of the core, and what its files hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trimaran.archive import Recording
+from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
+
+from .auth.secrets_watch import SecretsWatch
+from .core.context import ConsensusConfig, ConsensusContext
+from .core.log.log_buffer import LogBuffer
+from .core.log.retention import RetentionPolicy
+from .core.members import ClusterMember
+from .runtime.authenticator import GuardedAuthenticator
+from .runtime.authorisation import GuardedAuthorisation
+from .runtime.host import Host
+from .runtime.member_files import MemberFiles
+from .service.service_code import CodeGuard
+from .settings.config import NodeConfig
+from .settings.plugin_loading import load_authenticator, load_authorisation
+
+_NS_PER_MS: Final = 1_000_000
+
+
+def make_context(
+    config: NodeConfig,
+    files: MemberFiles,
+    recording: Recording,
+    host: Host,
+    *,
+    code: CodeGuard,
+    service_count: int,
+    secrets: SecretsWatch | None,
+) -> ConsensusContext:
+    """Make the state that a member's consensus module begins with, from its settings and its files."""
+    recording_log = files.recording_log.recording_log
+    last = recording_log.last_term()
+    return ConsensusContext(
+        config=_make_config(config, recording, code=code, service_count=service_count),
+        random=host.random,
+        recording_log=recording_log,
+        log_recording_id=RecordingId(recording.recording_id),
+        log_buffer=LogBuffer(position=recording.append_position, retained_bytes=config.ingress_window_bytes),
+        members={MemberId(member.member_id): ClusterMember(MemberId(member.member_id)) for member in config.members},
+        authenticator=GuardedAuthenticator(
+            load_authenticator(
+                config.authenticator,
+                config.service_dir,
+                secrets=secrets,
+                random=host.random,
+            )
+        ),
+        authorisation=GuardedAuthorisation(load_authorisation(config.authorisation, config.service_dir)),
+        append_position=recording.append_position,
+        log_leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
+        leadership_term_id=TermId(NULL_VALUE if last is None else last.leadership_term_id),
+        candidate_term_id=files.node_state.candidate_term_id,
+    )
+
+
+def _make_config(config: NodeConfig, recording: Recording, *, code: CodeGuard, service_count: int) -> ConsensusConfig:
+    return ConsensusConfig(
+        member_id=MemberId(config.member_id),
+        ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
+        catchup_endpoint=config.me.catchup,
+        startup_canvass_timeout_ns=config.startup_canvass_timeout_ms * _NS_PER_MS,
+        election_timeout_ns=config.election_timeout_ms * _NS_PER_MS,
+        election_status_interval_ns=config.election_status_interval_ms * _NS_PER_MS,
+        leader_heartbeat_timeout_ns=config.leader_heartbeat_timeout_ms * _NS_PER_MS,
+        leader_heartbeat_interval_ns=config.leader_heartbeat_interval_ms * _NS_PER_MS,
+        termination_timeout_ns=config.termination_timeout_ms * _NS_PER_MS,
+        session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
+        session_limit=config.session_limit,
+        service_count=service_count,
+        service_queue_limit_bytes=config.service_queue_limit_bytes,
+        shared_timer_ids=config.shared_timer_ids,
+        initial_term_id=recording.descriptor.initial_term_id,
+        term_length_bytes=recording.descriptor.term_buffer_length,
+        mtu_length_bytes=recording.descriptor.mtu_length,
+        checksums=config.checksums,
+        ingress_window_bytes=config.ingress_window_bytes,
+        catchup_near_bytes=config.join_near_bytes,
+        retention=RetentionPolicy(
+            keep_all=config.keep_all,
+            keep_snapshots=config.keep_snapshots,
+            keep_log_bytes=config.keep_log_bytes,
+        ),
+        app_version=config.app_version,
+        code_digest=code.digest,
+    )
