@@ -52,6 +52,7 @@ from .runtime.entry_skips import EntrySkips
 from .runtime.files.log_recording import open_log
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
+from .runtime.links.gate_limits import make_gate
 from .runtime.links.ingress import Ingress
 from .runtime.links.member_links import MemberLinks
 from .runtime.log_control import LogControl, MemberLogEndpoints
@@ -175,7 +176,8 @@ class Node:
             self.module, clock=host.clock, ingress_window_bytes=config.ingress_window_bytes, tuning=self.tuning
         )
         self._operations = OperationHandler(self.agent, ingress_endpoints=[member.ingress for member in config.members])
-        self._ingress = Ingress(self.agent, egress_limit_bytes=config.egress_limit_bytes, trim_memory=host.trim_memory)
+        self.gate = make_gate(config, host.descriptor_limit)
+        self._ingress = Ingress.of_config(self.agent, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
         ctx.delivered_time = lambda: self.service_agent.time
         self._adapter = self._make_adapter()
@@ -257,7 +259,8 @@ class Node:
         """
         failure: ServiceFailedError | None = None
         async with ActivityScope() as tasks:
-            log, links, server = self._connect(tasks), self._links, ArchiveServer(self.archive, network=self._network)
+            log, links = self._connect(tasks), self._links
+            server = ArchiveServer(self.archive, network=self._network, gate=self.gate)
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
@@ -287,6 +290,7 @@ class Node:
                     self._metrics.close()
                 await server.aclose()
                 await log.aclose()
+                self.gate.close()
         if failure is not None:
             self._skips.note_failure(failure)
             return NodeEnd.ENTRY_HELD
@@ -468,11 +472,11 @@ class Node:
         with _naming("ingress", me.ingress):
             await self._ingress.start(self._network, Endpoint.parse(me.ingress))
         with _naming("log or catchup", f"{me.log}, {me.catchup}"):
-            await log.start(Endpoint.parse(me.log), Endpoint.parse(me.catchup))
+            await log.start(Endpoint.parse(me.log), Endpoint.parse(me.catchup), gate=self.gate)
         with _naming("archive", me.archive):
             await server.start(Endpoint.parse(me.archive))
         with _naming("consensus", me.consensus):
-            await links.start(self._network, Endpoint.parse(me.consensus), tasks)
+            await links.start(self._network, Endpoint.parse(me.consensus), tasks, gate=self.gate)
 
     def _make_service_agent(self, services: Sequence[ClusteredService], code: CodeGuard) -> ClusteredServiceAgent:
         ctx = self.module.ctx
@@ -575,15 +579,16 @@ class Node:
             why_not_ready=self.vitals.why_not_ready,
             monotonic_ns=self._clock.monotonic_ns,
         )
-        logger.info("metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint)))
+        logger.info(
+            "metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint, gate=self.gate))
+        )
 
     async def _run_housekeeping(self) -> None:
         """Show in the mark file that this process is alive, look for clients that left, and what has moved."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
-            self._ingress.close_half_open_connections()
+            self._ingress.look()
             self._progress.look()
-            self._ingress.look_at_egress()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             self._look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)

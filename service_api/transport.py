@@ -4,12 +4,15 @@ There are two stacks. `SocketStack` makes TCP connections with the event loop's 
 network is the other one. A process gets its stack from the machine it runs on (`cluster.runtime.host.Host`), a client
 from its configuration. No other module of the product makes a socket; a test looks at all of them.
 
+What is accepted passes the process's `ConnectionGate` first, which may refuse it, or end another one for it: before
+anything is made for it here.
+
 The seam acts when a connection is made and never again: what a stack gives to a protocol is the loop's own transport,
 so a byte that arrives costs nothing more. The socket options of a connection, and the question whether a peer that is
 not read has closed, are here, too, because they reach below the transport.
 
 Each call names what the connection is for. That is all that encryption needs: a stack that knows the `ssl.SSLContext`
-of each purpose hands it to the loop in its own `listen` and `dial`, and no caller changes. Certificates belong to the
+of each purpose gives it in its own `listening_context` and `dial`, and no caller changes. Certificates belong to the
 caller's side of a purpose: a member shows the same identity on `CONSENSUS`, `LOG`, `CATCHUP` and `ARCHIVE`, whichever
 side dials, and an operator shows its own on `DOCUMENTS`.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import select
 import socket
@@ -25,9 +29,18 @@ import termios
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Final, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from .endpoint import Endpoint
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .connection_gate import AcceptedConnection, ConnectionGate
+
+LISTEN_BACKLOG: Final = 4_096
+"""Connections that the kernel completes before they are accepted; it caps this at its own limit (`somaxconn`)."""
 
 STREAM_LIMIT_BYTES: Final = 64 << 10
 """What a `StreamReader` holds before its connection is not read, unless its owner says otherwise."""
@@ -53,8 +66,19 @@ _KEEP_ALIVE_OPTIONS: Final = (
     ("TCP_KEEPCNT", _KEEP_ALIVE_COUNT),
 )
 
+_HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""How long an accepted connection may take to agree on encryption."""
+
+_ACCEPT_LIMIT: Final = 64
+"""Connections that one endpoint accepts in a pass of the loop, so that others have their turn."""
+
+_NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+"""What `accept` says when the system has nothing left to give."""
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
-OnStreams = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+MakeProtocol = Callable[["AcceptedConnection"], asyncio.BaseProtocol]
+"""Makes the protocol of an accepted connection, which has to `attach` the transport and to `leave` in the end."""
+OnStreams = Callable[["AcceptedConnection", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Runs one accepted connection from its first byte to its last."""
 
 
@@ -109,9 +133,9 @@ class NetworkStack(ABC):
 
     @abstractmethod
     async def listen(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], asyncio.BaseProtocol]
+        self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
     ) -> Listener:
-        """Accept connections, each with a protocol of its own.
+        """Accept the connections that the gate lets in, each with a protocol of its own.
 
         Raises:
             OSError: the endpoint cannot be listened on.
@@ -129,21 +153,25 @@ class NetworkStack(ABC):
         """
 
     async def listen_for_streams(
-        self, purpose: Purpose, endpoint: Endpoint, on_streams: OnStreams, *, limit_bytes: int = STREAM_LIMIT_BYTES
+        self,
+        purpose: Purpose,
+        endpoint: Endpoint,
+        on_streams: OnStreams,
+        *,
+        gate: ConnectionGate,
+        limit_bytes: int = STREAM_LIMIT_BYTES,
     ) -> Listener:
-        """Accept connections, and run a task with a reader and a writer for each.
+        """Accept the connections that the gate lets in, and run a task with a reader and a writer for each.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
         loop = asyncio.get_running_loop()
 
-        def make_protocol() -> asyncio.StreamReaderProtocol:
-            return asyncio.StreamReaderProtocol(
-                asyncio.StreamReader(limit=limit_bytes, loop=loop), on_streams, loop=loop
-            )
+        def make_protocol(accepted: AcceptedConnection) -> asyncio.StreamReaderProtocol:
+            return _AcceptedStreams(accepted, asyncio.StreamReader(limit=limit_bytes, loop=loop), on_streams)
 
-        return await self.listen(purpose, endpoint, make_protocol)
+        return await self.listen(purpose, endpoint, make_protocol, gate=gate)
 
     async def dial_streams(
         self, purpose: Purpose, endpoint: Endpoint, *, limit_bytes: int = STREAM_LIMIT_BYTES
@@ -156,31 +184,156 @@ class NetworkStack(ABC):
         return reader, DroppingWriter(transport, protocol, reader, loop)
 
 
-class SocketListener(Listener):
-    """The listening sockets of an event loop's server."""
+class _AcceptedStreams(asyncio.StreamReaderProtocol):
+    """Reader and writer of an accepted connection."""
 
-    def __init__(self, server: asyncio.Server, endpoint: Endpoint) -> None:
-        self._server = server
-        self.endpoint = Endpoint(endpoint.host, server.sockets[0].getsockname()[1])
+    def __init__(self, accepted: AcceptedConnection, reader: asyncio.StreamReader, on_streams: OnStreams) -> None:
+        super().__init__(reader, partial(on_streams, accepted), loop=asyncio.get_running_loop())
+        self._accepted = accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, unless the gate has ended it meanwhile."""
+        self._accepted.attach(cast(asyncio.Transport, transport))
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the gate."""
+        self._accepted.leave()
+        super().connection_lost(exc)
+
+
+class SocketListener(Listener):
+    """Listening sockets of one endpoint, and the connections that are being made of what they accept.
+
+    Not a server of the loop: the gate has to be asked before there is a transport, and where descriptors have run out
+    the loop's own servers stop for a second (asyncio), or close whatever comes (uvloop), members as well.
+    """
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        purpose: Purpose,
+        endpoint: Endpoint,
+        make_protocol: MakeProtocol,
+        gate: ConnectionGate,
+        encryption: ssl.SSLContext | None,
+    ) -> None:
+        self.endpoint = Endpoint(endpoint.host, sockets[0].getsockname()[1])
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        self._purpose, self._make_protocol, self._gate = purpose, make_protocol, gate
+        self._encryption = encryption
+        self._making: dict[asyncio.Task[None], None] = {}
+        for sock in sockets:
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+
+    def __repr__(self) -> str:
+        return f"<SocketListener {self._purpose.value} {self.endpoint}>"
 
     def close(self) -> None:
         """Stop listening; connections stay."""
-        self._server.close()
+        for sock in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets = []
 
     async def wait_closed(self) -> None:
-        """Return once nothing is left of the server; from Python 3.12 on that includes its connections."""
-        await self._server.wait_closed()
+        """Return once every connection that was accepted is made."""
+        if self._making:
+            await asyncio.wait(list(self._making))
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept what has come, a number of connections at most."""
+        for _ in range(_ACCEPT_LIMIT):
+            try:
+                sock, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR:
+                    raise
+                if not self._accept_without_descriptor(listening):
+                    return
+                continue
+            self._begin(sock, peer)
+
+    def _accept_without_descriptor(self, listening: socket.socket) -> bool:
+        """Have a descriptor freed, and accept with that; a connection that may not have it is closed at once.
+
+        Whether there may be more to accept.
+        """
+        may_have_it = self._gate.on_out_of_descriptors(self._purpose)
+        try:
+            sock, peer = listening.accept()
+        except OSError:
+            return False
+        if may_have_it:
+            self._begin(sock, peer)
+        else:
+            sock.close()
+        return True
+
+    def _begin(self, sock: socket.socket, peer: object) -> None:
+        accepted = self._gate.enter(self._purpose, peer)
+        if accepted is None:
+            sock.close()
+            return
+        sock.setblocking(False)
+        task = self._loop.create_task(self._make(sock, accepted))
+        self._making[task] = None
+        task.add_done_callback(self._making.pop)
+
+    async def _make(self, sock: socket.socket, accepted: AcceptedConnection) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                partial(self._make_protocol, accepted),
+                sock,
+                ssl=self._encryption,
+                ssl_handshake_timeout=None if self._encryption is None else _HANDSHAKE_TIMEOUT_S,
+            )
+        except OSError:  # it was reset meanwhile
+            accepted.leave()
+            sock.close()
 
 
 class SocketStack(NetworkStack):
     """TCP, by the running event loop."""
 
     async def listen(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], asyncio.BaseProtocol]
+        self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
     ) -> Listener:
         """Listen on every address of the endpoint's host."""
         loop = asyncio.get_running_loop()
-        return SocketListener(await loop.create_server(make_protocol, endpoint.host, endpoint.port), endpoint)
+        found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        sockets: list[socket.socket] = []
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                port = sockets[0].getsockname()[1] if sockets else endpoint.port
+                sock = socket.socket(family, kind, protocol)
+                sockets.append(sock)
+                sock.setblocking(False)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    sock.bind((address[0], port, *address[2:]))
+                except OSError as error:
+                    if error.errno != errno.EADDRNOTAVAIL or len(found) == 1:
+                        raise
+                    sockets.pop().close()  # a name may have an address of a family that this machine does not use
+                    continue
+                sock.listen(LISTEN_BACKLOG)
+            if not sockets:
+                raise OSError(errno.EADDRNOTAVAIL, f"no address of this machine: {endpoint}")
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
+        return SocketListener(sockets, purpose, endpoint, make_protocol, gate, self.listening_context(purpose))
+
+    def listening_context(self, purpose: Purpose) -> ssl.SSLContext | None:
+        """Return what encrypts the connections that are accepted; None: nothing does."""
+        return None
 
     async def dial(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]

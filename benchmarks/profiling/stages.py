@@ -62,7 +62,8 @@ def _rule(path: str, stage: Stage, *functions: str) -> Rule:
 
 RULES: Final = (
     # The members' way of a message.
-    _rule("cluster/runtime/links/ingress.py", Stage.EGRESS, "write", "send"),
+    _rule("cluster/runtime/links/ingress_connection.py", Stage.EGRESS, "write", "send", "send_now"),
+    _rule("cluster/runtime/links/ingress_connection.py", Stage.RECEIVE),
     _rule("cluster/runtime/links/egress_tracker.py", Stage.EGRESS),
     _rule("cluster/runtime/links/ingress.py", Stage.RECEIVE),
     _rule("service_api/wire/stream.py", Stage.RECEIVE),

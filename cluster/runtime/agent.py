@@ -273,6 +273,10 @@ class ConsensusModuleAgent:
 
     # --- what ingress needs
 
+    def holds_session(self, connection_id: int) -> bool:
+        """Whether the client of a connection has shown that an open session is its own."""
+        return self.module.sessions.session_on(connection_id) is not None
+
     @property
     def publisher(self) -> LogPublisher | None:
         """The leader's publisher of entries, or None while this member does not lead."""

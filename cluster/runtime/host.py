@@ -17,6 +17,7 @@ from typing import Self
 from trimaran.archive.disk.file_system import FileSystem, OsFileSystem
 from trimaran.archive.store.worker import ThreadWorker, WorkerFactory
 from trimaran.service_api import Clock
+from trimaran.service_api.descriptors import raise_descriptor_limit
 from trimaran.service_api.transport import SOCKETS, NetworkStack
 
 from .shared_machine.processor_pressure import ReadWait, read_wait_ns
@@ -45,6 +46,8 @@ class Host:
     """Says how long the calling thread has waited for a processor."""
     sched_yield: Callable[[], None] | None
     """Lets another thread run that waits for this processor. None where nothing is won by staying awake."""
+    descriptor_limit: int | None = None
+    """How many files and connections this process may have open; None where that is not to be kept to."""
     trim_memory: Callable[[], None] = lambda: None
     """Gives memory that was freed back to the system, where the allocator can be asked to."""
     spare_sync_delay_us: int = 20_000
@@ -52,7 +55,7 @@ class Host:
 
     @classmethod
     def of_operating_system(cls) -> Self:
-        """Return the machine this process runs on."""
+        """Return the machine this process runs on, which may have as many files open as its hard limit says."""
         return cls(
             clock=SystemClock(),
             random=random.SystemRandom().random,
@@ -63,6 +66,7 @@ class Host:
             set_session_nice=set_session_nice,
             read_wait=read_wait_ns,
             sched_yield=getattr(os, "sched_yield", None),
+            descriptor_limit=raise_descriptor_limit(),
             trim_memory=_trim_memory,
         )
 

@@ -20,6 +20,7 @@ from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.archive.store.replay import REPLAY_BUFFER_BYTES, ReplaySession
 from trimaran.service_api import ClusterError
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import NetworkStack, Purpose, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
@@ -105,14 +106,14 @@ class LogControl:
     def __repr__(self) -> str:
         return f"<LogControl recording={self._recording!r} publication={self._publication!r}>"
 
-    async def start(self, log_endpoint: Endpoint, catchup_endpoint: Endpoint) -> None:
+    async def start(self, log_endpoint: Endpoint, catchup_endpoint: Endpoint, *, gate: ConnectionGate) -> None:
         """Listen for the live log and for catch-up replays.
 
         Raises:
             OSError: an endpoint cannot be listened on.
         """
-        await self._live.start(self._network, Purpose.LOG, log_endpoint)
-        await self._catchup.start(self._network, Purpose.CATCHUP, catchup_endpoint)
+        await self._live.start(self._network, Purpose.LOG, log_endpoint, gate=gate)
+        await self._catchup.start(self._network, Purpose.CATCHUP, catchup_endpoint, gate=gate)
 
     async def aclose(self) -> None:
         """Stop everything and write the log's stop position.

@@ -139,6 +139,23 @@ class NodeConfig(BaseSettings):
             ge=1 << 20, description="most egress bytes that clients have not taken, all together; then some are cut off"
         ),
     ] = 256 << 20
+    unfinished_limit_bytes: Annotated[
+        SizeBytes,
+        Field(ge=1 << 20, description="most bytes of clients' messages that have begun and not ended, all together"),
+    ] = 128 << 20
+    connection_limit: Annotated[
+        Count,
+        Field(ge=1, description="most client connections at once; fewer where the process may not open so many files"),
+    ] = 65_536
+    address_connection_limit: Annotated[
+        Count, Field(ge=1, description="most client connections from one address, or one IPv6 network of 64 bits")
+    ] = 16_384
+    setup_timeout_ms: Annotated[Millis, Field(description="how long a new connection may take to say what it is")] = (
+        5_000
+    )
+    session_open_timeout_ms: Annotated[
+        Millis, Field(description="how long a client connection may be without a session")
+    ] = 30_000
     catchup_near_bytes: Annotated[
         SizeBytes,
         Field(description="in catch-up, join the live log this near its end; at most half of ingress_window_bytes"),

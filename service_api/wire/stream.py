@@ -163,6 +163,16 @@ class MessageAssembler:
         """Whether the beginning of a message is held and its end has not come."""
         return bool(self._parts)
 
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of an incomplete message are held."""
+        return self._length
+
+    def clear(self) -> None:
+        """Drop an incomplete message: its end will not come."""
+        self._parts.clear()
+        self._length = 0
+
     def append(self, frame: StreamFrame) -> bytes | None:
         """Take one frame; give the message that it completes, if any. Padding frames give none.
 
@@ -194,6 +204,5 @@ class MessageAssembler:
         if not flags & FLAG_END:
             return None
         message = b"".join(self._parts)
-        self._parts.clear()
-        self._length = 0
+        self.clear()
         return message

@@ -17,6 +17,7 @@ import structlog
 
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Listener, NetworkStack, Purpose
 from trimaran.service_api.types import NULL_VALUE
@@ -42,6 +43,7 @@ class ArchiveServer:
     `authenticator` decides who may have a session, `authorisation` what a session may do; by default everybody may have
     one, and nobody may change anything. `replay_rate_limit_bytes_per_s` is that of each replay. `preallocate`
     zero-writes the segments of recordings ahead. Everything is listened on and dialled through `network`.
+    `gate` is that of the process, which limits connections; one of its own is made without.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ArchiveServer:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         preallocate: bool = False,
         network: NetworkStack = SOCKETS,
+        gate: ConnectionGate | None = None,
     ) -> None:
         self.state: Final = ServerState(
             archive=archive,
@@ -73,13 +76,15 @@ class ArchiveServer:
             preallocate=preallocate,
             network=network,
         )
-        self._connection_limit = connection_limit
+        if gate is None:
+            gate = ConnectionGate({Purpose.ARCHIVE: GateLimits.of_count(connection_limit)}, warn=_log.warning)
+        self._gate = gate
         self._listener: Listener | None = None
         self._sessions: dict[asyncio.Task[Any], None] = {}
         """In order of connection: a set would be run through in the order of addresses in memory."""
 
     def __repr__(self) -> str:
-        return f"<ArchiveServer connections={len(self._sessions)}/{self._connection_limit}>"
+        return f"<ArchiveServer connections={len(self._sessions)}>"
 
     async def start(self, endpoint: Endpoint) -> None:
         """Listen; port 0 takes a free one, which `endpoint` names afterwards.
@@ -88,7 +93,7 @@ class ArchiveServer:
             OSError: the address is in use or not ours.
         """
         self._listener = await self.state.network.listen_for_streams(
-            Purpose.ARCHIVE, endpoint, self._accept, limit_bytes=READ_LENGTH_BYTES
+            Purpose.ARCHIVE, endpoint, self._accept, gate=self._gate, limit_bytes=READ_LENGTH_BYTES
         )
 
     @property
@@ -110,16 +115,16 @@ class ArchiveServer:
         if self._listener is not None:
             await self._listener.wait_closed()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(
+        self, accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Run one connection from its first byte to its last."""
         task = asyncio.current_task()
-        if task is None or len(self._sessions) >= self._connection_limit:
-            _log.warning("archive_connection.refused", connection_limit=self._connection_limit)
-            writer.transport.abort()
-            return
+        assert task is not None
         self._sessions[task] = None
+        accepted.expect("control session", self.state.idle_timeout_s)
         try:
-            await serve_connection(self.state, reader, writer)
+            await serve_connection(self.state, reader, writer, on_connected=accepted.admit)
         except asyncio.CancelledError:
             # Only `aclose` cancels; the task must end without an exception for the stream's own callback.
             pass

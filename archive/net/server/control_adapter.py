@@ -8,6 +8,7 @@ Bounds: one control frame of 64 KiB; of a publication what one window allows; of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -39,13 +40,22 @@ _MESSAGES: Final = registry_of(*messages.CONTROL_REQUESTS.values())
 _log = structlog.get_logger(__name__)
 
 
-async def serve_connection(server: ServerState, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve requests until the peer closes, falls silent or breaks the protocol."""
+async def serve_connection(
+    server: ServerState,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    on_connected: Callable[[], None],
+) -> None:
+    """Serve requests until the peer closes, falls silent or breaks the protocol.
+
+    `on_connected` is called once it has a control session.
+    """
     try:
         async with asyncio.TaskGroup() as tasks:
             session = ControlSession(writer, tasks)
             try:
-                await ControlAdapter(server, session, reader).run()
+                await ControlAdapter(server, session, reader, on_connected).run()
             except RemoteProtocolError as error:
                 _log.warning("archive_session.protocol_violated", session=repr(session), reason=str(error))
                 session.refuse(ArchiveError(str(error)), NULL_VALUE)
@@ -62,8 +72,15 @@ async def serve_connection(server: ServerState, reader: asyncio.StreamReader, wr
 class ControlAdapter:
     """Decodes what one peer sends: lets it in, and has its requests served one after the other."""
 
-    def __init__(self, server: ServerState, session: ControlSession, reader: asyncio.StreamReader) -> None:
+    def __init__(
+        self,
+        server: ServerState,
+        session: ControlSession,
+        reader: asyncio.StreamReader,
+        on_connected: Callable[[], None],
+    ) -> None:
         self._server = server
+        self._on_connected = on_connected
         self._session = session
         self._reader = reader
         self._buffer = bytearray()
@@ -210,6 +227,7 @@ class ControlAdapter:
             return
         session.principal = admission.principal
         session.control_session_id = admission.session_id
+        self._on_connected()
         session.respond(admission.correlation_id, admission.session_id)
         if admission.wants_events:
             session.stream = self._server.events.join(session)

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId
@@ -178,11 +179,14 @@ class LogImage(asyncio.BufferedProtocol):
 
     def __init__(
         self,
+        accepted: AcceptedConnection,
         on_setup: Callable[[LogImage], None],
         on_closed: Callable[[LogImage, str], None],
         on_frames: Callable[[], None],
         on_commit: Callable[[int, int], None],
     ) -> None:
+        self._accepted = accepted
+        accepted.end = self.abort
         self._on_setup = on_setup
         self._on_closed = on_closed
         self._on_frames = on_frames
@@ -201,11 +205,13 @@ class LogImage(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection is there."""
         self._transport = as_stream_transport(transport)
+        self._accepted.attach(self._transport)
         if self._is_aborted:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self._accepted.leave()
         self._on_closed(self, self._reason if exc is None else f"{type(exc).__name__}: {exc}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -248,6 +254,7 @@ class LogImage(asyncio.BufferedProtocol):
         self.setup = SetupFrame.decode(self._buffer)
         if self.setup.stream_id != LOG_STREAM_ID:
             raise RemoteProtocolError(f"setup frame: stream_id={self.setup.stream_id} expected={LOG_STREAM_ID}")
+        self._accepted.admit()  # of those that wait to be opened only a few are kept
         self._filled = 0
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._on_setup(self)
@@ -306,13 +313,13 @@ class LogSubscription:
     def __repr__(self) -> str:
         return f"<LogSubscription sessions={sorted(self._images)} open={self._open}>"
 
-    async def start(self, network: NetworkStack, purpose: Purpose, endpoint: Endpoint) -> None:
+    async def start(self, network: NetworkStack, purpose: Purpose, endpoint: Endpoint, *, gate: ConnectionGate) -> None:
         """Listen.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        self._listener = await network.listen(purpose, endpoint, self._make_image)
+        self._listener = await network.listen(purpose, endpoint, self._make_image, gate=gate)
 
     @property
     def is_open(self) -> bool:
@@ -355,8 +362,8 @@ class LogSubscription:
         for image in [*self._connected]:
             image.abort("closed")
 
-    def _make_image(self) -> LogImage:
-        image = LogImage(self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
+    def _make_image(self, accepted: AcceptedConnection) -> LogImage:
+        image = LogImage(accepted, self._on_setup, self._on_image_closed, self._on_frames, self._on_commit)
         self._connected[image] = None
         if self._is_closed:
             image.abort("closed")

@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, STATUS_STREAM_ID, MemberId
@@ -50,6 +51,9 @@ from .dialling import dial_forever
 
 _WRITE_LIMIT_BYTES: Final = 1 << 20
 """What may wait for a member that does not read; beyond it messages are dropped, since they are repeated anyway."""
+
+_LINK_LIMIT: Final = 4
+"""Connections that may say at once that they are one member's: it has one, and dials again before the old one ends."""
 
 _STATUS_LIMIT: Final = 8
 """Status answers that may be on their way at once; more are refused, and the client may ask again."""
@@ -104,6 +108,7 @@ class MemberLinks:
         self._document_server = DocumentServer(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
         self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
+        self._inbound_of: dict[MemberId, dict[AcceptedConnection, None]] = {}
         self.differences: dict[MemberId, str] = {}
         """Members that are not heard, and in which settings they differ; what was said of each, once."""
         self._status_count = 0
@@ -112,14 +117,18 @@ class MemberLinks:
     def __repr__(self) -> str:
         return f"<MemberLinks member={self._member_id} up={sorted(self._outbound)}>"
 
-    async def start(self, network: NetworkStack, endpoint: Endpoint, tasks: ActivityScope) -> None:
+    async def start(
+        self, network: NetworkStack, endpoint: Endpoint, tasks: ActivityScope, *, gate: ConnectionGate
+    ) -> None:
         """Listen, and keep dialling every other member until the task group ends.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
         self._document_server.tasks = tasks
-        self._listener = await network.listen(Purpose.CONSENSUS, endpoint, lambda: _Inbound(self))
+        self._listener = await network.listen(
+            Purpose.CONSENSUS, endpoint, lambda accepted: _Inbound(self, accepted), gate=gate
+        )
         for member_id, peer in self._peers.items():
             dialling = dial_forever(network, Purpose.CONSENSUS, peer, self._outbound_factory(member_id))
             tasks.create_task(dialling, name=f"consensus-link-{member_id}")
@@ -130,6 +139,18 @@ class MemberLinks:
         if transport is None or transport.get_write_buffer_size() > _WRITE_LIMIT_BYTES:
             return
         transport.write(encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID))
+
+    def on_inbound(self, member_id: MemberId, accepted: AcceptedConnection) -> None:
+        """A connection says that it is a member's: of more than a few, the oldest goes."""
+        links = self._inbound_of.setdefault(member_id, {})
+        links[accepted] = None
+        if len(links) > _LINK_LIMIT:
+            next(iter(links)).refuse("superseded", f"newer links of member {member_id}: limit={_LINK_LIMIT}")
+
+    def on_inbound_left(self, member_id: MemberId | None, accepted: AcceptedConnection) -> None:
+        """Such a connection is lost."""
+        if member_id is not None:
+            self._inbound_of[member_id].pop(accepted, None)
 
     def close(self) -> None:
         """Stop listening and drop every connection."""
@@ -192,8 +213,10 @@ class _Inbound(asyncio.Protocol):
     A member's messages must agree with its setup frame.
     """
 
-    def __init__(self, links: MemberLinks) -> None:
+    def __init__(self, links: MemberLinks, accepted: AcceptedConnection) -> None:
         self._links = links
+        self._accepted = accepted
+        accepted.end = self._refuse
         self._parser = FrameParser()
         self._peer_id: MemberId | None = None
         self._is_heard: bool | None = None
@@ -205,12 +228,15 @@ class _Inbound(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = as_stream_transport(transport)
+        self._accepted.attach(self._transport)
         self._links._inbound[self._transport] = None
         self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._accepted.leave()
         if self._transport is not None:
             self._links._inbound.pop(self._transport, None)
+        self._links.on_inbound_left(self._peer_id, self._accepted)
         if self._deadline is not None:
             self._deadline.cancel()
         if self._is_status:
@@ -229,6 +255,7 @@ class _Inbound(asyncio.Protocol):
                     self._request.on_frame(frame, self._on_answered, self._refuse)
                     assert self._deadline is not None
                     self._deadline.cancel()
+                    self._accepted.admit()  # so many may ask at once, and no more
                     return
                 if self._peer_id is None:
                     setup = _decode_setup(frame.type, frame.raw)
@@ -259,8 +286,7 @@ class _Inbound(asyncio.Protocol):
                 f"consensus link of stream_id={setup.stream_id} member_id={peer_id} "
                 f"expected stream_id={CONSENSUS_STREAM_ID} member_id in {sorted(self._links._peers)}"
             )
-        assert self._deadline is not None
-        self._deadline.cancel()
+        self._links.on_inbound(peer_id, self._accepted)
         return peer_id
 
     def _on_settings(self, encoded: bytes) -> None:
@@ -269,6 +295,9 @@ class _Inbound(asyncio.Protocol):
         assert isinstance(settings, MemberSettings)
         if settings.member_id != self._peer_id:
             raise RemoteProtocolError(f"MemberSettings.member_id={settings.member_id} expected={self._peer_id}")
+        assert self._deadline is not None
+        self._deadline.cancel()
+        self._accepted.admit()
         self._is_heard = self._links._may_hear(settings)
 
     def _answer_status(self) -> None:
@@ -296,7 +325,8 @@ class _Inbound(asyncio.Protocol):
             self._refuse(f"status was not read within {_STRANGER_TIMEOUT_S:g} s")
         else:
             received = self._parser.buffered_bytes
-            self._refuse(f"no setup frame within {_STRANGER_TIMEOUT_S:g} s: received_bytes={received}")
+            missing = "setup frame" if self._peer_id is None else "settings of a member"
+            self._refuse(f"no {missing} within {_STRANGER_TIMEOUT_S:g} s: received_bytes={received}")
 
     def _refuse(self, reason: str) -> None:
         assert self._transport is not None

@@ -13,13 +13,14 @@ from typing import Final
 
 import structlog
 
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_stream_transport
 
 REQUEST_LIMIT_BYTES: Final = 8192
 """The longest request, headers included; a longer one is refused."""
 CONNECTION_LIMIT: Final = 16
-"""Connections at once; more are dropped as they come."""
+"""Connections at once; beyond it the oldest makes room."""
 DEADLINE_S: Final = 5.0
 """How long a connection may take for everything, from its beginning to its end."""
 PAGE_AGE_LIMIT_NS: Final = 100_000_000
@@ -68,13 +69,15 @@ class MetricsServer:
         """How many connections there are."""
         return len(self._connections)
 
-    async def start(self, network: NetworkStack, endpoint: Endpoint) -> Endpoint:
+    async def start(self, network: NetworkStack, endpoint: Endpoint, *, gate: ConnectionGate) -> Endpoint:
         """Listen; return the endpoint, with the port that the system chose if that was 0.
 
         Raises:
             OSError: the endpoint cannot be listened on.
         """
-        self._listener = await network.listen(Purpose.METRICS, endpoint, lambda: _Connection(self))
+        self._listener = await network.listen(
+            Purpose.METRICS, endpoint, lambda accepted: _Connection(self, accepted), gate=gate
+        )
         return self._listener.endpoint
 
     def close(self) -> None:
@@ -117,8 +120,9 @@ class MetricsServer:
 class _Connection(asyncio.Protocol):
     """One connection: takes one request, gives one answer, and closes."""
 
-    def __init__(self, server: MetricsServer) -> None:
+    def __init__(self, server: MetricsServer, accepted: AcceptedConnection) -> None:
         self._server = server
+        self._accepted = accepted
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._is_answered = False
@@ -126,13 +130,12 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = as_stream_transport(transport)
-        if len(self._server._connections) >= CONNECTION_LIMIT:
-            self.abort()
-            return
+        self._accepted.attach(self._transport)
         self._server._connections[self] = None
         self._deadline = asyncio.get_running_loop().call_later(DEADLINE_S, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._accepted.leave()
         self._server._connections.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()

@@ -14,11 +14,13 @@ from asyncio import BaseProtocol, BufferedProtocol, Handle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final, cast
 
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import Listener, NetworkStack, P, Purpose
+from trimaran.service_api.transport import Listener, MakeProtocol, NetworkStack, P, Purpose
 
 from .loop import SimulatedLoop
 from .scheduler import Scheduler
@@ -80,7 +82,9 @@ class Network(NetworkStack):
 
     # --- what processes do
 
-    async def listen(self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], BaseProtocol]) -> Listener:
+    async def listen(
+        self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate
+    ) -> Listener:
         """Accept connections to the machine whose process this is.
 
         Raises:
@@ -89,7 +93,7 @@ class Network(NetworkStack):
         loop = _running_loop()
         if endpoint.host != loop.address or endpoint in self._listeners:
             raise OSError(98, f"address in use or not ours: {endpoint} machine={loop.address}")
-        listener = self._listeners[endpoint] = _SimulatedListener(self, loop, make_protocol, endpoint)
+        listener = self._listeners[endpoint] = _SimulatedListener(self, loop, purpose, make_protocol, endpoint, gate)
         return listener
 
     async def dial(
@@ -118,7 +122,7 @@ class Network(NetworkStack):
         mine.peer, theirs.peer = theirs, mine
         for transport in (mine, theirs):
             self.transports[transport] = None
-        listener.loop.call_soon(theirs.begin, listener.make_protocol)
+        listener.loop.call_soon(listener.accept, theirs)
         return mine, mine.begin(make_protocol)
 
     def _syn(self, loop: SimulatedLoop, reached: asyncio.Future[_SimulatedListener | None], endpoint: Endpoint) -> None:
@@ -246,10 +250,26 @@ class _SimulatedListener(Listener):
     """A listening socket."""
 
     def __init__(
-        self, network: Network, loop: SimulatedLoop, make_protocol: Callable[[], BaseProtocol], endpoint: Endpoint
+        self,
+        network: Network,
+        loop: SimulatedLoop,
+        purpose: Purpose,
+        make_protocol: MakeProtocol,
+        endpoint: Endpoint,
+        gate: ConnectionGate,
     ) -> None:
-        self.network, self.loop, self.make_protocol, self.endpoint = network, loop, make_protocol, endpoint
+        self.network, self.loop, self.endpoint = network, loop, endpoint
+        self._purpose, self._make_protocol, self._gate = purpose, make_protocol, gate
         self.is_closed = False
+
+    def accept(self, transport: SimulatedTransport) -> None:
+        """Let a connection in, as the gate says."""
+        accepted = self._gate.enter(self._purpose, transport.peer_address)
+        if accepted is None:
+            transport.begin(asyncio.Protocol)
+            transport.abort()
+        else:
+            transport.begin(partial(self._make_protocol, accepted))
 
     def close(self) -> None:
         """Stop listening."""

@@ -26,7 +26,7 @@ from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.member_status import MemberStatus
-from trimaran.service_api.transport import Listener, P, Purpose, SocketListener, SocketStack
+from trimaran.service_api.transport import P, Purpose, SocketStack
 from trimaran.service_api.types import STATUS_STREAM_ID
 
 TLS: Final = DATA / "tls"
@@ -47,14 +47,9 @@ class EncryptedStack(SocketStack):
             context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
             context.verify_mode = ssl.CERT_REQUIRED
 
-    async def listen(
-        self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], asyncio.BaseProtocol]
-    ) -> Listener:
-        server = await asyncio.get_running_loop().create_server(
-            make_protocol, endpoint.host, endpoint.port, ssl=self._contexts[ssl.Purpose.CLIENT_AUTH]
-        )
+    def listening_context(self, purpose: Purpose) -> ssl.SSLContext:
         self.listened.add(purpose)
-        return SocketListener(server, endpoint)
+        return self._contexts[ssl.Purpose.CLIENT_AUTH]
 
     async def dial(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: Callable[[], P]

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from tests.places import ROOT
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import (
     SOCKETS,
@@ -23,6 +24,7 @@ from trimaran.service_api.transport import (
     limit_unacknowledged,
 )
 
+ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 PRODUCT: Final = ("archive", "client", "cluster", "service_api")
 SEAM: Final = "service_api/transport.py"
 CALLS: Final = frozenset(
@@ -66,7 +68,7 @@ def test_nothing_in_the_product_listens_or_dials_past_the_seam() -> None:
     past = {name: calls_past_the_seam(file.read_text(encoding="utf-8")) for name, file in files.items()}
 
     assert len(files) > 300
-    assert {"loop.create_connection", "loop.create_server", "socket.socket"} <= set(past.pop(SEAM))
+    assert {"loop.create_connection", "socket.socket"} <= set(past.pop(SEAM))
     assert {name: found for name, found in past.items() if found and name not in USERS_OF_SOCKET} == {}
     assert {name: past[name] for name in USERS_OF_SOCKET} == {name: ["socket"] for name in USERS_OF_SOCKET}
 
@@ -89,11 +91,11 @@ def test_a_way_past_the_seam_would_be_found(source: str) -> None:
 
 @asynccontextmanager
 async def echoing() -> AsyncIterator[Endpoint]:
-    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def echo(accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.read()).upper())
         writer.close()
 
-    listener = await SOCKETS.listen_for_streams(Purpose.ARCHIVE, Endpoint("127.0.0.1", 0), echo)
+    listener = await SOCKETS.listen_for_streams(Purpose.ARCHIVE, Endpoint("127.0.0.1", 0), echo, gate=ConnectionGate())
     try:
         yield listener.endpoint
     finally:
@@ -148,7 +150,7 @@ class Connection(asyncio.Protocol):
 async def connected() -> AsyncIterator[tuple[asyncio.Transport, asyncio.Transport]]:
     """The dialled and the accepted end of a connection."""
     theirs = Connection()
-    listener = await SOCKETS.listen(Purpose.LOG, Endpoint("127.0.0.1", 0), lambda: theirs)
+    listener = await SOCKETS.listen(Purpose.LOG, ANY_PORT, lambda accepted: theirs, gate=ConnectionGate())
     dialled, _ = await SOCKETS.dial(Purpose.LOG, listener.endpoint, asyncio.Protocol)
     accepted = await theirs.made
     assert isinstance(accepted, asyncio.Transport)
@@ -203,10 +205,10 @@ async def test_a_peer_that_closed_is_seen_although_nothing_is_read() -> None:
 async def break_dialled_streams() -> None:
     """Write to a peer that has gone until the loop knows, then once more, and drain."""
 
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def hang_up(accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    listener = await SOCKETS.listen_for_streams(Purpose.CATCHUP, Endpoint("127.0.0.1", 0), hang_up)
+    listener = await SOCKETS.listen_for_streams(Purpose.CATCHUP, ANY_PORT, hang_up, gate=ConnectionGate())
     try:
         _, writer = await SOCKETS.dial_streams(Purpose.CATCHUP, listener.endpoint)
         async with asyncio.timeout(60):

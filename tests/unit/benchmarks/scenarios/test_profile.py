@@ -61,8 +61,8 @@ def test_every_stage_is_one_that_samples_can_have() -> None:
 @pytest.mark.parametrize(
     ("innermost", "stage"),
     [
-        ("IngressConnection.write (/x/cluster/runtime/links/ingress.py)", Stage.EGRESS),
-        ("IngressConnection.buffer_updated (/x/cluster/runtime/links/ingress.py)", Stage.RECEIVE),
+        ("IngressConnection.write (/x/cluster/runtime/links/ingress_connection.py)", Stage.EGRESS),
+        ("IngressConnection.buffer_updated (/x/cluster/runtime/links/ingress_connection.py)", Stage.RECEIVE),
         ("LogPublisher.append_ingress (/x/cluster/core/log/log_publisher.py)", Stage.CHECK),
         ("Recording._submit_batch.<locals>.job (/x/archive/store/recording.py)", Stage.SYNC),
         ("LeaderTerm._advance_commit (/x/cluster/core/leader.py)", Stage.CONSENSUS),

@@ -27,9 +27,14 @@ class FakeIngressOwner:
         self.queries: list[tuple[int, QueryRequest]] = []
         self.flush_count = 0
         self.now_ns = 1_000
+        self.holders: set[int] = set()
+        """Connections whose clients have shown that a session is theirs."""
 
     def post(self, event: object) -> None:
         self.posted.append(event)
+
+    def holds_session(self, connection_id: int) -> bool:
+        return connection_id in self.holders
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         self.queries.append((connection_id, request))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tests.unit.archive.streams import launch, small_config
 from tests.unit.cluster.core.node import config
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_kernel import FakeKernel
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.archive import Archive, Recording
@@ -28,7 +29,7 @@ from trimaran.cluster.runtime.links.log_links import LogImage, LogSubscription
 from trimaran.cluster.runtime.log_control import LogControl, MemberLogEndpoints
 from trimaran.cluster.runtime.shared_machine.tuning import MachineTuning, SharedMachineTuning
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.transport import SOCKETS
+from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import LOG_STREAM_ID, MemberId, RecordingId
 from trimaran.service_api.wire.link_frames import SetupFrame
 
@@ -72,7 +73,7 @@ class Member:
         self, subscription: LogSubscription, *, position: int = 0, **layout: int
     ) -> tuple[LogImage, FakeTransport]:
         """Let the leader's link come in."""
-        image, transport = subscription._make_image(), FakeTransport()
+        image, transport = subscription._make_image(let_in(quiet_gate(), Purpose.LOG)), FakeTransport()
         image.connection_made(transport)
         values: dict[str, Any] = {"term_length_bytes": TERM_LENGTH, "mtu_length_bytes": 1408, **layout}
         setup = SetupFrame.at_position(position, session_id=SESSION, stream_id=LOG_STREAM_ID, **values)

@@ -19,6 +19,7 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.cluster.runtime.log_control import MemberLogEndpoints
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import RecordingId, TermId
@@ -192,7 +193,7 @@ async def test_copy_that_cannot_be_made_is_told() -> None:
 async def test_closing_closes_the_links_also_when_the_disk_has_failed() -> None:
     """The error that stopped the node is the one that is told."""
     async with member() as me:
-        await me.control.start(Endpoint("127.0.0.1", 0), Endpoint("127.0.0.1", 0))
+        await me.control.start(Endpoint("127.0.0.1", 0), Endpoint("127.0.0.1", 0), gate=ConnectionGate())
         _, transport = me.connect(me.control._live)
         me.disk.on_operation = failing(OSError(28, "No space left on device"), "pwrite")
         me.append(1)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from trimaran.cluster.simulation.world.network import SimulatedTransport
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Purpose
 
@@ -82,7 +83,7 @@ def listen(it: World, name: str, factory: Callable[[], asyncio.BaseProtocol], po
     """Let a new process listen."""
 
     async def serve() -> None:
-        await it.network.listen(Purpose.LOG, Endpoint(name, port), factory)
+        await it.network.listen(Purpose.LOG, Endpoint(name, port), lambda accepted: factory(), gate=ConnectionGate())
         await forever()
 
     it.start(name, serve)

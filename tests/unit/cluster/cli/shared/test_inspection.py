@@ -29,6 +29,7 @@ from trimaran.cluster.documents.inspection import (
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.answering.document_server import answering_once
 from trimaran.cluster.runtime.links.member_links import MemberLinks
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.documents import RoleName
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS
@@ -131,7 +132,7 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
                 make_status=lambda: b"",
                 answerers={INSPECTION_STREAM_ID: answering_once(reply)},
             )
-            await links.start(SOCKETS, Endpoint.parse(consensus), scope)
+            await links.start(SOCKETS, Endpoint.parse(consensus), scope, gate=ConnectionGate())
             stack.callback(links.close)
         yield "|".join(parts)
 

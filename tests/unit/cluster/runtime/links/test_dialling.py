@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trimaran.cluster.runtime.links.dialling import dial_forever
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 
@@ -17,7 +18,9 @@ from trimaran.service_api.transport import SOCKETS, Purpose
 async def test_a_name_that_nobody_knows_is_asked_for_again_until_somebody_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member whose name is not in the DNS yet is as one that is not there yet."""
     connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    listener = await SOCKETS.listen(Purpose.LOG, Endpoint("127.0.0.1", 0), asyncio.Protocol)
+    listener = await SOCKETS.listen(
+        Purpose.LOG, Endpoint("127.0.0.1", 0), lambda accepted: asyncio.Protocol(), gate=ConnectionGate()
+    )
     endpoint = Endpoint("member-2.example", listener.endpoint.port)
     asked: list[str] = []
     resolve = socket.getaddrinfo

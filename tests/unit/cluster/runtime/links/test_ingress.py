@@ -11,11 +11,14 @@ import pytest
 import uvloop
 
 import trimaran.cluster.runtime.links.ingress as ingress_module
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core import events as ev
+from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
-from trimaran.cluster.runtime.links.ingress import Ingress, IngressConnection
+from trimaran.cluster.runtime.links.ingress import Ingress
+from trimaran.cluster.runtime.links.ingress_connection import IngressConnection
 from trimaran.service_api import LocalProtocolError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
@@ -70,7 +73,8 @@ class Client:
     """One connection to the ingress of a member that leads."""
 
     def __init__(self, ingress: Ingress, *, is_bound: bool = True) -> None:
-        self.connection = IngressConnection(ingress)
+        self.accepted = let_in(ingress.gate, Purpose.INGRESS)
+        self.connection = IngressConnection(ingress, self.accepted)
         self.transport = FakeTransport()
         self.connection.connection_made(self.transport)
         self.send(setup())
@@ -88,7 +92,7 @@ def owner() -> FakeIngressOwner:
 
 @pytest.fixture
 def ingress(owner: FakeIngressOwner) -> Ingress:
-    return Ingress(owner)
+    return Ingress(owner, gate=quiet_gate())
 
 
 def payloads(owner: FakeIngressOwner) -> list[bytes]:
@@ -127,7 +131,7 @@ def test_message_in_fragments_is_appended_whole_and_before_what_follows_it(
 ) -> None:
     """A message longer than the client's mtu comes as adjacent frames. Source: samples README §2."""
     owner = FakeIngressOwner(term_length_bytes=1 << 20)
-    client = Client(Ingress(owner))
+    client = Client(Ingress(owner, gate=quiet_gate()))
     long = bytes(range(256)) * 400
 
     client.send(session_message(b"first") + session_message(long) + session_message(b"last"))
@@ -254,7 +258,7 @@ async def test_full_window_pauses_every_connection_and_those_that_come_later(
     owner.window_bytes = 96
 
     client.send(session_message(b"a") + session_message(b"b"))
-    late = IngressConnection(ingress)
+    late = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS))
     late_transport = FakeTransport()
     late.connection_made(late_transport)
 
@@ -417,7 +421,7 @@ def test_many_connections_are_looked_at_in_turn(ingress: Ingress, monkeypatch: p
 def test_messages_in_fragments_fill_the_window_too(owner: FakeIngressOwner, ingress: Ingress) -> None:
     """Or a client of long messages would never be paused, and memory would have no bound."""
     owner = FakeIngressOwner(term_length_bytes=1 << 20, window_bytes=64 << 10)
-    ingress = Ingress(owner)
+    ingress = Ingress(owner, gate=quiet_gate())
     client = Client(ingress)
 
     client.send(session_message(b"x" * 100_000))
@@ -484,7 +488,7 @@ async def test_client_that_does_not_read_its_egress_is_cut_off_at_the_limit_and_
     owner: FakeIngressOwner,
 ) -> None:
     """The last frame says why; the core hears that the connection is gone at once, and the session stays."""
-    ingress = Ingress(owner, egress_limit_bytes=4 << 20)
+    ingress = Ingress(owner, gate=quiet_gate(), egress_limit_bytes=4 << 20)
     client = Client(ingress)
     client.connection.pause_writing()
     client.connection.write(bytes(64))
@@ -505,7 +509,7 @@ async def test_client_that_does_not_read_its_egress_is_cut_off_at_the_limit_and_
 
 async def test_client_with_too_much_in_its_transport_is_cut_off_without_a_word(owner: FakeIngressOwner) -> None:
     """What a transport holds cannot be dropped but with it, and the memory is wanted."""
-    ingress = Ingress(owner, egress_limit_bytes=4 << 20)
+    ingress = Ingress(owner, gate=quiet_gate(), egress_limit_bytes=4 << 20)
     client = Client(ingress)
     client.transport.waiting_bytes = (1 << 20) + 1
 
@@ -517,7 +521,7 @@ async def test_client_with_too_much_in_its_transport_is_cut_off_without_a_word(o
 async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     owner: FakeIngressOwner, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingress_module, "_LINGER_S", 0.0)
+    monkeypatch.setattr(ingress_connection, "_LINGER_S", 0.0)
     client = Client(ingress)
     client.connection.pause_writing()
     client.connection.write(bytes(1 << 20))
@@ -544,7 +548,7 @@ async def test_what_still_waits_is_freed_soon_after_the_session_has_ended(
     ids=["no setup frame first", "setup of another stream", "zeros", "ones", "http"],
 )
 def test_connection_that_begins_wrong_is_dropped(owner: FakeIngressOwner, ingress: Ingress, data: bytes) -> None:
-    connection, transport = IngressConnection(ingress), FakeTransport()
+    connection, transport = IngressConnection(ingress, let_in(ingress.gate, Purpose.INGRESS)), FakeTransport()
     connection.connection_made(transport)
 
     receive(connection, data)
@@ -625,7 +629,7 @@ def test_end_of_a_connection_is_told_once(owner: FakeIngressOwner, ingress: Ingr
 @pytest.mark.parametrize("length", [0, 32, 200_000])
 def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, length: int) -> None:
     """Also those in fragments, and on a member that does not lead."""
-    client = Client(Ingress(owner))
+    client = Client(Ingress(owner, gate=quiet_gate()))
     query = QueryRequest(
         correlation_id=CorrelationId(5),
         cluster_session_id=ClusterSessionId(SESSION),

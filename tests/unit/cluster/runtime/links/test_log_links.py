@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from tests.unit.cluster.log_rules import log_rules
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.log_receiver import LogReceiver
 from trimaran.cluster.runtime.links.log_links import LogImage, LogPublication, LogSubscription
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
@@ -187,6 +189,7 @@ class Follower:
         self.images: list[int] = []
         self.closed: list[tuple[int, str]] = []
         self.frame_count = 0
+        self.gate = quiet_gate()
         self.commits: list[tuple[int, int]] = []
         self.subscription = LogSubscription(
             on_frames=self._on_frames,
@@ -198,8 +201,11 @@ class Follower:
     def _on_frames(self) -> None:
         self.frame_count += 1
 
+    def make_image(self) -> LogImage:
+        return self.subscription._make_image(let_in(self.gate, Purpose.LOG))
+
     def connect(self, session_id: int = 7) -> tuple[LogImage, FakeTransport]:
-        image, transport = self.subscription._make_image(), FakeTransport()
+        image, transport = self.make_image(), FakeTransport()
         image.connection_made(transport)
         receive(image, setup(session_id).encode())
         return image, transport
@@ -270,11 +276,11 @@ async def test_commit_is_not_told_of_once_the_image_is_dropped(follower: Followe
 async def test_closing_drops_every_connection_also_one_that_is_just_being_made(follower: Follower) -> None:
     """A node that begins again in its process left them open, and the leader did not dial again: seed 19000059."""
     silent, late = FakeTransport(), FakeTransport()
-    follower.subscription._make_image().connection_made(silent)
+    follower.make_image().connection_made(silent)
     _, superseded = follower.connect()
     follower.open()
     _, newer = follower.connect()
-    image = follower.subscription._make_image()
+    image = follower.make_image()
 
     follower.subscription.close()
     image.connection_made(late)
@@ -300,7 +306,7 @@ async def test_image_that_waits_is_read_until_its_buffer_is_full(follower: Follo
 async def test_image_that_closed_while_it_waited_is_gone() -> None:
     """A link that is not read is not seen to close: then a dead leader's log was joined, which failed, and again."""
     follower = Follower()
-    await follower.subscription.start(SOCKETS, Purpose.LOG, Endpoint("127.0.0.1", 0))
+    await follower.subscription.start(SOCKETS, Purpose.LOG, Endpoint("127.0.0.1", 0), gate=ConnectionGate())
     assert follower.subscription._listener is not None
     _, writer = await SOCKETS.dial_streams(Purpose.LOG, follower.subscription._listener.endpoint)
     writer.write(setup().encode())
@@ -475,7 +481,7 @@ def test_opening_another_image_drops_the_one_that_was_open(follower: Follower) -
     ids=["other stream", "zeros", "ones", "frames"],
 )
 def test_connection_that_begins_with_anything_but_its_setup_is_dropped(follower: Follower, data: bytes) -> None:
-    image, transport = follower.subscription._make_image(), FakeTransport()
+    image, transport = follower.make_image(), FakeTransport()
     image.connection_made(transport)
 
     receive(image, data)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 from structlog.testing import capture_logs
 
+from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
 from trimaran.cluster.core.context import PROTOCOL_VERSION
 from trimaran.cluster.messages.consensus import (
@@ -26,6 +27,7 @@ from trimaran.cluster.runtime.answering.document_server import (
     answering_once,
 )
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
@@ -93,6 +95,7 @@ class Links:
         self.changes: list[tuple[MemberId, bool]] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.requests: list[bytes] = []
+        self.gate = quiet_gate()
         self.links = MemberLinks(
             SETTINGS,
             peers or {ONE: NOWHERE, TWO: NOWHERE},
@@ -117,7 +120,7 @@ class Links:
         return outbound, transport
 
     def accepted(self, data: bytes = b"") -> tuple[_Inbound, FakeTransport]:
-        inbound, transport = _Inbound(self.links), FakeTransport()
+        inbound, transport = _Inbound(self.links, let_in(self.gate, Purpose.CONSENSUS)), FakeTransport()
         inbound.connection_made(transport)
         inbound.data_received(data)
         return inbound, transport
@@ -452,7 +455,7 @@ async def test_member_that_has_said_who_it_is_may_be_silent(monkeypatch: pytest.
 async def test_status_is_answered_on_a_real_socket_and_the_asking_leaves_nothing_behind() -> None:
     mine = Links()
     async with ActivityScope() as tasks:
-        await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks)
+        await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         assert mine.links._listener is not None
         for _ in range(2 * _STATUS_LIMIT):
             reader, writer = await SOCKETS.dial_streams(Purpose.DOCUMENTS, mine.links._listener.endpoint)
@@ -476,18 +479,18 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
     """
     mine, theirs = Links(), Links({ME: NOWHERE})
     async with ActivityScope() as tasks:
-        await theirs.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks)
+        await theirs.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         assert theirs.links._listener is not None
         endpoint = theirs.links._listener.endpoint
         mine.links._peers = {ONE: endpoint}
-        await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks)
+        await mine.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         await until(lambda: mine.changes == [(ONE, True)])
 
         theirs.links.close()
         await until(lambda: mine.changes == [(ONE, True), (ONE, False)])
         option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
         again = Links({ME: NOWHERE})
-        await again.links.start(SOCKETS, endpoint, tasks)
+        await again.links.start(SOCKETS, endpoint, tasks, gate=ConnectionGate())
         await until(lambda: mine.changes == [(ONE, True), (ONE, False), (ONE, True)])
         assert 0 < mine.links._outbound[ONE].get_extra_info("socket").getsockopt(*option) < 10_000
         mine.links.send(ONE, canvass(ME))

@@ -13,6 +13,7 @@ import pytest
 
 from trimaran.cluster.simulation.world.loop import LocalClock
 from trimaran.cluster.simulation.world.scheduler import START_NS, Scheduler
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Purpose
 
@@ -161,14 +162,16 @@ def test_streams_work_over_the_simulated_network() -> None:
     received: list[bytes] = []
 
     async def serve() -> None:
-        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def echo(
+            accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             while line := await reader.readline():
                 writer.write(line.upper())
                 await writer.drain()
             writer.close()
             await writer.wait_closed()
 
-        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), echo)
+        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), echo, gate=ConnectionGate())
         await forever()
 
     async def ask() -> None:
@@ -555,11 +558,13 @@ def test_the_streams_of_a_dead_process_are_collected_without_a_word(cut_power: b
     """A writer that nobody closed complains when it is collected; what the kernel closed is no fault of its owner."""
 
     async def serve() -> None:
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def accept(
+            accepted: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             await reader.read()
             writer.close()
 
-        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), accept)
+        await it.network.listen_for_streams(Purpose.LOG, Endpoint("a", 80), accept, gate=ConnectionGate())
         await forever()
 
     async def ask() -> None:

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from trimaran.cluster.simulation.world.network import WINDOW_BYTES, LinkQuality
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Purpose
 
@@ -15,6 +16,13 @@ from ..connections import PORT, Buffered, Peer, connected, dial, listen, set_use
 from ..small_world import MS, SECOND, World, forever, world
 
 # --- connecting
+
+
+GATE = ConnectionGate()
+
+
+def make_peer(accepted: AcceptedConnection) -> Peer:
+    return Peer()
 
 
 def test_the_ends_know_each_others_addresses() -> None:
@@ -46,7 +54,7 @@ def test_a_closed_server_and_a_dead_process_refuse_as_well() -> None:
         seen: list[str] = []
 
         async def serve_shortly() -> None:
-            listener = await it.network.listen(Purpose.LOG, Endpoint("c", PORT), Peer)
+            listener = await it.network.listen(Purpose.LOG, Endpoint("c", PORT), make_peer, gate=GATE)
             listener.close()
             await listener.wait_closed()
             await forever()
@@ -68,14 +76,14 @@ def test_an_address_is_listened_on_once_and_by_its_own_machine() -> None:
         errors: list[str] = []
 
         async def serve() -> None:
-            first = await it.network.listen(Purpose.LOG, Endpoint("a", PORT), Peer)
+            first = await it.network.listen(Purpose.LOG, Endpoint("a", PORT), make_peer, gate=GATE)
             for name in ("a", "b"):
                 try:
-                    await it.network.listen(Purpose.LOG, Endpoint(name, PORT), Peer)
+                    await it.network.listen(Purpose.LOG, Endpoint(name, PORT), make_peer, gate=GATE)
                 except OSError as error:
                     errors.append(str(error))
             first.close()
-            await it.network.listen(Purpose.LOG, Endpoint("a", PORT), Peer)
+            await it.network.listen(Purpose.LOG, Endpoint("a", PORT), make_peer, gate=GATE)
 
         it.start("a", serve)
         it.run()

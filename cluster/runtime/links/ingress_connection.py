@@ -1,0 +1,551 @@
+"""One client's connection: its frames come in, its egress goes out.
+
+Session messages of the connection's session and term are stamped in place and appended to the log; everything else
+(connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded message.
+
+A connection on which no session is open has little time, and may send little: a setup frame, then single frames of
+`_UNOPENED_FRAME_LIMIT` bytes at most, so what a stranger's frame says of its length is not believed. A client's
+connections to followers count as its session's, for the client shows its token there, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from trimaran.service_api import ClusterError, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES
+from trimaran.service_api.connection_gate import AcceptedConnection
+from trimaran.service_api.transport import as_stream_transport, has_peer_closed
+from trimaran.service_api.types import (
+    EGRESS_STREAM_ID,
+    INGRESS_STREAM_ID,
+    NULL_VALUE,
+    ClusterSessionId,
+    CorrelationId,
+    MemberId,
+    TermId,
+)
+from trimaran.service_api.wire.frame import (
+    HEADER_LENGTH,
+    TYPE_DATA,
+    TYPE_SETUP,
+    UNFRAGMENTED,
+    align,
+    encode_message,
+    unpack_header,
+)
+from trimaran.service_api.wire.link_frames import SetupFrame
+from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, decode_message, peek_header
+from trimaran.service_api.wire.queries import QueryRequest
+from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.session import (
+    INGRESS_MESSAGES,
+    SESSION_HEADER_LENGTH,
+    SESSION_MESSAGE,
+    AdminRequest,
+    AdminRequestType,
+    ChallengeResponse,
+    EventCode,
+    SessionCloseRequest,
+    SessionConnectRequest,
+    SessionEvent,
+    SessionKeepAlive,
+    SessionMessageHeader,
+)
+from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, session_prefix
+from trimaran.service_api.wire.stream import MessageAssembler
+
+from ...core import events as ev
+from .egress_tracker import HIGH_WATER_BYTES, WaitingEgress
+
+if TYPE_CHECKING:
+    from .ingress import Ingress
+
+_UNOPENED_FRAME_LIMIT: Final = 16 << 10
+"""The longest frame before a session is open: four times what credentials may have."""
+_WRITE_LIMIT_BYTES: Final = 1 << 20
+"""The longest write that goes to a transport as it is."""
+_LINGER_S: Final = 10.0
+"""How long a connection that ends may take to read what it was sent."""
+_LINGER_LIMIT_BYTES: Final = 1 << 20
+"""With more in its transport a connection that is cut off is dropped at once: this memory is wanted."""
+_MAX_FRAME_LENGTH: Final = 65504
+
+_ADMIN_TYPES: Final = frozenset(AdminRequestType)
+
+logger = structlog.get_logger()
+
+
+class IngressConnection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    def __init__(self, ingress: Ingress, accepted: AcceptedConnection) -> None:
+        self._ingress = ingress
+        self._accepted = accepted
+        accepted.is_needed = self._holds_session
+        accepted.is_excused = self._is_not_read
+        accepted.end = self._end_now
+        self._has_claimed = False
+        """Whether it has shown something for a session, which the core may not have looked at yet."""
+        self.unfinished_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._carry = b""
+        self._prefix: bytes | None = None
+        self._is_set_up = False
+        self._waiting: WaitingEgress | None = None
+        """None while the socket takes what it is given."""
+        self._is_choked = False
+        self._is_ingress_paused = False
+        self._is_ending = False
+        self._assembler = MessageAssembler()
+        self.connection_id = 0
+        self.last_activity_ns = 0
+        self.session_id: ClusterSessionId | None = None
+
+    def __repr__(self) -> str:
+        return f"<IngressConnection id={self.connection_id} session={self.session_id}>"
+
+    @property
+    def is_egress_waiting(self) -> bool:
+        """Whether the transport is full, so that egress waits with `Ingress.egress`."""
+        return self._waiting is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much the transport holds that the socket has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    # --- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is there."""
+        self._transport = as_stream_transport(transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._accepted.attach(self._transport)
+        self.last_activity_ns = self._ingress.owner.monotonic_ns()
+        self.connection_id = self._ingress.register(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._waiting = None
+        self._accepted.leave()
+        self._ingress.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer that the loop receives into."""
+        carried = len(self._carry)
+        if carried:
+            self._ingress.buffer[:carried] = self._carry
+            return self._ingress.view[carried:]
+        return self._ingress.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what the loop has received."""
+        ingress = self._ingress
+        end = len(self._carry) + nbytes
+        try:
+            consumed = self._receive(ingress.buffer, end)
+        except ClusterError as error:
+            logger.warning(
+                "ingress.refused",
+                connection_id=self.connection_id,
+                session_id=self.session_id,
+                reason=str(error),
+            )
+            self.abort()
+            return
+        if consumed != end:
+            self._carry = bytes(ingress.view[consumed:end])
+            self._count_unfinished()
+        elif self.unfinished_bytes:
+            self._carry = b""
+            self._count_unfinished()
+        self.last_activity_ns = ingress.owner.monotonic_ns()
+
+    def pause_writing(self) -> None:
+        """The transport is full: what follows waits."""
+        if self._waiting is None:
+            self._waiting = self._ingress.egress.begin(self)
+        else:
+            self._waiting.is_socket_full = True
+
+    def resume_writing(self) -> None:
+        """The transport has room again."""
+        if self._waiting is not None:
+            self._ingress.egress.pump(self, self._waiting)
+
+    # --- the egress tracker
+
+    def send_now(self, data: bytes | bytearray) -> None:
+        """Give the transport what waited."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def choke(self, is_choked: bool) -> None:
+        """Do not read a client that does not read its egress; or read it again."""
+        self._is_choked = is_choked
+        self.update_reading()
+
+    def on_all_sent(self) -> None:
+        """Write straight to the transport again."""
+        self._waiting = None
+        if self._is_ending and self._transport is not None:
+            self._transport.close()
+
+    def cut_off(self, reason: str, waiting_bytes: int) -> None:
+        """End the connection of a client that does not read; the last that it gets says why. Its session stays."""
+        logger.warning(
+            "egress.dropped",
+            connection_id=self.connection_id,
+            session_id=self.session_id,
+            waiting_bytes=waiting_bytes,
+            reason=reason,
+        )
+        self.end_with(f"{reason}; connect again, and read what you are sent")
+
+    def end_with(self, reason: str) -> None:
+        """End the connection with a message that says why, which the client has a while to read."""
+        self._waiting = None
+        self._is_ending = True
+        self._ingress.forget(self)
+        transport, self._transport = self._transport, None
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > _LINGER_LIMIT_BYTES:
+            transport.abort()
+            return
+        transport.set_protocol(_Farewell(self, transport))
+        transport.write(self._encode_end(reason))
+        if transport.can_write_eof():
+            transport.write_eof()
+            transport.resume_reading()
+        else:
+            transport.close()
+
+    # --- the agent
+
+    def bind(self, session_id: ClusterSessionId, leadership_term_id: int) -> None:
+        """Accept messages of this session and term."""
+        self.session_id = session_id
+        self._accepted.admit()
+        self._prefix = session_prefix(SESSION_MESSAGE, leadership_term_id, session_id)
+
+    def unbind(self) -> None:
+        """Stop taking session messages."""
+        self._prefix = None
+
+    def release(self) -> None:
+        """Its session has ended, or is on another connection: what waits here is freed soon, read or not."""
+        self.unbind()
+        if self._waiting is not None:
+            asyncio.get_running_loop().call_later(_LINGER_S, self._abort_if_waiting)
+
+    def send(self, message: Message, *, close_after: bool = False) -> None:
+        """Send a session message."""
+        self.write(encode_message(message.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MAX_FRAME_LENGTH))
+        if close_after:
+            self.close()
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Send egress frames; the caller gives the buffer away. What the socket does not take waits, within bounds."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        waiting = self._waiting
+        if waiting is not None:
+            if not self._is_ending:
+                self._ingress.egress.add(self, waiting, data)
+        elif len(data) <= _WRITE_LIMIT_BYTES:
+            transport.write(data)
+        else:
+            self._write_long(data)
+
+    def _write_long(self, data: bytes | bytearray) -> None:
+        """Send what a transport should not hold at once: there it could not be dropped again."""
+        egress = self._ingress.egress
+        waiting = self._waiting = egress.begin(self)
+        egress.add_long(self, waiting, data)
+
+    def pause(self) -> None:
+        """Stop reading: the ingress window is full."""
+        self._is_ingress_paused = True
+        self.update_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._is_ingress_paused = False
+        self.update_reading()
+        if self._carry and not self._is_set_up:
+            asyncio.get_running_loop().call_soon(self._receive_early)
+
+    def update_reading(self) -> None:
+        """Read, or do not, as the window and the other side allow."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_choked or self._is_ingress_paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def begin_paused(self) -> None:
+        """Do what `pause` asked for while the transport was made; one that has been told so does not listen twice."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.update_reading()
+
+    def _receive_early(self) -> None:
+        """Take what came before a transport knew that it is not to be read."""
+        if self._carry and not self._is_ingress_paused and self._transport is not None:
+            self.get_buffer(-1)
+            self.buffer_updated(0)
+
+    def drop_unfinished(self) -> int:
+        """Drop what is unfinished, of a connection that is over; return how many bytes were counted for it."""
+        counted_bytes, self.unfinished_bytes = self.unfinished_bytes, 0
+        self._carry = b""
+        self._assembler.clear()
+        return counted_bytes
+
+    def abort_if_peer_closed(self) -> None:
+        """Drop the connection if it is not read, the client has left, and nothing that it sent can be lost by it."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or not (self._is_choked or self._is_ingress_paused):
+            return
+        if has_peer_closed(transport, if_unread=self._prefix is None):
+            self.abort()
+
+    def close(self) -> None:
+        """Close once everything is written, which may not take long."""
+        transport = self._transport
+        if transport is None or self._is_ending:
+            return
+        self._is_ending = True
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+        if self._waiting is None:
+            transport.close()
+
+    def refuse(self, reason: str) -> None:
+        """End a connection whose client has gone too far, with one line that says why."""
+        logger.warning("ingress.refused", connection_id=self.connection_id, session_id=self.session_id, reason=reason)
+        self.end_with(reason)
+
+    def abort(self) -> None:
+        """Drop the connection now."""
+        self._waiting = None
+        self._ingress.egress.end(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _abort_if_waiting(self) -> None:
+        if self._waiting is not None:
+            self.abort()
+
+    # --- bytes in
+
+    def _receive(self, buffer: bytearray, end: int) -> int:
+        """Take every whole frame of `buffer[:end]`; gives the offset of the incomplete one."""
+        offset = 0
+        owner = self._ingress.owner
+        publisher = owner.publisher
+        while True:
+            prefix = self._prefix
+            if prefix is not None and publisher is not None and not self._assembler.is_assembling:
+                appended = publisher.append_ingress(buffer, offset, end, prefix=prefix, timestamp=owner.stamp())
+                if appended != offset:
+                    offset = appended
+                    owner.schedule_flush()
+                    if owner.is_window_full():
+                        self._ingress.on_window_filled(self)
+            if end - offset < HEADER_LENGTH or (self._is_ingress_paused and not self._is_set_up):
+                return offset
+            frame_length, version, flags, frame_type, *_ = unpack_header(buffer, offset)
+            if not HEADER_LENGTH <= frame_length <= _MAX_FRAME_LENGTH or version:
+                raise RemoteProtocolError(
+                    f"ingress frame_length={frame_length} version={version} expected=32..{_MAX_FRAME_LENGTH} and 0"
+                )
+            if frame_length > _UNOPENED_FRAME_LIMIT and not self._has_claimed and not self._holds_session():
+                raise RemoteProtocolError(
+                    f"ingress frame_length={frame_length} limit={_UNOPENED_FRAME_LIMIT} before a session is open"
+                )
+            frame_end = offset + align(frame_length)
+            if frame_end > end:
+                return offset
+            self._on_frame(frame_type, flags, bytes(buffer[offset : offset + frame_length]))
+            offset = frame_end
+            publisher = owner.publisher
+
+    def _on_frame(self, frame_type: int, flags: int, frame: bytes) -> None:
+        """Take one frame that is not an ordinary session message."""
+        if not self._is_set_up:
+            if frame_type != TYPE_SETUP:
+                raise RemoteProtocolError(f"ingress begins with frame type={frame_type} expected={TYPE_SETUP}")
+            setup = SetupFrame.decode(frame)
+            if setup.stream_id != INGRESS_STREAM_ID:
+                raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={INGRESS_STREAM_ID}")
+            self._is_set_up = True
+            self._accepted.expect("session", self._ingress.session_open_timeout_s)
+            return
+        if frame_type != TYPE_DATA:
+            raise RemoteProtocolError(f"ingress frame type={frame_type} expected={TYPE_DATA}")
+        if flags & UNFRAGMENTED != UNFRAGMENTED and not self._holds_session():
+            raise RemoteProtocolError("message in fragments before a session is open")
+        message = self._assembler.append_fragment(frame_type, flags, frame[HEADER_LENGTH:])
+        if message is not None:
+            self._on_message(message)
+        elif self._assembler.is_assembling:
+            self._count_unfinished()
+
+    def _holds_session(self) -> bool:
+        return self._accepted.is_admitted or self._ingress.owner.holds_session(self.connection_id)
+
+    def _is_not_read(self) -> bool:
+        return self._is_ingress_paused
+
+    def _encode_end(self, reason: str) -> bytes:
+        event = SessionEvent(
+            cluster_session_id=ClusterSessionId(NULL_VALUE) if self.session_id is None else self.session_id,
+            correlation_id=CorrelationId(NULL_VALUE),
+            leadership_term_id=TermId(NULL_VALUE),
+            leader_member_id=MemberId(NULL_VALUE),
+            code=EventCode.ERROR,
+            version=0,
+            leader_heartbeat_timeout_ns=None,
+            detail=reason,
+        )
+        return encode_message(event.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MAX_FRAME_LENGTH)
+
+    def _end_now(self, reason: str) -> None:
+        """Free the descriptor at once; a client that has said what it is gets a message, if its socket takes it."""
+        transport, self._transport = self._transport, None
+        self._waiting = None
+        self._is_ending = True
+        self._ingress.forget(self)
+        if transport is None:
+            return
+        if self._is_set_up and not transport.get_write_buffer_size():
+            transport.write(self._encode_end(reason))
+            transport.close()
+        else:
+            transport.abort()
+
+    def _count_unfinished(self) -> None:
+        if self._is_ending:
+            return
+        unfinished_bytes = len(self._carry) + self._assembler.held_bytes
+        difference_bytes = unfinished_bytes - self.unfinished_bytes
+        self.unfinished_bytes = unfinished_bytes
+        if difference_bytes:
+            self._ingress.change_unfinished(difference_bytes)
+
+    def _on_message(self, encoded: bytes) -> None:
+        post, connection_id = self._ingress.owner.post, self.connection_id
+        _, template_id, schema_id, _ = peek_header(encoded)
+        if (template_id, schema_id) == (SessionMessageHeader.TEMPLATE_ID, SessionMessageHeader.SCHEMA_ID):
+            self._on_session_message(encoded)
+            return
+        if (template_id, schema_id) == (QueryRequest.TEMPLATE_ID, QueryRequest.SCHEMA_ID):
+            self._ingress.owner.on_query(connection_id, QueryRequest.decode(encoded))
+            return
+        if (template_id, schema_id) == (AdminRequest.TEMPLATE_ID, AdminRequest.SCHEMA_ID):
+            post(ev.ClientAdmin(connection_id, _decode_admin_request(encoded)))
+            return
+        message = decode_message(encoded, registry=INGRESS_MESSAGES)
+        if isinstance(message, SessionKeepAlive):
+            self._on_keep_alive(message)
+        elif isinstance(message, SessionConnectRequest):
+            post(ev.ClientConnect(connection_id, message))
+        elif isinstance(message, SessionCloseRequest):
+            post(ev.ClientClose(connection_id, message.leadership_term_id, message.cluster_session_id))
+        elif isinstance(message, ChallengeResponse):
+            self._on_challenge_response(message)
+        else:
+            raise RemoteProtocolError(f"ingress message {type(message).__name__} is not one that clients send here")
+
+    def _on_challenge_response(self, message: ChallengeResponse) -> None:
+        length = len(message.encoded_credentials)
+        if length > CREDENTIALS_LIMIT_BYTES:
+            raise RemoteProtocolError(f"credentials too long: length={length} limit={CREDENTIALS_LIMIT_BYTES}")
+        self._has_claimed = True
+        self._ingress.owner.post(
+            ev.ClientChallengeResponse(
+                self.connection_id, message.correlation_id, message.cluster_session_id, message.encoded_credentials
+            )
+        )
+
+    def _on_keep_alive(self, message: SessionKeepAlive) -> None:
+        self._ingress.owner.post(
+            ev.ClientKeepAlive(self.connection_id, message.leadership_term_id, message.cluster_session_id)
+        )
+
+    def _on_session_message(self, encoded: bytes) -> None:
+        """Take a session message that came in fragments, or is a stray."""
+        owner = self._ingress.owner
+        if len(encoded) < SESSION_HEADER_LENGTH:
+            raise RemoteProtocolError(
+                f"session message of length={len(encoded)} expected at least {SESSION_HEADER_LENGTH}"
+            )
+        header = SessionMessageHeader.decode(encoded)
+        publisher = owner.publisher
+        if publisher is None:
+            return  # Only a leader answers strays; in an election they would fill the inbox.
+        if self._prefix is None or encoded[2:PREFIX_LENGTH] != self._prefix[2:]:
+            owner.post(ev.ClientStray(self.connection_id, header.leadership_term_id, header.cluster_session_id))
+            return
+        block_length = peek_header(encoded)[0]
+        if block_length not in (SessionMessageHeader.LAYOUT.block_length, REQUEST_BLOCK_LENGTH):
+            raise RemoteProtocolError(f"session message: block_length={block_length} expected=24 or 40")
+        if len(encoded) < MESSAGE_HEADER_LENGTH + block_length:
+            raise RemoteProtocolError(f"incomplete session message: {block_length=} length={len(encoded)}")
+        timestamp = owner.stamp().to_bytes(8, "little", signed=True)
+        stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]
+        try:
+            publisher.append_message(stamped)
+        except LocalProtocolError as error:
+            raise RemoteProtocolError(str(error)) from error
+        owner.schedule_flush()
+        if owner.is_window_full():
+            self._ingress.on_window_filled(self)
+
+
+class _Farewell(asyncio.BufferedProtocol):
+    """A connection that ends, while its client reads the last message: what still comes is dropped.
+
+    Closing at once would reset the connection where something of the client is unread, and the reset would overtake
+    the message.
+    """
+
+    def __init__(self, connection: IngressConnection, transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._farewells = connection._ingress.farewells
+        self._farewells[transport] = None
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return room for what is dropped."""
+        return self._connection._ingress.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Drop it."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is left."""
+        self._deadline.cancel()
+        self._farewells.pop(self._transport, None)
+        self._connection.connection_lost(exc)
+
+
+def _decode_admin_request(encoded: bytes) -> AdminRequest:
+    """Read an admin request; one of a type that is unknown here has none, and gets an answer."""
+    *ids, request_type = AdminRequest.unpack(encoded)
+    if request_type in _ADMIN_TYPES:
+        return AdminRequest.decode(encoded)
+    term_id, session_id, correlation_id = ids
+    return AdminRequest(
+        leadership_term_id=term_id, cluster_session_id=session_id, correlation_id=correlation_id, request_type=None
+    )

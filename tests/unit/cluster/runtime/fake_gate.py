@@ -1,0 +1,56 @@
+"""A gate without a loop, and connections that it has let in: time passes when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate, GateLimits
+from trimaran.service_api.transport import Purpose
+
+
+class FakeTimer:
+    """A callback that is due at a time, or cancelled."""
+
+    def __init__(self, due_s: float, callback: Callable[[], None]) -> None:
+        self.due_s = due_s
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class FakeTime:
+    """Timers that fire when the test lets time pass."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.timers: list[FakeTimer] = []
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        self.timers.append(timer := FakeTimer(self.now_s + delay_s, callback))
+        return cast(asyncio.TimerHandle, timer)
+
+    def advance(self, duration_s: float) -> None:
+        """Let time pass, and fire what is due in its order."""
+        end_s = self.now_s + duration_s
+        while due := [timer for timer in self.timers if timer.due_s <= end_s and not timer.is_cancelled]:
+            timer = min(due, key=lambda timer: timer.due_s)
+            self.timers.remove(timer)
+            self.now_s = timer.due_s
+            timer.callback()
+        self.now_s = end_s
+
+
+def quiet_gate(limits: Mapping[Purpose, GateLimits] | None = None, time: FakeTime | None = None) -> ConnectionGate:
+    """A gate whose deadlines pass in `time`, or never."""
+    return ConnectionGate(limits, call_later=(FakeTime() if time is None else time).call_later)
+
+
+def let_in(gate: ConnectionGate, purpose: Purpose, host: str = "127.0.0.1") -> AcceptedConnection:
+    """Let a connection in that must not be refused."""
+    accepted = gate.enter(purpose, (host, 1))
+    assert accepted is not None
+    return accepted
