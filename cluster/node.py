@@ -36,11 +36,10 @@ from .core import effects as fx
 from .core.consensus_module import ConsensusModule
 from .core.context import ConsensusContext
 from .core.control_toggle import ControlToggle
-from .core.events import LinkChanged, ReluctanceChanged
+from .core.events import LinkChanged
 from .core.log.log_publisher import max_message_length
 from .core.log.retention import needed_log_position
 from .core.member_settings import settings_of
-from .core.reluctance import Reluctance
 from .core.service_messages import SERVICE_LIMIT
 from .runtime.activities import ActivityScope
 from .runtime.agent import ConsensusModuleAgent, NodeEnd
@@ -70,6 +69,7 @@ from .runtime.snapshots.retention import Retention
 from .runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher, SnapshotProvider
 from .runtime.snapshots.snapshot_taker import SnapshotTaker
 from .runtime.watching.disk_space import DiskSpaceWatch
+from .runtime.watching.failure_report import log_node_failure
 from .runtime.watching.log_tap import ErrorLogProcessor, keep_failure
 from .runtime.watching.metrics_server import MetricsServer
 from .runtime.watching.progress_tracker import ProgressTracker
@@ -97,6 +97,15 @@ async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = No
         ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
         ClusterError: the directory is in use or damaged, the disk failed, or an invariant broke.
     """
+    try:
+        await _run_process(config, log_tap)
+    except Exception as error:
+        log_node_failure(error)
+        raise
+
+
+async def _run_process(config: NodeConfig, log_tap: ErrorLogProcessor | None) -> None:
+    """Run one member, and again in the same process after it has installed a snapshot."""
     service_classes = [load_service_class(name, config.service_dir) for name in config.services]
     stop = _StopRequest()
     end: NodeEnd | None = None
@@ -264,7 +273,7 @@ class Node:
             try:
                 self.agent.hold()
                 await self._listen(log, links, server, tasks)
-                tasks.create_task(self._run_housekeeping(), name="every-second")
+                tasks.create_task(self._run_housekeeping(log), name="every-second")
                 tasks.create_task(self._retention.run(), name="retention")
                 tasks.create_task(self._disk_space.run(), name="disk-space")
                 if self._secrets is not None:
@@ -583,22 +592,15 @@ class Node:
             "metrics.listening", endpoint=str(await self._metrics.start(self._network, endpoint, gate=self.gate))
         )
 
-    async def _run_housekeeping(self) -> None:
+    async def _run_housekeeping(self, log: LogControl) -> None:
         """Show in the mark file that this process is alive, look for clients that left, and what has moved."""
         while True:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.look()
             self._progress.look()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
-            self._look_at_damage()
+            log.look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)
-
-    def _look_at_damage(self) -> None:
-        """Be reluctant to lead for as long as a part of the log is known to be damaged, whatever read has met it."""
-        ctx = self.module.ctx
-        places = [place for place in self.archive.damage.places if place.recording_id == ctx.log_recording_id]
-        if bool(places) != (Reluctance.LOG_DAMAGED in ctx.reluctance):
-            self.agent.post(ReluctanceChanged(Reluctance.LOG_DAMAGED, places[0].reason if places else None))
 
 
 async def _launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> Archive:

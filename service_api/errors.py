@@ -124,3 +124,10 @@ def invariant(condition: bool, message: str, **facts: object) -> None:
     if not condition:
         rendered = " ".join(f"{name}={value!r}" for name, value in facts.items())
         raise InvariantViolation(f"invariant broken: {message} {rendered}".rstrip())
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors that an error consists of: itself, or what is in its groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
+    return [error]

@@ -303,6 +303,10 @@ class MemoryFileSystem:
             self._used_bytes -= len(file.data)
             self._change(path.parent, _DirectoryChange(path, None, file))
 
+    def restrict_access(self, directory: Path, *, with_files: bool) -> tuple[int, list[str]]:
+        """Change nothing: there is no other user."""
+        return 0, []
+
     def disk_space(self, path: Path) -> DiskSpace:
         """Return how much all files together may hold, and how much more."""
         size_bytes = 1 << 62 if self.capacity_bytes is None else self.capacity_bytes

@@ -15,6 +15,7 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId, TimeUnit
 
 from ..disk.file_system import OsFileSystem, ReadableFileSystem
+from ..disk_errors import disk_facts_of
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogEntry, read_catalog
 from ..files.log_end import LogEnd
@@ -198,7 +199,7 @@ def find_entries(
     try:
         entries = read_catalog(OsFileSystem() if file_system is None else file_system, directory).entries
     except (FileNotFoundError, NotADirectoryError) as error:
-        place = str(error.filename).removesuffix(f"/{CATALOG_FILE_NAME}")
+        place = str(error.filename or disk_facts_of(error).get("file", directory)).removesuffix(f"/{CATALOG_FILE_NAME}")
         raise ArchiveError(f"not an archive directory: no {CATALOG_FILE_NAME} in {place}") from error
     if recording_id is None:
         return [e for e in entries if e.descriptor is None or e.descriptor.state is RecordingState.VALID]

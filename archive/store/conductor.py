@@ -23,6 +23,7 @@ from ..files.reader import FrameReader
 from ..files.segment_files import Segment, SegmentFiles, storage_error
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.layout import UNSYNCED_LIMIT_BYTES
+from .access import restrict_access
 from .damage import DamageTracker
 from .editing import (
     EditContext,
@@ -567,6 +568,7 @@ class Archive:
     def _open(self) -> None:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
+        restrict_access(self._file_system, self.directory)
         self._mark = ArchiveMarkFile.open(self.directory, now_ms=self._clock_ms(), file_system=self._file_system)
         self._catalog.open()
         edit = complete(self._editing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple
@@ -196,6 +197,7 @@ EXIT_HELP: Final = f"Exit status: {'; '.join(_MEANINGS)}."
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; ends the process."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    os.umask(0o077)  # what a command writes may hold what clients sent: it is for the user alone
     try:
         status = build_app(argv)(args=argv, prog_name="trimaran", standalone_mode=True)
     except Exception as error:
@@ -259,9 +261,9 @@ def report_error(error: BaseException) -> int:
     Raises:
         BaseException: `error` itself, if it is not one for users: that is a bug, and shown in full.
     """
-    from trimaran.service_api.errors import ClusterError, ErrorCategory
+    from trimaran.service_api.errors import ClusterError, ErrorCategory, leaves_of
 
-    causes = _leaves(error)
+    causes = leaves_of(error)
     status = EXIT_USAGE
     for cause in causes:
         if not isinstance(cause, ClusterError | OSError):
@@ -276,10 +278,9 @@ def report_error(error: BaseException) -> int:
 def _describe(cause: BaseException) -> str:
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return f"port in use: {cause.strerror or cause}"
+    if isinstance(cause, OSError) and not isinstance(cause, ConnectionError):
+        from trimaran.archive.disk_errors import ADVICE, explain_error
+
+        if cause.errno in ADVICE:
+            return str(explain_error(cause, "use"))
     return str(cause)
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]

@@ -31,6 +31,7 @@ from ..core import effects as fx
 from ..core import events as ev
 from ..core.context import ConsensusContext
 from ..core.log.log_receiver import LogReceiver
+from ..core.reluctance import Reluctance
 from ..documents.query import query_status
 from .activities import ActivityScope
 from .files.node_state_file import NodeStateFile
@@ -155,6 +156,13 @@ class LogControl:
     async def persist_recording_log(self) -> None:
         """Write what changed in the recording log; it is on disk when this returns."""
         await aiofiles.os.wrap(self._recording_log_file.persist)()
+
+    def look_at_damage(self) -> None:
+        """Be reluctant to lead for as long as a part of the log is known to be damaged, whatever read has met it."""
+        ctx = self._ctx
+        places = [place for place in self._archive.damage.places if place.recording_id == ctx.log_recording_id]
+        if bool(places) != (Reluctance.LOG_DAMAGED in ctx.reluctance):
+            self._post(ev.ReluctanceChanged(Reluctance.LOG_DAMAGED, places[0].reason if places else None))
 
     # --- beginning and ending
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from trimaran.archive.store.access import restrict_access
 from trimaran.service_api import ConfigurationError
 
 from ..settings.config import NodeConfig
@@ -51,6 +52,8 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
     with contextlib.ExitStack() as stack:
         try:
             disk.make_directory(directory)
+            restrict_access(disk, config.directory, with_files=False)  # what else lies there is not the member's
+            restrict_access(disk, directory)
             mark = ClusterMarkFile.open(
                 directory,
                 member_id=config.member_id,

@@ -76,6 +76,7 @@ class TimedFileSystem:
         self.rename: Final = disk.rename
         self.remove: Final = disk.remove
         self.disk_space: Final = disk.disk_space
+        self.restrict_access: Final = disk.restrict_access
         self.try_lock: Final = disk.try_lock
 
     def __repr__(self) -> str:

@@ -58,21 +58,18 @@ class NotingFileSystem(OsFileSystem):
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.fails = False
-        self.pwrite = self._pwrite  # type: ignore[assignment] # a static method there, a noting one here
-        self.sync_data = self._sync_data
-        self.sync_file = self._sync_file
 
-    def _pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:  # type: ignore[override]
         self.calls.append(f"write {offset}+{len(data)}")
         return os.pwrite(handle, data, offset)
 
-    def _sync_data(self, handle: int) -> None:
+    def sync_data(self, handle: int) -> None:
         self.calls.append("fdatasync")
         if self.fails:
             raise OSError("disk failed")
         os.fdatasync(handle)
 
-    def _sync_file(self, handle: int) -> None:
+    def sync_file(self, handle: int) -> None:
         self.calls.append("fsync")
         os.fsync(handle)
 
