@@ -16,6 +16,7 @@ from typing import Final
 
 from . import (
     action_plants,
+    code_plants,
     consensus_plants,
     query_plants,
     relay_plants,
@@ -39,6 +40,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *relay_plants.PLANTS,
             *retention_plants.PLANTS,
             *request_plants.PLANTS,
+            *code_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,
     )

@@ -37,6 +37,7 @@ from trimaran.service_api.wire.frame import TYPE_DATA, HeaderField, iter_headers
 from trimaran.service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
+from .code_plants import a_member_with_other_code
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
 S: Final = 1_000_000_000
@@ -623,6 +624,7 @@ SCENARIOS: Final = {
     "suspended-failover": Scenario(a_suspended_cluster),
     "order-undone": Scenario(an_order_that_comes_to_nothing),
     "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
+    "other-code": Scenario(a_member_with_other_code),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),
     "leader-alone": Scenario(a_leader_alone),
