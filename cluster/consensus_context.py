@@ -87,5 +87,6 @@ def _make_config(config: NodeConfig, recording: Recording, *, code: CodeGuard, s
             keep_log_bytes=config.keep_log_bytes,
         ),
         app_version=config.app_version,
+        stops_when_diverged=config.when_diverged == "stop",
         code_digest=code.digest,
     )

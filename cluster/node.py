@@ -47,7 +47,9 @@ from .runtime.answering.document_server import answering_once
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
+from .runtime.divergence_reporter import DivergenceReporter
 from .runtime.entry_skips import EntrySkips
+from .runtime.files.archive_log_reader import ArchiveLogReader
 from .runtime.files.log_recording import open_log
 from .runtime.garbage import settle_garbage_collector
 from .runtime.host import Host
@@ -78,6 +80,8 @@ from .runtime.watching.sync_timer import TimedFileSystem
 from .runtime.watching.vitals import EffectCounts, Vitals
 from .service.agent import ClusteredServiceAgent
 from .service.bounded_log_adapter import BoundedLogAdapter
+from .service.digests import DeliveryDigests
+from .service.query_check import QueryCheck
 from .service.service_code import CodeGuard, format_code
 from .settings.config import MemberEndpoints, NodeConfig
 from .settings.service_loading import load_service_class
@@ -189,7 +193,7 @@ class Node:
         self._ingress = Ingress.of_config(self.agent, config, gate=self.gate, trim_memory=host.trim_memory)
         self.service_agent = self._make_service_agent(services, code)
         ctx.delivered_time = lambda: self.service_agent.time
-        self._adapter = self._make_adapter()
+        self._digests, self._adapter = self._make_delivery()
         self.queries = self._make_query_handler()
         if recovered is not None:
             self._restore(recovered)
@@ -279,6 +283,7 @@ class Node:
                 if self._secrets is not None:
                     tasks.create_task(self._secrets.run(), name="secrets-watch")
                 await self.service_agent.start()
+                self._digests.start_from(self._adapter.position)
                 self.vitals.is_service_started = True
                 assert self.agent.terminated is not None
                 if not self.agent.terminated.done():  # else it was told to stop while its service loaded its state
@@ -371,6 +376,7 @@ class Node:
             take_snapshot=snapshots.take,
             purge_archive=self._retention.purge,
             fetcher=self._fetcher,
+            divergence=DivergenceReporter(config.directory, config.service),
             tasks=tasks,
         )
         self.vitals.counts.watch(self.agent)
@@ -392,14 +398,22 @@ class Node:
             on_failed=lambda error: self.agent.terminate(error),
         )
 
-    def _make_adapter(self) -> BoundedLogAdapter:
-        return BoundedLogAdapter(
+    def _make_delivery(self) -> tuple[DeliveryDigests, BoundedLogAdapter]:
+        digests = DeliveryDigests(
+            self.service_agent.services,
+            self.service_agent.egress,
+            self.module.digests.on_replay_digest,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
+        adapter = BoundedLogAdapter(
             self.module.ctx.log_buffer,
-            _ArchiveLogReader(self.archive, self._recording.recording_id),
+            ArchiveLogReader(self.archive, self._recording.recording_id),
             self.service_agent,
             self.module,
             monotonic_ns=self._clock.monotonic_ns,
+            digests=digests,
         )
+        return digests, adapter
 
     def _make_log(self, tasks: ActivityScope) -> LogControl:
         return LogControl(
@@ -495,6 +509,7 @@ class Node:
             member_id=ctx.config.member_id,
             time_unit=ctx.time_unit,
             shared_timer_ids=ctx.config.shared_timer_ids,
+            query_check=QueryCheck() if self._config.check_queries else None,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
         agent.code = code
@@ -513,6 +528,7 @@ class Node:
             disk_space=lambda: self._disk_space.newest,
             stalls=self.stalls,
             errors=self.errors,
+            query_change=lambda: None if (check := self.service_agent.query_check) is None else check.last_change,
             progress=self._progress,
         )
 
@@ -641,17 +657,6 @@ class _ModuleRequests:
 
     def offer(self, service_id: int, payload: bytes) -> None:
         self._module.service_messages.offer(service_id, payload)
-
-
-class _ArchiveLogReader:
-    """Reads the log recording for delivery."""
-
-    def __init__(self, archive: Archive, recording_id: int) -> None:
-        self._archive = archive
-        self._recording_id = recording_id
-
-    def read(self, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
-        return self._archive.read(self._recording_id, position, limit_bytes, stop_position=stop_position)
 
 
 @contextlib.contextmanager

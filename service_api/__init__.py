@@ -19,6 +19,7 @@ from .errors import NodeTerminatedError as NodeTerminatedError
 from .errors import NotLeaderError as NotLeaderError
 from .errors import ProtocolError as ProtocolError
 from .errors import RemoteProtocolError as RemoteProtocolError
+from .errors import ServiceDivergedError as ServiceDivergedError
 from .errors import ServiceFailedError as ServiceFailedError
 from .errors import SessionClosedError as SessionClosedError
 from .errors import invariant as invariant

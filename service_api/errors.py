@@ -109,6 +109,10 @@ class ServiceFailedError(NodeTerminatedError):
         self.log_position = log_position
 
 
+class ServiceDivergedError(NodeTerminatedError):
+    """This member's service differs from that of a majority of the members, so the member stopped."""
+
+
 class InvariantViolation(ClusterError):
     """Something that must always hold did not: a bug in Trimaran. It is never caught; the node stops."""
 

@@ -69,6 +69,23 @@ class DamagedPlaceStatus(DocumentPart):
     reason: Line
 
 
+class DivergenceStatus(DocumentPart):
+    """Members whose services came to different things from one log."""
+
+    kind: Line
+    """What differs: `state`, `outputs` or `snapshot`."""
+    service_id: int
+    """-1 for all services together, and for the consensus module."""
+    log_position: Position
+    """The first position at which that was seen."""
+    member_ids: list[Id]
+    """The members that differ from a majority; without one, all that differ."""
+    has_majority: bool
+    """Whether a majority of the members agrees."""
+    detail: Line
+    """What each member found there."""
+
+
 class MemberStatus(Document):
     """One member's state at the moment it was asked. Positions are bytes in the log."""
 
@@ -120,6 +137,12 @@ class MemberStatus(Document):
     """How many there are in all, as far as they are told apart."""
     differing_members: list[DifferingMember] = Field(default_factory=list)
     """Members that it does not hear, because their settings differ from its own."""
+    divergences: list[DivergenceStatus] = Field(default_factory=list)
+    """In what services of members differ, as far as this member has compared their digests with its own."""
+    message_divergence_count: Count = 0
+    """How often the log held another message of a service than this member's service had offered."""
+    query_change: Line | None = None
+    """The last query that changed the state of its service; None without one, and where queries are not checked."""
     snapshot_fetch: SnapshotFetchStatus | None = None
     """None unless it gets a snapshot from another member, because its own log begins too early."""
     held: HeldStatus | None = None

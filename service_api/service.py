@@ -118,6 +118,24 @@ class ClusteredService:
         """Whether there is an `on_query`; a service that wraps another answers for that one."""
         return type(self).on_query is not ClusteredService.on_query
 
+    def state_hash(self) -> object:
+        """Return what stands for the state: the same on every member that was delivered the same entries.
+
+        Members compare it at positions that all of them reach, and when a snapshot is taken or loaded; `trimaran sim`
+        compares it after each entry, `trimaran replay --verify-snapshots` before and after a snapshot is loaded. Return
+        bytes, a str, a number, None, or a tuple, list, dict, set or dataclass of these. If you return the state itself,
+        differences are shown. Include every field that counts, above all what a snapshot may forget. Change nothing.
+        `hash()` of a str differs from process to process: do not use it here.
+
+        The method is optional. A member calls it a few times for each MiB of log, more rarely where it takes long.
+        """
+        raise LocalProtocolError(f"the service has no state_hash: service={type(self).__qualname__}")
+
+    @property
+    def has_state_hash(self) -> bool:
+        """Whether there is a `state_hash`; a service that wraps another answers for that one."""
+        return type(self).state_hash is not ClusteredService.state_hash
+
     def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
         """Write all state to `snapshot`. May be a coroutine, so that a large state is written in pieces.
 

@@ -35,11 +35,13 @@ from ..messages.consensus import (
     TerminationPosition,
     Vote,
 )
+from ..messages.digests import ServiceDigest
 from ..messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from . import effects as fx
 from . import events as ev
 from .actions import ActionControl
 from .context import ConsensusContext
+from .digests.digest_comparison import DigestComparison
 from .election.election import Election, LastElection
 from .election.phases import PHASES
 from .election_state import ElectionState
@@ -102,6 +104,7 @@ class ConsensusModule:
         self.timers = TimerService()
         self.service_messages = ServiceMessages(ctx)
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
+        self.digests = DigestComparison(ctx)
         self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
         self.resignation = ResignationControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
@@ -123,6 +126,8 @@ class ConsensusModule:
             ev.DeliveredTo: self.actions.on_delivered,
             ev.SnapshotTaken: self.snapshots.on_taken,
             ev.SnapshotFailed: self.snapshots.on_failed,
+            ev.SnapshotDigested: self.digests.on_snapshot_digested,
+            ServiceDigest: self.digests.on_digest,
             ev.ClientConnect: self.sessions.redirect_connect,
             ev.ClientChallengeResponse: self.sessions.redirect_challenge_response,
             ev.ClientKeepAlive: self.sessions.on_follower_keep_alive,

@@ -71,6 +71,8 @@ class ConsensusConfig:
     app_version: int = 1
     code_digest: int = UNKNOWN_CODE
     """Names the code of the services, as `service.service_code` computes it."""
+    stops_when_diverged: bool = True
+    """Whether this member stops where its digests differ from those of a majority."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +140,8 @@ class ConsensusContext:
     timestamp: int = 0
     """Monotonic time, and epoch time in milliseconds, of the turn that runs."""
     effects: list[Effect] = field(default_factory=list)
+    on_link: Callable[[LinkChanged], None] = lambda event: None
+    """Told of every link that comes up or goes down, in whatever phase."""
 
     def __post_init__(self) -> None:
         self.is_voter = self.candidate_term_id > NULL_TERM_ID
@@ -223,6 +227,7 @@ class ConsensusContext:
     def on_link_changed(self, event: LinkChanged) -> None:
         """The link to a member came up or went down."""
         self.members[event.member_id].is_reachable = event.is_up
+        self.on_link(event)
 
     def note_canvass(self, message: CanvassPosition) -> ClusterMember:
         """Note where a member's log ends, and whether it may vote. Returns the member."""

@@ -16,6 +16,7 @@ from trimaran.service_api.wire.message import Message
 
 from ..messages.snapshot import ModuleMessage
 from .control_toggle import ActionStep
+from .digests.divergence import Divergence
 from .election_state import ElectionState
 from .module_state import ModuleState
 from .reason import Reason
@@ -342,6 +343,21 @@ class ServiceDiverged:
     detail: str
 
 
+@dataclass(slots=True)
+class DigestsDiffered:
+    """Digests of members differ; `is_stopping` where this member is of a minority, and stops because of it."""
+
+    divergence: Divergence
+    is_stopping: bool
+
+
+@dataclass(slots=True)
+class DivergenceMended:
+    """Members that differed were started again, and agree: one log line."""
+
+    divergence: Divergence
+
+
 Effect = (
     SendToMember
     | SendToClient
@@ -381,5 +397,7 @@ Effect = (
     | ElectionClosed
     | SessionChanged
     | ServiceDiverged
+    | DigestsDiffered
+    | DivergenceMended
 )
 """Everything the core can ask for."""

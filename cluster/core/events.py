@@ -186,6 +186,15 @@ class SnapshotFailed:
 
 
 @dataclass(slots=True)
+class SnapshotDigested:
+    """What a service wrote to the snapshot at `log_position` has this digest; the module's part has service id -1."""
+
+    log_position: int
+    service_id: int
+    digest: bytes
+
+
+@dataclass(slots=True)
 class ReadsWanted:
     """Somebody wants to read state as it is now or later; reads are numbered, and these go up to `through`."""
 

@@ -45,6 +45,12 @@ class ProblemKind(StrEnum):
     """A member does not hear another one, because their settings differ."""
     CODE_DIFFERS = "code_differs"
     """A member runs other code of its services than the leader."""
+    DIVERGED = "diverged"
+    """Services of members came to different states or outputs from one log, and no majority agrees."""
+    MEMBER_DIVERGED = "member_diverged"
+    """The same, and a majority agrees: the others are wrong."""
+    QUERY_CHANGES_STATE = "query_changes_state"
+    """A query has changed the state of a service, on one member alone."""
     DELIVERY_STALLED = "delivery_stalled"
     """A service is given nothing although more is committed."""
     REPLAY_STALLED = "replay_stalled"
@@ -246,6 +252,26 @@ def _find_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
         yield f"does not hear member {other.member_id}: {other.detail}"
 
 
+def _find_diverged(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    for divergence in status.divergences:
+        if not divergence.has_majority:
+            yield f"no majority agrees: {divergence.detail}"
+    if status.message_divergence_count:
+        yield f"its service offered other messages than the log holds: count={status.message_divergence_count}"
+
+
+def _find_diverged_others(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    for divergence in status.divergences:
+        if divergence.has_majority:
+            members = ", ".join(map(str, divergence.member_ids))
+            yield f"members that differ from a majority: {members}: {divergence.detail}"
+
+
+def _find_query_changes_state(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    if status.query_change is not None:
+        yield status.query_change
+
+
 def _find_delivery_stalled(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     if status.state in _TERM_STATES and _is_stalled(status, limits):
         during = " while it takes a snapshot" if status.module_state == "SNAPSHOT" else ""
@@ -310,6 +336,23 @@ MEMBER_RULES: Final = (
         _find_differs,
         "make the settings equal on all members, and restart the member that was wrong",
         is_ready=True,  # it serves its clients; the other one does not
+    ),
+    MemberRule(
+        ProblemKind.DIVERGED,
+        _find_diverged,
+        "run `trimaran replay DIR --service ... --verify-snapshots` on each member, and mend the service",
+    ),
+    MemberRule(
+        ProblemKind.MEMBER_DIVERGED,
+        _find_diverged_others,
+        "remove the directory of the member that differs, and start it: the others fill it; then mend the service",
+        is_ready=True,  # it is one of the majority
+    ),
+    MemberRule(
+        ProblemKind.QUERY_CHANGES_STATE,
+        _find_query_changes_state,
+        "leave the state as it is in on_query, then restart this member",
+        is_ready=True,
     ),
     MemberRule(
         ProblemKind.DELIVERY_STALLED,

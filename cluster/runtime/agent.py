@@ -36,6 +36,7 @@ from ..messages.consensus import AppendPosition, CommitPosition
 from ..service.agent import ClusteredServiceAgent
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from .activities import ActivityScope
+from .divergence_reporter import DivergenceReporter
 from .links.ingress import Ingress
 from .links.member_links import MemberLinks
 from .log_control import LogControl
@@ -124,6 +125,7 @@ class ConsensusModuleAgent:
         take_snapshot: Callable[[fx.TakeSnapshot], None],
         purge_archive: Callable[[fx.PurgeArchive], None],
         fetcher: SnapshotFetcher,
+        divergence: DivergenceReporter,
         tasks: ActivityScope,
     ) -> None:
         """Connect the agent with what performs its effects. Called once, before `start`."""
@@ -165,6 +167,8 @@ class ConsensusModuleAgent:
             fx.ElectionStarted: self._election_started,
             fx.ElectionClosed: self._election_closed,
             fx.ServiceDiverged: self._log_service_diverged,
+            fx.DigestsDiffered: divergence.on_differed,
+            fx.DivergenceMended: divergence.on_mended,
         }
 
     def watch(self, kind: type[fx.Effect], observer: Callable[[Any], None]) -> None:

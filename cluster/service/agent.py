@@ -42,6 +42,7 @@ from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
 from .failures import failed_here, foreign_cause
+from .query_check import QueryCheck
 from .replies import RequestRunner, SessionReplies
 from .service_cluster import ModuleRequests, ServiceCluster
 from .service_code import CodeGuard
@@ -65,6 +66,7 @@ class ClusteredServiceAgent:
         time_unit: TimeUnit,
         max_payload_length: int,
         shared_timer_ids: bool = False,
+        query_check: QueryCheck | None = None,
     ) -> None:
         self.services = tuple(services)
         self.service: MessageReceiver = (
@@ -92,6 +94,8 @@ class ClusteredServiceAgent:
         self.max_payload_length = max_payload_length
         self.error_count = 0
         self._is_passing_over = False
+        self.query_check = query_check
+        """Compares the state before and after each query, where that is wanted."""
         self._timer_ids = TimerIds(len(services), is_shared=shared_timer_ids)
         self.views = tuple(ServiceCluster(self, requests, service_id, self._timer_ids) for service_id in self._ids)
         """The cluster as each service sees it."""
@@ -165,8 +169,11 @@ class ClusteredServiceAgent:
         """
         if service_id != NULL_VALUE and service_id not in self._ids:
             raise LocalProtocolError(f"no such service: service_id={service_id} services={len(self.services)}")
-        service = self.service if service_id == NULL_VALUE else self.services[service_id]
-        answer: object = service.on_query(payload)
+        service = self._queried if service_id == NULL_VALUE else self.services[service_id]
+        if self.query_check is None:
+            answer: object = service.on_query(payload)
+        else:
+            answer = self.query_check.run(service, payload, log_position=self.log_position)
         if not isinstance(answer, bytes | bytearray | memoryview):
             raise LocalProtocolError(f"on_query gave type={type(answer).__name__} expected=bytes")
         encoded = bytes(answer)
@@ -174,6 +181,11 @@ class ClusteredServiceAgent:
         if len(encoded) > limit:
             raise LocalProtocolError(f"answer of on_query too long: length={len(encoded)} limit={limit}")
         return encoded
+
+    @property
+    def _queried(self) -> ClusteredService:
+        """The service that answers a query which names none."""
+        return next((service for service in self.services if service.takes_queries), self.services[0])
 
     def terminate(self) -> None:
         """Call `on_terminate` of the services: no more callbacks follow."""

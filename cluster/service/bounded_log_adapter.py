@@ -58,6 +58,7 @@ from ..core.held_entry import HeldEntry
 from ..core.log.log_buffer import LogBuffer
 from .agent import ClusteredServiceAgent
 from .client_session import ContainerClientSession
+from .digests import NEVER, DeliveryDigests
 from .failures import FixedHeadroom
 from .skipped_entries import decode_entry_skip, find_entry_skips, newest_timestamp
 
@@ -195,7 +196,9 @@ class BoundedLogAdapter:
         module: ModuleReplay,
         *,
         monotonic_ns: Callable[[], int] = lambda: 0,
+        digests: DeliveryDigests | None = None,
     ) -> None:
+        self._digests = digests
         self._log_buffer = log_buffer
         self._reader = reader
         self._agent = agent
@@ -328,9 +331,10 @@ class BoundedLogAdapter:
 
         Stops before the end when `late_ns` has come, or at a cluster action. Returns the time.
         """
-        base, budget = self.position - offset, self._budget
+        base, budget, digests = self.position - offset, self._budget, self._digests
+        digest_position = NEVER if digests is None else digests.next_position
         while offset < end and now_ns < late_ns and not self.is_paused:
-            run_end = min(end, offset + budget.run_bytes)
+            run_end = min(end, offset + budget.run_bytes, digest_position - base)
             if self._watched_position - self.position <= budget.run_bytes + _LONGEST_FRAME_BYTES:
                 if self._is_at_watched(chunk, offset):
                     break
@@ -343,6 +347,10 @@ class BoundedLogAdapter:
                 position = self._deliver_other_frame(chunk, offset, position)
             self.position = position
             offset = position - base
+            if digests is not None:
+                if position >= digests.next_position:
+                    digests.on_position(position)
+                digest_position = digests.next_position
             begin_ns, now_ns = now_ns, self._monotonic_ns()
             budget.on_run(now_ns - begin_ns)
         return now_ns
@@ -575,6 +583,8 @@ class BoundedLogAdapter:
             log_position=event.log_position,
             position=position,
         )
+        if self._digests is not None:
+            self._digests.on_cut(position)
         self.is_paused = self._module.on_replay_cluster_action(event, position)
 
     def _on_entry_skip(self, event: EntrySkip, position: int) -> None:
@@ -593,6 +603,8 @@ class BoundedLogAdapter:
         code_digest = event.code_digest if isinstance(event, CodedTermEvent) else UNKNOWN_CODE
         self._module.on_replay_new_leadership_term(event, code_digest)
         self._agent.on_new_leadership_term_event(event, code_digest)
+        if self._digests is not None:
+            self._digests.on_cut(position)
 
 
 def _skips(skip: EntrySkip, position: int) -> bool:

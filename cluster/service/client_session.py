@@ -6,7 +6,10 @@ outlet; on followers and in replay what a service offers is counted and discarde
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from enum import IntEnum
+from hashlib import blake2b
 from typing import Final, NoReturn, Protocol
 
 from trimaran.service_api import LocalProtocolError
@@ -124,10 +127,9 @@ class ContainerClientSession:
         if kind is not memoryview and kind is not bytes:
             payload = plain_bytes("payload", payload)
         length = len(payload)
-        if length > _LARGEST_SINGLE_PAYLOAD:
-            self._offer_fragmented(payload)
-            return True
         container = self._container
+        if length > container.offer_limit:
+            return self._offer_otherwise(payload)
         if out is None:
             if not container.is_open:
                 container.refuse("session.offer")
@@ -148,6 +150,8 @@ class ContainerClientSession:
     def offer_reply(self, sequence: int, code: int, reply: bytes) -> None:
         """Send the reply to a request, also when the session is closing; otherwise as `offer`."""
         out, container = self._out, self._container
+        if container.digest is not None:
+            container.absorb(OutputMark.REPLY, self.id, sequence, code, reply)
         if out is None:
             container.discarded_egress_count += 1
             return
@@ -169,6 +173,8 @@ class ContainerClientSession:
         if not self._container.is_open:
             self._container.refuse("session.close")
         if not self._closing:
+            if self._container.digest is not None:
+                self._container.absorb(OutputMark.CLOSE, self.id)
             self._container.close_session(self.id)
             self._closing = True
 
@@ -187,6 +193,23 @@ class ContainerClientSession:
             self._out = bytearray()
             outlet.write(out)
 
+    def _offer_otherwise(self, payload: bytes | bytearray | memoryview) -> bool:
+        """Offer what is too long for one frame, or is to be digested."""
+        container = self._container
+        if not container.is_open:
+            container.refuse("session.offer")
+        payload = plain_bytes("payload", payload)
+        if container.digest is not None:
+            container.absorb(OutputMark.MESSAGE, self.id, payload=payload)
+        if len(payload) > _LARGEST_SINGLE_PAYLOAD:
+            self._offer_fragmented(payload)
+            return True
+        limit, container.offer_limit = container.offer_limit, _LARGEST_SINGLE_PAYLOAD
+        try:
+            return ContainerClientSession.offer(self, payload)
+        finally:
+            container.offer_limit = limit
+
     def _offer_fragmented(self, payload: bytes | bytearray | memoryview) -> None:
         if len(payload) > self._max_payload_length:
             raise LocalProtocolError(f"egress payload too long: length={len(payload)} limit={self._max_payload_length}")
@@ -202,6 +225,21 @@ class ContainerClientSession:
         out += encode_message(message, stream_id=EGRESS_STREAM_ID, mtu_length=MTU_LENGTH_BYTES)
 
 
+class OutputMark(IntEnum):
+    """What an output is, in a digest of outputs."""
+
+    MESSAGE = 1
+    REPLY = 2
+    CLOSE = 3
+    TIMER = 4
+    CANCEL = 5
+    OFFER = 6
+
+
+_OUTPUT: Final = struct.Struct("<Bqqqqq")
+"""Of an output in a digest: its mark, cluster time, three numbers, and the length of the payload that follows."""
+
+
 class EgressContainer:
     """What the sessions of one container share; the service agent holds one.
 
@@ -210,7 +248,15 @@ class EgressContainer:
     list is one that takes nothing.
     """
 
-    __slots__ = ("close_session", "dirty_sessions", "discarded_egress_count", "is_open", "time")
+    __slots__ = (
+        "close_session",
+        "digest",
+        "dirty_sessions",
+        "discarded_egress_count",
+        "is_open",
+        "offer_limit",
+        "time",
+    )
 
     def __init__(self, close_session: Callable[[ClusterSessionId], None]) -> None:
         self.close_session = close_session
@@ -220,6 +266,10 @@ class EgressContainer:
         """Whether a log-ordered callback may run now."""
         self.time = 0
         """Cluster time of the entry being delivered."""
+        self.digest: blake2b | None = None
+        """Of what services give out, while outputs are digested."""
+        self.offer_limit = _LARGEST_SINGLE_PAYLOAD
+        """Longer messages take the slow path; all of them do while outputs are digested."""
 
     def open(self) -> None:
         """Log-ordered callbacks follow: what they may call is legal."""
@@ -232,6 +282,30 @@ class EgressContainer:
         self.is_open = False
         for session in sessions:
             session.flush()
+
+    def begin_digest(self) -> None:
+        """Digest what services give out from now on."""
+        self.digest = blake2b(digest_size=16)
+        self.offer_limit = -1
+
+    def end_digest(self) -> bytes | None:
+        """Return the digest of what was given out, and digest no more; None where nothing was digested."""
+        digest, self.digest = self.digest, None
+        self.offer_limit = _LARGEST_SINGLE_PAYLOAD
+        return None if digest is None else digest.digest()
+
+    def absorb(
+        self,
+        mark: OutputMark,
+        number: int,
+        second: int = 0,
+        third: int = 0,
+        payload: bytes | bytearray | memoryview = b"",
+    ) -> None:
+        """Take an output into the digest; only while there is one."""
+        assert self.digest is not None
+        self.digest.update(_OUTPUT.pack(mark, self.time, number, second, third, len(payload)))
+        self.digest.update(payload)
 
     def abandon(self) -> None:
         """Drop the egress of every session that has any, and refuse what is offered from now."""

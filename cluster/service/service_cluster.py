@@ -11,7 +11,7 @@ from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 from ..core.timers import TimerIds, check_deadline
 from .arguments import plain_bytes, whole_number
-from .client_session import ContainerClientSession, EgressContainer
+from .client_session import ContainerClientSession, EgressContainer, OutputMark
 
 
 class ModuleRequests(Protocol):
@@ -114,13 +114,21 @@ class ServiceCluster:
         correlation_id = whole_number("correlation_id", correlation_id)
         deadline = whole_number("deadline", deadline)
         check_deadline(deadline)
-        self._requests.schedule_timer(self._timer_ids.encode(self.service_id, correlation_id), deadline)
+        timer_id = self._timer_ids.encode(self.service_id, correlation_id)
+        egress = self._container.egress
+        if egress.digest is not None:
+            egress.absorb(OutputMark.TIMER, timer_id, deadline)
+        self._requests.schedule_timer(timer_id, deadline)
 
     def cancel_timer(self, correlation_id: int) -> bool:
         """Drop a timer; False if there is none."""
         self._check_legal("cancel_timer")
         correlation_id = whole_number("correlation_id", correlation_id)
-        return self._requests.cancel_timer(self._timer_ids.encode(self.service_id, correlation_id))
+        timer_id = self._timer_ids.encode(self.service_id, correlation_id)
+        egress = self._container.egress
+        if egress.digest is not None:
+            egress.absorb(OutputMark.CANCEL, timer_id)
+        return self._requests.cancel_timer(timer_id)
 
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
         """Send a message through the log to every service of the cluster.
@@ -133,6 +141,9 @@ class ServiceCluster:
         limit = self._container.max_payload_length
         if len(payload) > limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={limit}")
+        egress = self._container.egress
+        if egress.digest is not None:
+            egress.absorb(OutputMark.OFFER, self.service_id, payload=payload)
         self._requests.offer(self.service_id, bytes(payload))
 
     def _check_legal(self, call: str) -> None:

@@ -25,16 +25,11 @@ class MessageReceiver(Protocol):
     def on_request(self) -> Callable[[ClientSession, int, memoryview], Reply]:
         """Answer a request."""
 
-    @property
-    def on_query(self) -> Callable[[memoryview], bytes]:
-        """Answer a query."""
-
 
 class EveryService:
     """Gives each message to every service, by service id; what one raises keeps nothing from the others.
 
     Requests go to every service that takes them. The one with the lowest id answers, what the others give is dropped.
-    A query goes to the service with the lowest id that takes queries.
     """
 
     def __init__(
@@ -43,7 +38,6 @@ class EveryService:
         self._on_service_error = on_service_error
         self._callbacks = [(service, service.on_session_message) for service in services]
         self._requested = [service for service in services if service.takes_requests]
-        self.on_query = next((service for service in services if service.takes_queries), services[0]).on_query
 
     @property
     def takes_requests(self) -> bool:

@@ -34,6 +34,7 @@ from .setting_kinds import (
     SizeBytes,
     Switch,
     Text,
+    WhenDiverged,
 )
 
 ENV_PREFIX: Final = "TRIMARAN_"
@@ -160,6 +161,21 @@ class NodeConfig(BaseSettings):
         SizeBytes,
         Field(description="in catch-up, join the live log this near its end; at most half of ingress_window_bytes"),
     ] = 8 << 20
+
+    when_diverged: Annotated[
+        WhenDiverged,
+        Field(
+            description="stop or report: what this member does when its service differs from that of a majority of "
+            "members"
+        ),
+    ] = "stop"
+    check_queries: Annotated[
+        Switch,
+        Field(
+            description="compare the service's state before and after each query; for development: `trimaran up` and "
+            "`trimaran sim` do"
+        ),
+    ] = False
 
     shared_machine: Annotated[
         SharedMachine,

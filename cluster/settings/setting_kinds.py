@@ -106,6 +106,10 @@ SharedMachine = Annotated[
     Literal["auto", "on", "off"],
     SettingKind("one of auto, on, off", str, text_in_file=True, file_type=str),
 ]
+WhenDiverged = Annotated[
+    Literal["stop", "report"],
+    SettingKind("one of stop, report", str, text_in_file=True, file_type=str),
+]
 LogFormat = Annotated[
     Literal["auto", "console", "json"],
     SettingKind("one of auto, console, json", str, text_in_file=True, file_type=str),

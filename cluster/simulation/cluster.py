@@ -140,6 +140,7 @@ class SimulatedCluster:
             directory=DIRECTORY,
             service="simulation:Service",
             shared_machine="on" if is_tuned else "off",
+            check_queries=True,
             **told,
         )
         member = Member(machine, config)

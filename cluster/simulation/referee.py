@@ -28,20 +28,18 @@ from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .action_rules import ActionRules
+from .agreement_rules import expect_agreement
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .observed_service import ObservedService
 from .relay import Relay
-from .role_rules import expect_role
+from .role_rules import expect_role, overdue_timers
 from .rules import RuleBroken, expect
 from .trace import Trace
 from .world.network import SimulatedTransport
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
-_TIMER_SLACK: Final = 1_000
-"""How late a leader at rest may be with a timer, in milliseconds of cluster time."""
-
 _FREQUENT: Final = ("message", "request", "service message")
 _LOOKS_AT: Final = 3 << 5
 """Of the frequent entries those are looked at from all sides whose positions have these bits clear: one in four."""
@@ -214,6 +212,7 @@ class Referee:
             if is_leader:
                 self._on_leader(member)
         self.actions.look(member)
+        expect_agreement(member)
         assert self._trace is not None
         self._trace.on_member(member)
 
@@ -614,7 +613,7 @@ class Referee:
             )
             faults = getattr(self._services[member.member_id], "faults", [])
             expect(not faults, "a service is given nothing impossible", member=member.member_id, faults=faults[:3])
-            overdue = _overdue_timers(member) if ctx.role is Role.LEADER else []
+            overdue = overdue_timers(member) if ctx.role is Role.LEADER else []
             expect(not overdue, "a timer that is due fires", member=member.member_id, overdue=overdue[:3])
 
     def has_committed(self, member: Member) -> bool:
@@ -691,10 +690,3 @@ class Referee:
 def _durable_last_term(member: Member) -> RecordingLogEntry | None:
     path = DIRECTORY / "cluster" / RECORDING_LOG_FILE_NAME
     return RecordingLog.parse(member.machine.disk.durable_read(path, 1 << 30, 0)).last_term()
-
-
-def _overdue_timers(member: Member) -> list[int]:
-    assert member.node is not None
-    module = member.node.module
-    now = module.ctx.cluster_clock.read(module.ctx.now_ns)
-    return [key for key, deadline in module.timers.pending() if deadline < now - _TIMER_SLACK]

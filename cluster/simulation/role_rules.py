@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trimaran.service_api import Role
 
 from .cluster import Member
 from .rules import expect
+
+_TIMER_SLACK: Final = 1_000
+"""How late a leader at rest may be with a timer, in milliseconds of cluster time."""
 
 
 def expect_role(member: Member, position: int) -> None:
@@ -25,3 +30,10 @@ def expect_role(member: Member, position: int) -> None:
         position=position,
         role=service.role.name,
     )
+
+
+def overdue_timers(member: Member) -> list[int]:
+    """Return the ids of the timers that a leader at rest should have fired."""
+    assert member.node is not None
+    module = member.node.module
+    return [key for key, deadline in module.timers.pending() if deadline < module.ctx.timestamp - _TIMER_SLACK]

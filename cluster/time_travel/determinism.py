@@ -4,6 +4,11 @@ A service that depends on something else than the log, a random number, a clock,
 strings, writes others, and so do members that differ. Each stretch between two snapshots is a task of its own, so the
 tasks can run in as many processes, or on as many executors, as there are snapshots.
 
+Then the snapshot is loaded into a new service, which must be what the old one is: a field that the snapshot forgets is
+in both snapshots not there, and no comparison of bytes finds it. Where the service has a `state_hash`, that says so.
+Otherwise the loaded service writes a snapshot again, which must be the same bytes, and both go on with the log up to
+the next snapshot: what they give out must be the same.
+
 What is compared is all that a member records: the container's sessions and kept replies, what each service writes, and
 the module's timers, sessions and messages. Of snapshots that a real Aeron Cluster wrote it is what the services wrote.
 """
@@ -26,6 +31,7 @@ from trimaran.service_api.wire.message import decode_message
 from ..messages.snapshot import CONSENSUS_MODULE_SNAPSHOT_MESSAGES
 from ..runtime.snapshots.snapshot_taker import container_messages
 from .container import Bystander
+from .loading_check import Collector, compare_loaded
 from .member_log import MemberLog, SnapshotSet
 from .replay import ReplayedService
 from .services import ServiceLike, make_services
@@ -43,7 +49,10 @@ class SnapshotVerdict(NamedTuple):
     """Of that snapshot, as far as it was read."""
     length_bytes: int
     problem: str | None
-    """In what they differ, or why they could not be compared; None if they are the same, byte for byte."""
+    """In what they differ, or why they could not be compared; None if they are the same, byte for byte.
+
+    And if a service that loads the snapshot is what the one was that wrote it.
+    """
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,6 +61,8 @@ class Stretch:
 
     start: SnapshotSet | None
     end: SnapshotSet
+    next_position: int
+    """Where the next snapshot was taken, or where the log ends."""
 
 
 def verify_snapshots(
@@ -88,23 +99,34 @@ def find_stretches(log: MemberLog, service_count: int) -> list[Stretch]:
     """Find what lies between the snapshots of a log; the first begins with the log, if that was not purged."""
     snapshots = log.snapshots(service_count)
     starts: list[SnapshotSet | None] = [None, *snapshots]
-    found = [Stretch(start, end) for start, end in zip(starts, snapshots, strict=False)]
+    ends = [*(snapshot.log_position for snapshot in snapshots[1:]), log.recorded_position]
+    found = [Stretch(*each) for each in zip(starts[: len(snapshots)], snapshots, ends[: len(snapshots)], strict=True)]
     return found[1:] if log.log.start_position > 0 else found
 
 
-def verify_stretch(log: MemberLog, services: Sequence[ClusteredService], stretch: Stretch) -> SnapshotVerdict:
-    """Replay one stretch and compare.
+def verify_stretch(
+    log: MemberLog, services: Sequence[ClusteredService], stretch: Stretch, fresh: Sequence[ClusteredService]
+) -> SnapshotVerdict:
+    """Replay one stretch and compare; then load its snapshot into `fresh` services and compare these.
 
     Raises:
         ClusterError: the log cannot be read, or a snapshot.
     """
     recorded = _Recorded(log)
-    position = stretch.end.log_position
+    position, app_version = stretch.end.log_position, recorded.app_version(stretch.end.entries[0])
+    end_position = max(position, stretch.next_position)
+    collector = Collector()
     replayed = ReplayedService(
-        log, services, stretch.start, end_position=position, app_version=recorded.app_version(stretch.end.entries[0])
+        log, services, stretch.start, end_position=end_position, app_version=app_version, sink=collector
     )
-    replayed.advance()
+    replayed.advance(position)
     problem = _compare(replayed, stretch.end, recorded)
+    if problem is None:
+        counts = recorded.message_count, recorded.length_bytes
+        problem = compare_loaded(
+            log, replayed, collector, stretch.end, fresh, messages=recorded.messages, app_version=app_version
+        )
+        recorded.message_count, recorded.length_bytes = counts
     return SnapshotVerdict(replayed.start_position, position, recorded.message_count, recorded.length_bytes, problem)
 
 
@@ -115,12 +137,13 @@ def verify_job(job: tuple[str, ServiceLike | Sequence[ServiceLike], int, int, st
     """
     name, service, service_id, service_count, service_dir, index = job
     log = MemberLog.open(name)
-    services = make_services(
-        service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log
+    services, fresh = (
+        make_services(service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log)
+        for _ in range(2)
     )
     stretch = find_stretches(log, service_count)[index]
     try:
-        return verify_stretch(log, services, stretch)
+        return verify_stretch(log, services, stretch, fresh)
     except Exception as error:
         begin = log.log.start_position if stretch.start is None else stretch.start.log_position
         text = str(error) if isinstance(error, ClusterError) else f"the service failed: {error!r}"

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .service_api import RecordingId as RecordingId
     from .service_api import RemoteProtocolError as RemoteProtocolError
     from .service_api import Role as Role
+    from .service_api import ServiceDivergedError as ServiceDivergedError
     from .service_api import ServiceFailedError as ServiceFailedError
     from .service_api import SessionClosedError as SessionClosedError
     from .service_api import SnapshotImage as SnapshotImage

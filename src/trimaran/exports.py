@@ -50,6 +50,7 @@ HOMES: Final = {
     "RequestIndeterminateError": "client",
     "Role": "service_api",
     "SessionClosed": "client",
+    "ServiceDivergedError": "service_api",
     "ServiceFailedError": "service_api",
     "SessionClosedError": "service_api",
     "SessionOpened": "client",

@@ -18,6 +18,7 @@ from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
     DamagedPlaceStatus,
     DifferingMember,
+    DivergenceStatus,
     ElectionStatus,
     HeldStatus,
     MemberStatus,
@@ -27,7 +28,9 @@ from trimaran.service_api.types import TICKS_PER_MS, MemberId
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
 from ...core.consensus_module import ConsensusModule
+from ...core.digests.divergence import Divergence
 from ...service.service_code import format_code
+from ..divergence_reporter import kind_name
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..watching.error_log import ErrorLog
 from ..watching.progress_tracker import ProgressTracker
@@ -64,6 +67,7 @@ class StatusPublisher:
         stalls: StallTracker,
         errors: ErrorLog,
         progress: ProgressTracker,
+        query_change: Callable[[], str | None],
     ) -> None:
         self._module = module
         self._clock = clock
@@ -77,6 +81,7 @@ class StatusPublisher:
         self._stalls = stalls
         self._errors = errors
         self._progress = progress
+        self._query_change = query_change
         self._started_ns = clock.monotonic_ns()
 
     def __repr__(self) -> str:
@@ -125,6 +130,9 @@ class StatusPublisher:
                 DifferingMember(member_id=member_id, detail=printable_line(detail))
                 for member_id, detail in sorted(self._differing_members().items())
             ],
+            divergences=[describe_divergence(divergence) for divergence in module.digests.divergences.values()],
+            message_divergence_count=module.service_messages.divergence_count,
+            query_change=None if (change := self._query_change()) is None else printable_line(change),
             snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
             held=_describe_held(module),
             session_count=len(module.sessions.sessions),
@@ -146,6 +154,18 @@ class StatusPublisher:
         if begin is None:
             return None
         return max(0, self._clock.epoch_time() - begin.timestamp // TICKS_PER_MS[ctx.time_unit]) / _MS_PER_S
+
+
+def describe_divergence(divergence: Divergence) -> DivergenceStatus:
+    """Return what is known of members that differ, as a status has it."""
+    return DivergenceStatus(
+        kind=kind_name(divergence.kind),
+        service_id=divergence.service_id,
+        log_position=divergence.log_position,
+        member_ids=sorted(divergence.differing),
+        has_majority=divergence.has_majority,
+        detail=printable_line(str(divergence)),
+    )
 
 
 def member_state_name(module: ConsensusModule) -> str:

@@ -43,6 +43,7 @@ from ...messages.consensus import (
     TerminationPosition,
     Vote,
 )
+from ...messages.digests import ServiceDigest
 from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
@@ -74,6 +75,7 @@ _SENDER_FIELD: Final[dict[type[Message], str]] = {
     LeadershipProbeAck: "follower_member_id",
     ReadPositionRequest: "follower_member_id",
     ReadPosition: "leader_member_id",
+    ServiceDigest: "member_id",
 }
 """Which field says who sent a message; a StopCatchup names only its receiver, a TerminationPosition only the term."""
 

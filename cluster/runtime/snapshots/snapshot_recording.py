@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from hashlib import blake2b
 from typing import Final, TypeVar
 
 import aiofiles.os
@@ -55,6 +56,8 @@ class SnapshotWriter:
         )
         self._monotonic_ns = monotonic_ns
         self._turn_began_ns = monotonic_ns()
+        self.digest: blake2b | None = None
+        """Of the messages that are offered from now on, each after its length; None: nobody asks."""
 
     def __repr__(self) -> str:
         return f"<SnapshotWriter {self.recording!r}>"
@@ -85,7 +88,11 @@ class SnapshotWriter:
             LocalProtocolError: the message is too long.
             ArchiveError: the disk refused.
         """
-        self._publisher.append_message(bytes(message))
+        data = bytes(message)
+        self._publisher.append_message(data)
+        if self.digest is not None:
+            self.digest.update(len(data).to_bytes(8, "little"))
+            self.digest.update(data)
         unwritten_bytes = self._buffer.append_position - self.recording.append_position
         if unwritten_bytes >= _CHUNK_BYTES or self._monotonic_ns() - self._turn_began_ns >= _TURN_NS:
             await self._write()

@@ -1,5 +1,9 @@
 """Takes the snapshots that the consensus module asks for: those of the services first, then the module's.
 
+Members write their snapshots at one position, so digests of what they wrote are compared: of a service without a
+`state_hash` its own messages, and of the container and the consensus module together theirs. Markers are left out:
+they name the version of the application, in which members may differ for a while.
+
 It runs beside the turns. Delivery stands still meanwhile, so the service's state does not change, however often the
 loop goes round; elections, heartbeats and the log go on. A service that raises costs this member the snapshot and
 nothing else. A disk that fails stops the node, as it does anywhere.
@@ -9,19 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from hashlib import blake2b
 from itertools import chain
 
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
 from trimaran.service_api import invariant
-from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
+from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import Message
 
 from ...core import effects as fx
 from ...core import events as ev
 from ...messages.snapshot import ModuleMessage
 from ...service.agent import ClusteredServiceAgent
+from ...service.digests import DIGEST_BYTES
 from ..activities import ActivityScope
 from ..watching.vitals import SnapshotCounts
 from .snapshot_recording import SnapshotWriter
@@ -61,16 +68,23 @@ class SnapshotTaker:
     async def _take(self, effect: fx.TakeSnapshot) -> None:
         began_ns = self._monotonic_ns()
         logger.info("snapshot.started", log_position=effect.log_position, leadership_term_id=effect.leadership_term_id)
+        digests: list[tuple[int, bytes]] = []
+        module_digest = blake2b(digest_size=DIGEST_BYTES)
         try:
-            service_ids = [
-                await self._record(
+            service_ids = []
+            for service_id, service in enumerate(self._service.services):
+                digest = blake2b(digest_size=DIGEST_BYTES)
+                recording_id = await self._record(
                     SERVICE_SNAPSHOT_STREAM_ID,
                     f"service-{service_id}-snapshot",
                     container_messages(self._service, service_id, effect),
                     partial(self._service.take_snapshot, service_id),
+                    module_digest,
+                    digest,
                 )
-                for service_id in range(len(self._service.services))
-            ]
+                service_ids.append(recording_id)
+                if not service.has_state_hash:
+                    digests.append((service_id, digest.digest()))
             invariant(
                 self._service.log_position == effect.log_position,
                 "delivery stands still while a snapshot is taken",
@@ -78,8 +92,13 @@ class SnapshotTaker:
                 expected=effect.log_position,
             )
             module_id = await self._record(
-                CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, "consensus-module-snapshot", effect.module_messages, _nothing_else
+                CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+                "consensus-module-snapshot",
+                effect.module_messages,
+                _nothing_else,
+                module_digest,
             )
+            digests.append((NULL_VALUE, module_digest.digest()))
         except _ServiceFailedError as error:
             cause = error.__cause__
             logger.error("snapshot.failed", log_position=effect.log_position, error=repr(cause), exc_info=cause)
@@ -101,6 +120,8 @@ class SnapshotTaker:
             duration_ms=duration_ns // 1_000_000,
         )
         self._post(ev.SnapshotTaken(effect.log_position, tuple(service_ids), module_id))
+        for service_id, value in digests:
+            self._post(ev.SnapshotDigested(effect.log_position, service_id, value))
 
     async def _record(
         self,
@@ -108,13 +129,17 @@ class SnapshotTaker:
         alias: str,
         messages: Iterable[ModuleMessage],
         write_rest: Callable[[SnapshotWriter], Awaitable[None]],
+        messages_digest: blake2b,
+        rest_digest: blake2b | None = None,
     ) -> int:
-        """Record one snapshot, durably; give the id of the recording."""
+        """Record one snapshot, durably, and digest it; give the id of the recording."""
         writer = await SnapshotWriter.start(
             self._archive, stream_id=stream_id, alias=alias, monotonic_ns=self._monotonic_ns
         )
         for message in messages:
+            writer.digest = None if isinstance(message, SnapshotMarker) else messages_digest
             await writer.offer(message.encode())
+        writer.digest = rest_digest
         try:
             await write_rest(writer)
         except ArchiveError:

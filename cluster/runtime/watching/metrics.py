@@ -347,6 +347,25 @@ METRICS: Final = (
         "the position where the log on this member's disk begins",
         lambda v: v.log_start_position(),
     ),
+    # --- agreement of members
+    MetricRow(
+        "trimaran_divergences",
+        "gauge",
+        "kinds of digests (state, outputs, snapshot of a service) in which members differ now; anything but 0 is wrong",
+        lambda v: len(v.module.digests.divergences),
+    ),
+    MetricRow(
+        "trimaran_divergences_total",
+        "counter",
+        "how often members began to differ, as this member has seen it",
+        lambda v: v.module.digests.divergence_count,
+    ),
+    MetricRow(
+        "trimaran_digests_compared_total",
+        "counter",
+        "digests of other members' services that were equal to this member's",
+        lambda v: v.module.digests.compared_count,
+    ),
     # --- snapshots
     MetricRow(
         "trimaran_snapshot_position_bytes",

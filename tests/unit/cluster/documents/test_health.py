@@ -22,7 +22,13 @@ from trimaran.cluster.documents.health import (
 )
 from trimaran.cluster.settings.health_limits import HealthLimits
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT
-from trimaran.service_api.member_status import DamagedPlaceStatus, DifferingMember, HeldStatus, MemberStatus
+from trimaran.service_api.member_status import (
+    DamagedPlaceStatus,
+    DifferingMember,
+    DivergenceStatus,
+    HeldStatus,
+    MemberStatus,
+)
 
 GIB = 1 << 30
 LIMITS = HealthLimits(
@@ -34,6 +40,18 @@ LIMITS = HealthLimits(
 )
 
 PLACE = DamagedPlaceStatus(recording_id=0, position=640, file="0-0.rec", reason="wrong checksum")
+
+
+def divergence(member_ids: list[int], *, has_majority: bool) -> DivergenceStatus:
+    return DivergenceStatus(
+        kind="state",
+        service_id=0,
+        log_position=4096,
+        member_ids=member_ids,
+        has_majority=has_majority,
+        detail="states of service 0 differ at log_position=4096 by member: 0=308 1=210 2=313",
+    )
+
 
 WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.DELIVERY_STALLED: [
@@ -55,6 +73,9 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.DAMAGED: [{"damaged_places": [], "damaged_place_count": 0}],
     ProblemKind.DIFFERS: [{"differing_members": []}],
     ProblemKind.SERVICE_HELD: [{"held": None}],
+    ProblemKind.DIVERGED: [{"divergences": [], "message_divergence_count": 0}],
+    ProblemKind.MEMBER_DIVERGED: [{"divergences": []}],
+    ProblemKind.QUERY_CHANGES_STATE: [{"query_change": None}],
 }
 ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
     (
@@ -110,6 +131,27 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.DIFFERS,
         {"differing_members": [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]},
         "does not hear member 2: service_count=1 here, 2 at member 2",
+    ),
+    (
+        ProblemKind.DIVERGED,
+        {"divergences": [divergence([0, 1, 2], has_majority=False)]},
+        "no majority agrees: states of service 0 differ at log_position=4096 by member: 0=308 1=210 2=313",
+    ),
+    (
+        ProblemKind.DIVERGED,
+        {"message_divergence_count": 3},
+        "its service offered other messages than the log holds: count=3",
+    ),
+    (
+        ProblemKind.MEMBER_DIVERGED,
+        {"divergences": [divergence([2], has_majority=True)]},
+        "members that differ from a majority: 2: states of service 0 differ at log_position=4096 by member: "
+        "0=308 1=210 2=313",
+    ),
+    (
+        ProblemKind.QUERY_CHANGES_STATE,
+        {"query_change": "on_query changed the state: service=<Tally> query=b'' log_position=96"},
+        "on_query changed the state: service=<Tally> query=b'' log_position=96",
     ),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -17,6 +18,7 @@ from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import StopCatchup
 from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
+from trimaran.cluster.runtime.divergence_reporter import DivergenceReporter
 from trimaran.cluster.runtime.links.ingress import Ingress
 from trimaran.cluster.runtime.links.member_links import MemberLinks
 from trimaran.cluster.runtime.log_control import LogControl
@@ -83,6 +85,7 @@ class Rig:
             take_snapshot=lambda effect: parts.journal.append(effect),
             purge_archive=lambda effect: parts.journal.append(effect),
             fetcher=cast(SnapshotFetcher, parts),
+            divergence=DivergenceReporter(Path("node-0"), "tally:Tally"),
             tasks=tasks,
         )
 

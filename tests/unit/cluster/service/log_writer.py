@@ -8,6 +8,7 @@ from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
+from trimaran.cluster.service.digests import DeliveryDigests
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
@@ -155,8 +156,23 @@ class Rig:
             time_unit=TimeUnit.MILLIS,
             max_payload_length=term_length_bytes // 8 - 32,
         )
+        self.told_digests: list[tuple[object, ...]] = []
+        """Kind, service id, log position and digest."""
+        self.digests = DeliveryDigests(
+            [self.service],
+            self.agent.egress,
+            lambda kind, service_id, position, digest, value: self.told_digests.append(
+                (kind, service_id, position, digest)
+            ),
+            monotonic_ns=lambda: self.now_ns,
+        )
         self.adapter = BoundedLogAdapter(
-            self.log_buffer, self.reader, self.agent, self.requests, monotonic_ns=lambda: self.now_ns
+            self.log_buffer,
+            self.reader,
+            self.agent,
+            self.requests,
+            monotonic_ns=lambda: self.now_ns,
+            digests=self.digests,
         )
 
     # --- entries

@@ -17,7 +17,7 @@ from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import DEADLINE_S, Recorded, member
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.time_travel import verify_snapshots
-from trimaran.service_api import ClientSession, SnapshotPublication
+from trimaran.service_api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
 
 
 class RandomLedger(Ledger):
@@ -125,3 +125,80 @@ def test_a_service_that_was_ported_from_java_is_held_against_what_java_wrote(tmp
 
     assert "differs at byte 64" in str(verdict.problem)
     assert all("differs at byte 64" in str(each.problem) for each in verdicts)
+
+
+class ForgetfulLedger(Ledger):
+    """Replies with the request before; its snapshot forgets it."""
+
+    newest = b""
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        super().on_request(session, timestamp, payload)
+        before, self.newest = self.newest, bytes(payload)
+        return before
+
+
+class HashedForgetfulLedger(ForgetfulLedger):
+    """The same, with a `state_hash`."""
+
+    def state_hash(self) -> object:
+        return {"newest": self.newest, "balances": self.balances}
+
+
+class LosingLedger(Ledger):
+    """Loads less than it wrote."""
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        await super().on_start(cluster, snapshot)
+        self.balances.pop("account1", None)
+
+
+async def run_on(directory: Path, service: Ledger) -> None:
+    """As `run`, with requests after the last snapshot."""
+    async with asyncio.timeout(DEADLINE_S), member(directory, service) as (node, endpoint):
+        config = ClientConfig(endpoints=(endpoint,), connect_timeout_s=DEADLINE_S)
+        async with await ClusterClient.connect([], config=config) as client:
+            for number in range(8):
+                await client.request(b"account%d 1" % number)
+            await node.take_snapshot()
+            await client.request(b"account0 2")
+
+
+def test_a_field_that_the_snapshot_forgets_is_found_by_what_comes_after_it(tmp_path: Path) -> None:
+    """The bytes of both snapshots are the same: `--verify-snapshots` said that all was well."""
+    asyncio.run(run_on(tmp_path / "node", ForgetfulLedger()))
+
+    (verdict,) = verify_snapshots(tmp_path / "node", ForgetfulLedger)
+
+    assert verdict.problem is not None
+    assert "after loading it gives out another reply at position=" in verdict.problem
+    assert "expected=b'account7 1'" in verdict.problem
+
+
+def test_a_field_that_the_snapshot_forgets_is_found_by_the_state_hash(tmp_path: Path) -> None:
+    asyncio.run(run(tmp_path / "node", HashedForgetfulLedger()))
+
+    verdicts = verify_snapshots(tmp_path / "node", HashedForgetfulLedger)
+
+    assert [verdict.problem for verdict in verdicts] == [
+        "service 0: the state after loading is not the one before: ['newest']: expected=b'account7 1' actual=b''; "
+        "does on_take_snapshot write every field, and on_start read it?"
+    ] * 3
+
+
+def test_a_service_that_loads_less_than_it_wrote_is_found(tmp_path: Path) -> None:
+    asyncio.run(run(tmp_path / "node", LosingLedger()))
+
+    verdicts = verify_snapshots(tmp_path / "node", LosingLedger)
+
+    assert "a snapshot after loading is not the one loaded: message" in str(verdicts[0].problem)
+
+
+def test_a_service_with_a_state_hash_that_forgets_nothing_is_well(tmp_path: Path) -> None:
+    class HashedLedger(Ledger):
+        def state_hash(self) -> object:
+            return self.digest, self.balances
+
+    asyncio.run(run_on(tmp_path / "node", HashedLedger()))
+
+    assert [verdict.problem for verdict in verify_snapshots(tmp_path / "node", HashedLedger)] == [None]

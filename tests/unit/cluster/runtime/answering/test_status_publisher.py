@@ -63,6 +63,7 @@ def publisher_of(
         disk_space=lambda: space,
         stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         errors=ErrorLog(NoArea(), clock.epoch_time),
+        query_change=lambda: None,
         progress=ProgressTracker(
             solo.module, delivered_position=lambda: 64, snapshot_fetch=lambda: fetch, monotonic_ns=clock.monotonic_ns
         ),

@@ -160,7 +160,7 @@ def test_every_callback_of_a_service_is_timed_but_that_of_messages(stalls: Stall
     assert service.timers == [7]
     assert counts(stalls) == {"on_timer_event": (1, 200)}
     assert timed.on_session_message == service.on_session_message
-    assert timed.state_hash() == "mine"  # type: ignore[attr-defined]  # what else a service has stays reachable
+    assert timed.state_hash() == "mine"  # what else a service has stays reachable
 
 
 class NoEgress:

@@ -1,0 +1,40 @@
+"""The message in which members tell each other digests of their services. See `core.digests.digest_comparison`.
+
+Aeron Cluster has no such message; it is of our own schema, and of no file.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+from trimaran.service_api.wire.fields import Data, Int32, Int64, Position, Text, UInt8, WireMemberId
+from trimaran.service_api.wire.message import TrimaranMessage
+
+
+class DigestKind(IntEnum):
+    """What a digest is of."""
+
+    STATE = 1
+    """What `state_hash` of a service returned at the position."""
+    OUTPUTS = 2
+    """What the services gave out over a stretch of the log that ends at the position: replies, offers, timers."""
+    SNAPSHOT = 3
+    """What a service, or the consensus module, wrote to its snapshot at the position."""
+
+
+class ServiceDigest(TrimaranMessage):
+    """A member tells what came of its service at a position of the log that all members reach."""
+
+    TEMPLATE_ID: ClassVar[int] = 40
+    member_id: WireMemberId
+    kind: UInt8
+    """A `DigestKind`; members may know more kinds than this one, and compare what they know."""
+    service_id: Int32
+    """-1 for all services together, and for the consensus module."""
+    code_digest: Int64
+    """Of the code of the services; only digests of members that run the same code are compared."""
+    log_position: Position
+    digest: Data
+    value: Text = ""
+    """What was digested, as text for people, where it is short; a digest in hex otherwise."""

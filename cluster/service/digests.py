@@ -1,0 +1,209 @@
+"""Digests of a member's services, made at positions of the log that all members reach the same way.
+
+The problem: members compare what came of their services (`core.digests.digest_comparison`), and delivery must not get
+slower.
+
+The idea: where a digest is made is a function of the log alone. The log is cut at its terms and cluster actions, and
+from each cut on:
+
+    the first 64 KiB        in windows of 4 KiB, each of which is digested
+    of each 128 KiB after   one window of 4 KiB
+
+A window ends with the first frame that ends at its boundary or after it, so it ends at the same position however a
+member's delivery is cut into pieces. At its end a member tells the digest of what the services gave out in it, and that
+of `state_hash` of each service that has one. A member that starts from a snapshot begins at a cut, as the others did.
+
+Outside the windows nothing is done for it: 1 of 32 messages pays. A service whose `state_hash` takes long is asked more
+rarely, at every second, fourth, ... of these places: members that ask at different rates meet at the rarer ones.
+
+Measured (`benchmarks guard`, instructions a message): see docs/performance.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from typing import Final, Protocol
+
+import structlog
+
+from trimaran.service_api import ClusteredService, LocalProtocolError
+from trimaran.service_api.types import NULL_VALUE
+
+from ..messages.digests import DigestKind
+from .client_session import EgressContainer
+
+WINDOW_BYTES: Final = 4 << 10
+PERIOD_BYTES: Final = 128 << 10
+DENSE_BYTES: Final = 64 << 10
+DIGEST_BYTES: Final = 16
+
+NEVER: Final = 1 << 62
+_SHARE_LIMIT: Final = 64
+"""A `state_hash` may take 1/64 of the time; one that takes more is asked half as often."""
+_RAREST: Final = 1 << 16
+_VALUE_LIMIT: Final = 100
+
+logger = structlog.get_logger()
+
+
+class DigestSink(Protocol):
+    """Who is told of each digest: the consensus module."""
+
+    def __call__(self, kind: int, service_id: int, log_position: int, digest: bytes, value: str) -> None:
+        """Take a digest, and its value as text where that is short."""
+
+
+class DeliveryDigests:
+    """Makes the digests of one member, told by the log adapter where delivery has come to."""
+
+    __slots__ = ("_cut_position", "_egress", "_hashing", "_on_digest", "next_position")
+
+    def __init__(
+        self,
+        services: Sequence[ClusteredService],
+        egress: EgressContainer,
+        on_digest: DigestSink,
+        *,
+        monotonic_ns: Callable[[], int],
+    ) -> None:
+        self._egress, self._on_digest = egress, on_digest
+        self._hashing = [
+            _StateHashing(service_id, service, monotonic_ns)
+            for service_id, service in enumerate(services)
+            if service.has_state_hash
+        ]
+        self._cut_position = 0
+        self.next_position = NEVER
+        """Delivery stops at the first frame that ends here or after it, and tells."""
+
+    def __repr__(self) -> str:
+        return f"<DeliveryDigests next={self.next_position} services={self._hashing}>"
+
+    def start_from(self, log_position: int) -> None:
+        """Delivery begins here: at the begin of the log, or at a snapshot, whose state is loaded."""
+        self._cut_position = log_position
+        self._begin(log_position)
+        if log_position:
+            self._tell_states(log_position)
+
+    def on_position(self, log_position: int) -> None:
+        """Delivery has come to `next_position`."""
+        self._end(log_position, is_cut=False)
+
+    def on_cut(self, log_position: int) -> None:
+        """A term has begun, or a cluster action is delivered, with an entry that ends here."""
+        self._end(log_position, is_cut=True)
+
+    def _end(self, log_position: int, *, is_cut: bool) -> None:
+        digest = self._egress.end_digest()
+        if digest is not None:
+            self._on_digest(DigestKind.OUTPUTS, NULL_VALUE, log_position, digest, "")
+        if is_cut:
+            self._cut_position = log_position
+            self._tell_states(log_position)
+        elif digest is not None:
+            self._tell_states(log_position, place=log_position // WINDOW_BYTES - 1)
+        self._begin(log_position)
+
+    def _begin(self, log_position: int) -> None:
+        begin = log_position - log_position % PERIOD_BYTES
+        if log_position - self._cut_position < DENSE_BYTES or log_position - begin < WINDOW_BYTES:
+            self._egress.begin_digest()
+            self.next_position = log_position - log_position % WINDOW_BYTES + WINDOW_BYTES
+        else:
+            self.next_position = begin + PERIOD_BYTES
+
+    def _tell_states(self, log_position: int, *, place: int = 0) -> None:
+        for hashing in self._hashing:
+            found = hashing.ask(place, log_position)
+            if found is not None:
+                self._on_digest(DigestKind.STATE, hashing.service_id, log_position, *found)
+
+
+class _StateHashing:
+    """Asks one service for its `state_hash`, as often as its time allows."""
+
+    def __init__(self, service_id: int, service: ClusteredService, monotonic_ns: Callable[[], int]) -> None:
+        self.service_id = service_id
+        self._service = service
+        self._monotonic_ns = monotonic_ns
+        self._stride = 1
+        """It is asked at the places whose numbers this divides: a power of two."""
+        self._asked_ns = monotonic_ns()
+        self._is_broken = False
+
+    def __repr__(self) -> str:
+        return f"<_StateHashing service={self.service_id} stride={self._stride} broken={self._is_broken}>"
+
+    def ask(self, place: int, log_position: int) -> tuple[bytes, str] | None:
+        """Return the digest of the state, and the value as text; None where it is not asked."""
+        if self._is_broken or place % self._stride:
+            return None
+        begin_ns = self._monotonic_ns()
+        try:
+            value = self._service.state_hash()
+            digest = digest_of(value)
+        except Exception as error:
+            self._is_broken = True
+            logger.error(
+                "service.state_hash_failed",
+                service=repr(self._service),
+                service_id=self.service_id,
+                log_position=log_position,
+                error=repr(error),
+                exc_info=error,
+            )
+            return None
+        end_ns = self._monotonic_ns()
+        duration_ns, since_ns = end_ns - begin_ns, begin_ns - self._asked_ns
+        self._asked_ns = end_ns
+        if duration_ns * _SHARE_LIMIT > since_ns:
+            self._stride = min(self._stride << 1, _RAREST)
+        elif duration_ns * _SHARE_LIMIT * 8 < since_ns and self._stride > 1:
+            self._stride >>= 1
+        return digest, describe_value(value)
+
+
+def digest_of(value: object) -> bytes:
+    """Compute the digest of what `state_hash` returned, the same in every process.
+
+    Raises:
+        LocalProtocolError: it is, or holds, an object that has no such digest.
+    """
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    digest.update(canonical_bytes(value))
+    return digest.digest()
+
+
+def canonical_bytes(value: object) -> bytes:
+    """Write a value so that equal ones give equal bytes: sets and dicts in an order of their own.
+
+    Raises:
+        LocalProtocolError: a type that may look otherwise in another process.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value).encode(errors="surrogatepass")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b"b%d:" % len(value) + bytes(value)
+    if isinstance(value, list | tuple):
+        return b"[%b]" % b",".join(map(canonical_bytes, value))
+    if isinstance(value, AbstractSet):
+        return b"{%b}" % b",".join(sorted(map(canonical_bytes, value)))
+    if isinstance(value, Mapping):
+        pairs = sorted((canonical_bytes(key), canonical_bytes(each)) for key, each in value.items())
+        return b"{%b}" % b",".join(b"%b:%b" % pair for pair in pairs)
+    if is_dataclass(value) and not isinstance(value, type):
+        return canonical_bytes([type(value).__qualname__, *(getattr(value, each.name) for each in fields(value))])
+    raise LocalProtocolError(
+        f"state_hash gave type={type(value).__qualname__} expected bytes, str, a number, None, or a tuple, list, dict, "
+        "set or dataclass of these"
+    )
+
+
+def describe_value(value: object) -> str:
+    """Show a value of `state_hash` in one short line; "" where it is too long."""
+    text = value.hex() if isinstance(value, bytes | bytearray) else repr(value)
+    return text if len(text) <= _VALUE_LIMIT and text.isascii() and text.isprintable() else ""

@@ -1,0 +1,109 @@
+"""Finds an `on_query` that changes the state, by comparing the state before and after each query.
+
+A query runs on one member only, so what it changes, the others do not have. The comparison costs as much as the state
+is large, so it is for development: `trimaran up` and `trimaran sim` do it, `trimaran node` with `check_queries`.
+
+Compared is `state_hash`, where the service has one; else what the service writes to a snapshot in memory, up to
+`_STATE_LIMIT_BYTES` of it. A service whose snapshot is longer, or waits for something while it is written, or fails, is
+not checked: one log line says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable
+from hashlib import blake2b
+from typing import Final
+
+import structlog
+
+from trimaran.service_api import ClusteredService, LocalProtocolError
+
+from .digests import DIGEST_BYTES, digest_of
+
+_STATE_LIMIT_BYTES: Final = 1 << 20
+_SHOWN_BYTES: Final = 64
+
+logger = structlog.get_logger()
+
+
+class QueryCheck:
+    """Runs the queries of one member's services."""
+
+    def __init__(self) -> None:
+        self.last_change: str | None = None
+        """The last query that changed the state; None if there was none."""
+        self._unchecked: set[int] = set()
+        """Services that are not checked, by `id`; they live as long as the member."""
+
+    def __repr__(self) -> str:
+        return f"<QueryCheck last_change={self.last_change}>"
+
+    def run(self, service: ClusteredService, payload: memoryview, *, log_position: int) -> object:
+        """Call `on_query`; its exceptions pass through, unless it has changed the state.
+
+        Raises:
+            LocalProtocolError: the state is not what it was before.
+        """
+        before = self._digest(service)
+        try:
+            return service.on_query(payload)
+        finally:
+            if before is not None and before != self._digest(service):
+                query = bytes(payload[:_SHOWN_BYTES])
+                self.last_change = (
+                    f"on_query changed the state: service={service!r} query={query!r} log_position={log_position}"
+                )
+                logger.error("query.changed_state", service=repr(service), query=query, log_position=log_position)
+                raise LocalProtocolError(
+                    f"{self.last_change}; a query runs on one member only, so members differ now: leave the state as "
+                    "it is in on_query, and change it in on_request or on_session_message; then restart this member"
+                )
+
+    def _digest(self, service: ClusteredService) -> bytes | None:
+        """Digest the state; None where that cannot be done."""
+        if id(service) in self._unchecked:
+            return None
+        try:
+            return digest_of(service.state_hash()) if service.has_state_hash else _digest_snapshot(service)
+        except Exception as error:
+            self._unchecked.add(id(service))
+            logger.warning("query.not_checked", service=repr(service), error=repr(error))
+            return None
+
+
+class _InMemory:
+    """A `SnapshotPublication` that digests what it is offered."""
+
+    def __init__(self) -> None:
+        self.digest = blake2b(digest_size=DIGEST_BYTES)
+        self._length_bytes = 0
+
+    async def offer(self, message: bytes | bytearray | memoryview) -> None:
+        """Digest one message."""
+        self._length_bytes += len(message)
+        if self._length_bytes > _STATE_LIMIT_BYTES:
+            raise LocalProtocolError(f"state too long to compare at each query: limit={_STATE_LIMIT_BYTES}")
+        self.digest.update(len(message).to_bytes(8, "little"))
+        self.digest.update(message)
+
+
+def _digest_snapshot(service: ClusteredService) -> bytes:
+    publication = _InMemory()
+    result = service.on_take_snapshot(publication)
+    if inspect.isawaitable(result):
+        _run_without_waiting(result)
+    return publication.digest.digest()
+
+
+def _run_without_waiting(awaitable: Awaitable[None]) -> None:
+    """Run a coroutine that has nothing to wait for."""
+    steps = awaitable.__await__()
+    try:
+        next(iter(steps))
+    except StopIteration:
+        return
+    close = getattr(steps, "close", None)
+    if close is not None:
+        close()
+    raise LocalProtocolError("on_take_snapshot waits for something while it writes")

@@ -1,0 +1,60 @@
+"""Says in what two states differ that `state_hash` returned: by key, index or element, not as two numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from itertools import islice
+from typing import Final
+
+from .digests import canonical_bytes
+
+_SHOWN_COUNT: Final = 8
+_SHOWN_LENGTH: Final = 80
+_MISSING: Final = object()
+
+
+def describe_difference(expected: object, actual: object) -> str:
+    """Return the first differences between two states, each as `place: expected=... actual=...`; "" without any.
+
+    Raises:
+        LocalProtocolError: a state holds an object that cannot be compared between processes.
+    """
+    return "; ".join(islice(_differences("", expected, actual), _SHOWN_COUNT))
+
+
+def _differences(place: str, expected: object, actual: object) -> Iterator[str]:
+    if canonical_bytes(expected) == canonical_bytes(actual):
+        return
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        for key in dict.fromkeys((*expected, *actual)):
+            yield from _of_part(f"{place}[{key!r}]", expected.get(key, _MISSING), actual.get(key, _MISSING))
+    elif isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
+        for index in range(max(len(expected), len(actual))):
+            parts = (each[index] if index < len(each) else _MISSING for each in (expected, actual))
+            yield from _of_part(f"{place}[{index}]", *parts)
+    elif isinstance(expected, AbstractSet) and isinstance(actual, AbstractSet):
+        for element in sorted(expected - actual, key=repr):
+            yield f"{place or 'set'} lacks {_shown(element)}"
+        for element in sorted(actual - expected, key=repr):
+            yield f"{place or 'set'} has {_shown(element)} besides"
+    elif is_dataclass(expected) and type(expected) is type(actual):
+        for each in fields(expected):
+            yield from _of_part(f"{place}.{each.name}", getattr(expected, each.name), getattr(actual, each.name))
+    else:
+        yield f"{place or 'state'}: expected={_shown(expected)} actual={_shown(actual)}"
+
+
+def _of_part(place: str, expected: object, actual: object) -> Iterator[str]:
+    if expected is _MISSING:
+        yield f"{place}: expected nothing, actual={_shown(actual)}"
+    elif actual is _MISSING:
+        yield f"{place}: expected={_shown(expected)} is missing"
+    else:
+        yield from _differences(place, expected, actual)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."

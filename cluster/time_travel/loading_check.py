@@ -1,0 +1,110 @@
+"""Compares a service that loaded a snapshot with the one that was replayed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from trimaran.service_api import ClusteredService, ClusterError
+from trimaran.service_api.wire.log.recording_log import RecordingLogEntry
+
+from ..service.state_difference import describe_difference
+from .container import Bystander
+from .difference import compare_outputs
+from .member_log import READ_BYTES, MemberLog, SnapshotSet
+from .outputs import Output
+from .replay import ReplayedService
+from .snapshot_comparison import SnapshotComparison
+
+_ADVICE: Final = "does on_take_snapshot write every field, and on_start read it?"
+
+
+class Collector:
+    """A sink that keeps outputs while it is wanted to."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.outputs: list[Output] = []
+
+    def __call__(self, output: Output) -> None:
+        """Keep one output."""
+        if self.is_on:
+            self.outputs.append(output)
+
+    def take(self) -> list[Output]:
+        """Return what was kept, and keep it no more."""
+        outputs, self.outputs = self.outputs, []
+        return outputs
+
+
+def compare_loaded(
+    log: MemberLog,
+    replayed: ReplayedService,
+    collector: Collector,
+    snapshot: SnapshotSet,
+    fresh: Sequence[ClusteredService],
+    *,
+    messages: Callable[[RecordingLogEntry], Iterator[bytes]],
+    app_version: int,
+) -> str | None:
+    """Load a snapshot into fresh services, and say in what these are not what `replayed` has come to at its position.
+
+    `collector` is the sink of `replayed`, which is advanced to its end.
+    """
+    loaded_collector = Collector()
+    loaded = ReplayedService(
+        log,
+        fresh,
+        snapshot,
+        end_position=replayed.end_position,
+        app_version=app_version,
+        sink=loaded_collector,
+    )
+    is_hashed = True
+    for entry, service, other in zip(snapshot.entries[1:], replayed.services, loaded.services, strict=True):
+        if isinstance(service, Bystander):
+            continue
+        if service.has_state_hash:
+            problem = describe_difference(service.state_hash(), other.state_hash())
+            if problem:
+                return (
+                    f"service {entry.service_id}: the state after loading is not the one before: {problem}; {_ADVICE}"
+                )
+            continue
+        is_hashed = False
+        comparing = SnapshotComparison(messages(entry))
+        comparing.skip_container()
+        loaded.write_snapshot(comparing, entry.service_id)
+        if (difference := comparing.finish()) is not None:
+            return (
+                f"service {entry.service_id}: a snapshot after loading is not the one loaded: {difference}; {_ADVICE}"
+            )
+    return None if is_hashed else _compare_outputs(replayed, loaded, collector, loaded_collector)
+
+
+def _compare_outputs(
+    replayed: ReplayedService, loaded: ReplayedService, collector: Collector, loaded_collector: Collector
+) -> str | None:
+    """Deliver the rest of the log to both, some of it at a time, and compare what they give out."""
+    collector.is_on = loaded_collector.is_on = True
+    position = replayed.delivered_position
+    while position < replayed.end_position:
+        position = min(position + READ_BYTES, replayed.end_position)
+        try:
+            for each in (replayed, loaded):
+                each.advance(position)
+        except ClusterError:
+            return None  # the log is damaged there: that is the verdict of the stretch which ends after it
+        difference = next(iter(compare_outputs(collector.take(), loaded_collector.take())), None)
+        if difference is not None:
+            return (
+                f"after loading it gives out another {difference.output.kind} at position={difference.position}: "
+                f"expected={_payload(difference.old)} actual={_payload(difference.new)}; {_ADVICE}"
+            )
+    return None
+
+
+def _payload(output: Output | None) -> str:
+    return (
+        "nothing" if output is None else repr(output.payload[:64]) if output.payload else f"deadline {output.deadline}"
+    )

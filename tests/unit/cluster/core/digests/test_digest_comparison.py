@@ -1,0 +1,309 @@
+"""What one member makes of the digests of all: who stops, who is named, and when all is well again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.cluster.core.solo import Solo
+from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.messages.digests import DigestKind, ServiceDigest
+from trimaran.service_api.types import MemberId, TermId
+from trimaran.service_api.wire.log.recording_log import EntryType
+
+POSITION = 4096
+A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
+
+
+class Comparing:
+    """Member 0, whose links to the others are up."""
+
+    def __init__(self, member_count: int = 3, *, stops_when_diverged: bool = True) -> None:
+        self.solo = Solo(member_count=member_count, terms=((0, 0, 8192),), stops_when_diverged=stops_when_diverged)
+        self.module = self.solo.module
+        for member_id in range(1, member_count):
+            self.link(member_id, is_up=True)
+
+    def link(self, member_id: int, *, is_up: bool) -> list[ServiceDigest]:
+        self.module.take_effects()
+        self.module.ctx.on_link_changed(ev.LinkChanged(MemberId(member_id), is_up))
+        return self.sent_to(member_id)
+
+    def own(self, digest: bytes, position: int = POSITION, *, kind: int = DigestKind.STATE, value: str = "") -> None:
+        self.module.digests.on_replay_digest(kind, 0, position, digest, value)
+
+    def told(self, member_id: int, digest: bytes, position: int = POSITION, **facts: Any) -> None:
+        message = ServiceDigest(
+            member_id=MemberId(member_id),
+            kind=DigestKind.STATE,
+            service_id=0,
+            code_digest=0,
+            log_position=position,
+            digest=digest,
+        )
+        self.module.digests.on_digest(message.model_copy(update=facts))
+
+    def sent_to(self, member_id: int) -> list[ServiceDigest]:
+        effects = self.module.take_effects()
+        sent = [each for each in effects if isinstance(each, fx.SendToMember) and each.member_id == member_id]
+        return [each.message for each in sent if isinstance(each.message, ServiceDigest)]
+
+    def found(self) -> list[fx.DigestsDiffered]:
+        return [effect for effect in self.module.take_effects() if isinstance(effect, fx.DigestsDiffered)]
+
+
+def test_every_member_is_told_a_digest_of_this_one() -> None:
+    comparing = Comparing()
+    comparing.module.take_effects()
+
+    comparing.own(A, value="308")
+
+    (message,) = comparing.sent_to(2)
+    assert (message.log_position, message.digest, message.value) == (POSITION, A, "308")
+
+
+def test_equal_digests_are_counted_and_nothing_else() -> None:
+    comparing = Comparing()
+
+    comparing.own(A)
+    comparing.told(1, A)
+    comparing.told(2, A)
+
+    assert comparing.found() == []
+    assert comparing.module.digests.divergences == {}
+    assert comparing.module.digests.compared_count == 2
+
+
+def test_a_minority_stops() -> None:
+    comparing = Comparing()
+
+    comparing.own(A, value="308")
+    comparing.told(1, B, value="210")
+    before = comparing.found()
+    comparing.told(2, B, value="210")
+
+    assert before == []
+    (effect,) = comparing.found()
+    assert effect.is_stopping
+    assert effect.divergence.differing == {0}
+    assert str(effect.divergence) == "states of service 0 differ at log_position=4096 by member: 0=308 1=210 2=210"
+
+
+def test_a_minority_that_arrives_last_stops() -> None:
+    comparing = Comparing()
+
+    comparing.told(1, B)
+    comparing.told(2, B)
+    assert comparing.found() == []
+    comparing.own(A)
+
+    assert [effect.is_stopping for effect in comparing.found()] == [True]
+
+
+def test_a_minority_goes_on_and_says_so_where_the_setting_wants_a_report() -> None:
+    comparing = Comparing(stops_when_diverged=False)
+
+    comparing.own(A)
+    comparing.told(1, B)
+    comparing.told(2, B)
+
+    assert [(effect.is_stopping, effect.divergence.differing) for effect in comparing.found()] == [(False, {0})]
+
+
+def test_snapshots_of_a_minority_from_that_position_on_are_invalid() -> None:
+    comparing = Comparing()
+    log = comparing.module.ctx.recording_log
+    for position in (2048, POSITION, 6144):
+        for service_id in (0, -1):
+            log.append_snapshot(
+                recording_id=position + service_id,
+                leadership_term_id=TermId(0),
+                term_base_log_position=0,
+                log_position=position,
+                timestamp=0,
+                service_id=service_id,
+            )
+
+    comparing.own(A)
+    comparing.told(1, B)
+    comparing.told(2, B)
+
+    valid = {entry.log_position for entry in log.entries if entry.entry_type is EntryType.SNAPSHOT and entry.is_valid}
+    assert valid == {2048}
+    kinds = [type(effect) for effect in comparing.module.take_effects()]
+    assert kinds.index(fx.PersistRecordingLog) < kinds.index(fx.DigestsDiffered)
+
+
+def test_one_of_a_majority_names_the_other_once() -> None:
+    comparing = Comparing()
+
+    for position in (POSITION, POSITION + 4096, POSITION + 8192):
+        comparing.own(A, position)
+        comparing.told(2, C, position)
+        comparing.told(1, A, position)
+
+    (effect,) = comparing.found()
+    assert not effect.is_stopping
+    assert effect.divergence.has_majority
+    assert effect.divergence.differing == {2}
+
+
+def test_without_a_majority_all_are_named_and_nobody_stops() -> None:
+    comparing = Comparing()
+
+    comparing.own(A, value="308")
+    comparing.told(1, B, value="210")
+    comparing.told(2, C, value="313")
+
+    (effect,) = comparing.found()
+    assert not effect.is_stopping
+    assert not effect.divergence.has_majority
+    assert effect.divergence.differing == {0, 1, 2}
+    assert effect.divergence.values == {0: "308", 1: "210", 2: "313"}
+
+
+def test_two_that_differ_are_told_at_once_where_the_third_is_down() -> None:
+    comparing = Comparing()
+    comparing.link(2, is_up=False)
+
+    comparing.own(A)
+    comparing.told(1, B)
+
+    assert [effect.divergence.differing for effect in comparing.found()] == [{0, 1}]
+
+
+def test_two_that_differ_are_told_where_the_third_says_nothing_for_long() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, B)
+    assert comparing.found() == []
+
+    comparing.module.ctx.now_ns += comparing.module.ctx.config.leader_heartbeat_timeout_ns
+    comparing.own(A, POSITION + 4096)
+    comparing.told(1, B, POSITION + 4096)
+
+    assert [effect.divergence.differing for effect in comparing.found()] == [{0, 1}]
+
+
+def test_of_five_the_two_that_agree_are_no_majority() -> None:
+    comparing = Comparing(5)
+
+    comparing.own(A)
+    for member_id, digest in ((1, A), (2, B), (3, B), (4, C)):
+        comparing.told(member_id, digest)
+
+    (effect,) = comparing.found()
+    assert not effect.divergence.has_majority
+    assert len(effect.divergence.differing) == 5
+
+
+def test_of_five_two_minorities_stop_and_three_go_on() -> None:
+    for own, is_stopping in ((A, False), (B, True)):
+        comparing = Comparing(5)
+        comparing.own(own)
+        for member_id, digest in ((1, A), (2, A), (3, C), (4, A)):
+            comparing.told(member_id, digest)
+
+        assert [effect.is_stopping for effect in comparing.found()][-1] is is_stopping
+
+
+def test_digests_of_members_that_run_other_code_are_not_compared() -> None:
+    comparing = Comparing()
+
+    comparing.own(A)
+    comparing.told(1, B, code_digest=2)
+    comparing.told(2, B, code_digest=2)
+
+    assert comparing.found() == []
+
+
+@pytest.mark.parametrize(("kind", "service_id"), [(DigestKind.OUTPUTS, 0), (DigestKind.STATE, 1)])
+def test_digests_of_other_kinds_or_services_are_not_compared(kind: int, service_id: int) -> None:
+    comparing = Comparing()
+
+    comparing.own(A)
+    comparing.told(1, B, kind=kind, service_id=service_id)
+
+    assert comparing.found() == []
+
+
+def test_a_member_hears_the_digest_that_is_unlike_its_own_once() -> None:
+    comparing = Comparing(stops_when_diverged=False)
+    comparing.own(A)
+    comparing.module.take_effects()
+
+    comparing.told(2, B)
+    first = comparing.sent_to(2)
+    comparing.told(2, B)
+    again = comparing.sent_to(2)
+    comparing.told(1, A)
+    equal = comparing.sent_to(1)
+
+    assert [message.digest for message in first] == [A]
+    assert again == equal == []
+
+
+def test_a_member_whose_link_comes_up_hears_the_newest_digests() -> None:
+    comparing = Comparing()
+    for number in range(1, 101):
+        comparing.own(A, number * 4096)
+
+    sent = comparing.link(1, is_up=True)
+
+    assert [message.log_position for message in sent] == [number * 4096 for number in range(37, 101)]
+
+
+def test_a_difference_stays_while_members_agree_by_chance() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, A)
+    comparing.told(2, C)
+
+    comparing.own(A, POSITION + 4096)
+    comparing.told(1, A, POSITION + 4096)
+    comparing.told(2, A, POSITION + 4096)
+
+    assert [each.differing for each in comparing.module.digests.divergences.values()] == [{2}]
+
+
+def test_a_difference_is_mended_by_a_member_that_is_started_again_and_agrees() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, A)
+    comparing.told(2, C)
+    comparing.link(2, is_up=False)
+    comparing.link(2, is_up=True)
+
+    comparing.own(A, POSITION + 4096)
+    comparing.told(2, A, POSITION + 4096)
+
+    assert comparing.module.digests.divergences == {}
+    assert any(isinstance(effect, fx.DivergenceMended) for effect in comparing.module.take_effects())
+
+
+def test_a_member_that_is_started_again_and_differs_again_is_not_mended() -> None:
+    comparing = Comparing()
+    comparing.own(A)
+    comparing.told(1, A)
+    comparing.told(2, C)
+    comparing.link(2, is_up=False)
+
+    for position, digest in ((POSITION + 4096, C), (POSITION + 8192, A)):
+        comparing.own(A, position)
+        comparing.told(1, A, position)
+        comparing.told(2, digest, position)
+
+    assert [each.differing for each in comparing.module.digests.divergences.values()] == [{2}]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    comparing = Comparing()
+
+    for number in range(1, 6_000):
+        comparing.own(A, number * 4096)
+        comparing.told(2, b"x" * 1_000, number * 4096 + 32)
+        comparing.module.take_effects()
+
+    assert "places=4096" in repr(comparing.module.digests)

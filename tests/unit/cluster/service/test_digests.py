@@ -1,0 +1,255 @@
+"""Where digests are made and what is in them: the same on every member, however it delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.unit.cluster.service.log_writer import SESSION, TERM, RecordingService, Rig
+from trimaran.cluster.messages.digests import DigestKind
+from trimaran.cluster.service.digests import (
+    DENSE_BYTES,
+    PERIOD_BYTES,
+    WINDOW_BYTES,
+    canonical_bytes,
+    describe_value,
+    digest_of,
+)
+from trimaran.service_api import ClientSession, LocalProtocolError
+from trimaran.service_api.types import ClusterSessionId
+
+LENGTHS = [0, 7, 32, 200, 1_400, 5_000]
+
+
+class HashedService(RecordingService):
+    """Has a `state_hash`."""
+
+    def __init__(self, cost: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.cost = cost
+        self.asked_at: list[int] = []
+
+    def state_hash(self) -> object:
+        self.cost()
+        return len(self.calls)
+
+
+class Outlet:
+    """The connection of a client to a leader."""
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Drop."""
+
+
+def write_log(rig: Rig, seed: int, count: int = 400) -> list[int]:
+    random = Random(seed)
+    rig.term()
+    rig.open()
+    return [rig.message(random.randbytes(random.choice(LENGTHS[:4] if i % 50 else LENGTHS))) for i in range(count)]
+
+
+def hashed(rig: Rig, cost: Callable[[], None] = lambda: None) -> HashedService:
+    """Put a service with a `state_hash` into a rig that was just made."""
+    service = HashedService(cost)
+    rig.service = service
+    rig.agent.services = (service,)
+    rig.agent.service = service
+    rig.digests.__init__(  # type: ignore[misc]  # as if it had been made with it
+        [service],
+        rig.agent.egress,
+        lambda kind, service_id, position, digest, value: rig.told_digests.append((kind, service_id, position, digest)),
+        monotonic_ns=lambda: rig.now_ns,
+    )
+    rig.digests.start_from(0)
+    return service
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_members_make_the_same_digests_however_they_deliver(seed: int) -> None:
+    """A leader with its client connected, a follower, a member that replays from its archive, one in small pieces."""
+    told = []
+    for way in ("leader", "window", "one chunk", "archive", "piecemeal"):
+        rig = Rig(term_length_bytes=1 << 20)
+        service = hashed(rig)
+        service.on_message = lambda session, payload: session.offer(payload)
+        if way == "leader":
+            rig.agent.connect_egress(SESSION, Outlet(), TERM)
+        ends = write_log(rig, seed)
+        if way == "one chunk":
+            rig.one_chunk()
+        elif way == "archive":
+            rig.to_archive(ends[-1])
+        elif way == "piecemeal":
+            for end in ends[::7]:
+                rig.deliver(end)
+        rig.deliver()
+        told.append(rig.told_digests)
+
+    first, *others = told
+    assert {kind for kind, *_ in first} == {DigestKind.STATE, DigestKind.OUTPUTS}
+    assert len(first) > 10
+    assert others == [first] * 4
+
+
+@pytest.mark.parametrize("what", ["message", "reply", "timer", "cancel", "offer", "close"])
+def test_a_different_output_gives_another_digest(what: str) -> None:
+    told = []
+    for number in (0, 0, 1):
+        rig = Rig()
+        rig.digests.start_from(0)
+        cluster = rig.agent.views[0]
+
+        def act(session: ClientSession, payload: bytes, number: int = number, cluster: Any = cluster) -> None:
+            if what == "message":
+                session.offer(b"%d" % number)
+            elif what == "reply":
+                session.offer_reply(1, number, b"")  # type: ignore[attr-defined]  # as the runner of requests does
+            elif what == "timer":
+                cluster.schedule_timer(1, number)
+            elif what == "cancel":
+                cluster.cancel_timer(number)
+            elif what == "offer":
+                cluster.offer(b"%d" % number)
+            elif number:
+                session.close()
+
+        rig.service.on_message = act
+        rig.open()
+        rig.message(b"once")
+        rig.message(bytes(WINDOW_BYTES))
+        rig.deliver()
+        told.append(rig.told_digests)
+
+    assert told[0] == told[1]
+    assert [each[:3] for each in told[0]] == [each[:3] for each in told[2]]
+    assert told[0] != told[2]
+
+
+def test_windows_are_dense_behind_a_cut_and_rare_after_that() -> None:
+    rig = Rig(term_length_bytes=4 << 20)
+    rig.digests.start_from(0)
+    rig.open()
+    end = 0
+    while end < 4 * PERIOD_BYTES:
+        end = rig.message(bytes(32))
+    cut = rig.term()
+    while end < 5 * PERIOD_BYTES:
+        end = rig.message(bytes(32))
+
+    rig.deliver()
+
+    places = [position for _, _, position, _ in rig.told_digests if isinstance(position, int)]
+    dense = [place for place in places if place <= DENSE_BYTES + 96]
+    assert len(dense) == DENSE_BYTES // WINDOW_BYTES
+    rare = [place for place in places if DENSE_BYTES + 96 < place < 4 * PERIOD_BYTES]
+    assert [place // PERIOD_BYTES for place in rare] == [1, 2, 3]
+    assert all(0 <= place % PERIOD_BYTES - WINDOW_BYTES < 96 for place in rare)
+    assert cut in places
+    assert len([place for place in places if place > cut]) >= DENSE_BYTES // WINDOW_BYTES
+
+
+def test_a_member_that_starts_from_a_snapshot_makes_the_digests_that_others_made() -> None:
+    log = Rig(term_length_bytes=1 << 20)
+    hashed(log)
+    write_log(log, 1, count=30)
+    action = log.action()
+    ends = [log.message(bytes(200)) for _ in range(300)]
+    log.deliver()
+    started = Rig(term_length_bytes=1 << 20)
+    service = hashed(started)
+    service.calls = log.service.calls[: -len(ends)]
+    started.log_buffer.append(b"".join(log.log_buffer.chunks_from(0)))
+    started.agent._add_session(ClusterSessionId(SESSION), b"")
+    started.adapter.start_from(action)
+    started.told_digests.clear()
+    started.digests.start_from(action)
+
+    started.deliver()
+
+    expected = [each for each in log.told_digests if isinstance(each[2], int) and each[2] >= action]
+    assert started.told_digests == [each for each in expected if each[:1] != (2,) or each[2] != action]
+
+
+def test_a_state_hash_that_takes_long_is_asked_more_rarely_and_at_places_that_others_ask_at_too() -> None:
+    asked = []
+    for cost_ns in (0, 5_000_000):
+        rig = Rig(term_length_bytes=16 << 20)
+
+        def spend(rig: Rig = rig, cost_ns: int = cost_ns) -> None:
+            rig.now_ns += cost_ns
+
+        hashed(rig, spend)
+        rig.service.on_message = lambda session, payload, rig=rig: setattr(rig, "now_ns", rig.now_ns + 1_000)  # type: ignore[misc]  # a default
+        rig.open()
+        end = 0
+        while end < 20 * PERIOD_BYTES:
+            end = rig.message(bytes(1_000))
+        rig.deliver()
+        asked.append({each[2:] for each in rig.told_digests if each[0] == DigestKind.STATE})
+
+    cheap, costly = asked
+    assert 0 < len(costly) < len(cheap) / 3
+    assert costly <= cheap
+
+
+def test_a_state_hash_that_cannot_be_digested_is_told_once_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    rig = Rig()
+    service = hashed(rig)
+    service.state_hash = lambda: object()  # type: ignore[method-assign]
+    write_log(rig, 1)
+
+    rig.deliver()
+
+    assert capsys.readouterr().out.count("state_hash gave type=object") >= 1
+    assert all(kind == DigestKind.OUTPUTS for kind, *_ in rig.told_digests)
+
+
+def test_offers_outside_callbacks_are_refused_within_a_window_too() -> None:
+    rig = Rig()
+    rig.digests.start_from(0)
+    rig.open()
+    rig.message(b"one")
+    rig.deliver()
+
+    with pytest.raises(LocalProtocolError, match="only legal in log-ordered callbacks"):
+        rig.agent.sessions[SESSION].offer(b"stray")
+
+
+@dataclass
+class Account:
+    name: str
+    tags: set[str]
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (b"ab", b"ba"),
+        ("1", 1),
+        (True, 1),
+        ([1, 23], [12, 3]),
+        ({"a": 1}, {"a": 2}),
+        ({"a", "b"}, {"a"}),
+        (Account("a", {"x", "y"}), Account("a", {"x"})),
+        (None, 0),
+    ],
+)
+def test_values_that_differ_have_different_digests(value: object, other: object) -> None:
+    assert digest_of(value) != digest_of(other)
+
+
+def test_the_order_of_sets_and_dicts_does_not_count() -> None:
+    words = [f"word {number}" for number in range(100)]
+
+    assert canonical_bytes(set(words)) == canonical_bytes(frozenset(reversed(words)))
+    assert canonical_bytes(dict.fromkeys(words, 1)) == canonical_bytes(dict.fromkeys(reversed(words), 1))
+
+
+def test_values_are_shown_where_they_are_short() -> None:
+    assert describe_value((20, b"19")) == "(20, b'19')"
+    assert describe_value(b"\x01\xff") == "01ff"
+    assert describe_value("x" * 1_000) == ""
