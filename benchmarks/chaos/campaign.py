@@ -29,8 +29,9 @@ from ..machine.data_directory import data_directory
 from ..machine.environment import describe
 from ..rig.processes import ProcessGroup
 from ..statistics.report import Report, first_leaf
+from .careless import PlannedAct, draw_acts
 from .inflicting import FaultRecord
-from .parameters import ChaosParameters, RoundResult
+from .parameters import MODE_FAULTS, ChaosMode, ChaosParameters, RoundResult
 from .round import ChaosRound
 from .schedule import NEEDS_SHIM, ChaosFault, PlannedFault, draw_schedule
 from .shim import FaultShim, ShimError
@@ -137,14 +138,14 @@ class _Campaign:
 
     async def _run_round(self, number: int, kinds: Sequence[ChaosFault], shim: FaultShim | None) -> None:
         parameters = self._parameters
-        count = parameters.members[number % len(parameters.members)]
-        schedule = draw_round(parameters, number, kinds)
-        self._console.print(f"round {number}: {count} members, {len(schedule)} faults", highlight=False)
-        for fault in schedule:
-            self._console.print(f"  {fault}", highlight=False)
+        count, mode = parameters.member_count_of(number), parameters.mode_of(number)
+        schedule, acts = draw_round(parameters, number, kinds)
+        self._console.print(
+            f"round {number}: {mode}, {count} members, {len(schedule) + len(acts)} faults", highlight=False
+        )
         directory = self._data_dir / f"round-{number}"
         directory.mkdir()
-        chaos_round = ChaosRound(parameters, number, schedule, count)
+        chaos_round = ChaosRound(parameters, number, schedule, acts)
         with (
             ProcessGroup() as group,
             Live(console=self._console, transient=True, refresh_per_second=_REFRESHES_PER_SECOND) as live,
@@ -162,14 +163,21 @@ class _Campaign:
             await asyncio.to_thread(rmtree, directory, ignore_errors=True)
 
 
-def draw_round(parameters: ChaosParameters, number: int, kinds: Iterable[ChaosFault]) -> Sequence[PlannedFault]:
-    """Draw the schedule of one round."""
-    return draw_schedule(
-        f"{parameters.seed} {number}",
+def draw_round(
+    parameters: ChaosParameters, number: int, kinds: Iterable[ChaosFault]
+) -> tuple[Sequence[PlannedFault], Sequence[PlannedAct]]:
+    """Draw the schedule of one round: faults, and what the service does where it is careless."""
+    seed, count, mode = f"{parameters.seed} {number}", parameters.member_count_of(number), parameters.mode_of(number)
+    schedule = draw_schedule(
+        seed,
         seconds=parameters.round_seconds,
-        member_count=parameters.members[number % len(parameters.members)],
-        kinds=list(kinds),
+        member_count=count,
+        kinds=[kind for kind in kinds if kind in MODE_FAULTS[mode]],
     )
+    acts = []
+    if mode is ChaosMode.CARELESS:
+        acts = draw_acts(seed, seconds=parameters.round_seconds, member_count=count)
+    return schedule, acts
 
 
 def fault_rows(rounds: Iterable[RoundResult]) -> list[dict[str, object]]:

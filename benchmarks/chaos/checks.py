@@ -11,11 +11,10 @@ resources     memory and descriptors of every member stay below their bounds
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +33,8 @@ from .service import HEAD, ChaosOperation
 RSS_LIMIT_BYTES: Final = 512 << 20
 """A member of a round needs 60 to 100 MiB."""
 DESCRIPTOR_LIMIT: Final = 512
+SILENCE_LIMIT_NS: Final = 20_000_000_000
+"""Without an answer to anybody, while hostile clients are about."""
 _FAULT_LIMIT: Final = 20
 
 
@@ -52,8 +53,8 @@ class HistoryVerdict:
 
 def check_history(notes: Notes, journal: MergedJournal) -> HistoryVerdict:
     """Hold what clients of the campaign's own service saw against the journals, the model and real time."""
-    by_head, violations = journal.by_head()
     history = notes.history
+    by_head, violations = journal.by_head({_head_of(operation) for operation in history})
     operations = [*_explained(history, by_head, violations)]
     resolved_count = sum(not operation.is_acknowledged for operation in operations)
     violations += history.faults
@@ -78,9 +79,7 @@ def _explained(
             if operation.is_acknowledged:
                 operations.append(operation)
             continue
-        asked = operation.argument
-        assert isinstance(asked, ChaosOperation)
-        delivery = by_head.get(HEAD.pack(asked.client, asked.number))
+        delivery = by_head.get(_head_of(operation))
         if delivery is None:
             if operation.is_acknowledged:
                 faults.append(f"{operation} was answered, and no member was ever given it")
@@ -104,6 +103,7 @@ def check_answers(asked: Sequence[AskedRequest], journal: MergedJournal) -> list
         if delivery.is_request:
             ran[delivery.cluster_session_id, delivery.payload_crc] += 1
             answered[delivery.cluster_session_id, delivery.payload_crc, delivery.answer_crc] += 1
+    sessions = {request.cluster_session_id for request in asked}
     sent = Counter((request.cluster_session_id, request.payload_crc) for request in asked)
     told: Counter[tuple[int, int, int]] = Counter()
     for request in asked:
@@ -113,7 +113,7 @@ def check_answers(asked: Sequence[AskedRequest], journal: MergedJournal) -> list
         f"a request ran more often than it was sent: session={session} payload_crc={crc:08x} sent={sent[session, crc]} "
         f"ran={count}"
         for (session, crc), count in ran.items()
-        if sent and count > sent[session, crc]
+        if session in sessions and count > sent[session, crc]
     ]
     faults += [
         f"answers that no member gave: session={session} payload_crc={crc:08x} answer_crc={answer:08x} told={count} "
@@ -165,7 +165,16 @@ def check_resources(maxima: Mapping[int, Mapping[str, int]]) -> list[str]:
     ]
 
 
-def operation_name(head: bytes) -> str:
-    """Write the head of an operation for a reader."""
-    client, number = struct.unpack("<qq", head)
-    return f"operation {number} of client {client}"
+def check_service(notes: Notes, begun_ns: int, ended_ns: int) -> list[str]:
+    """Hold the longest time without an answer against its bound; for rounds in which most members always run."""
+    times = sorted(answered_ns for _, answered_ns in notes.answered_ns if begun_ns <= answered_ns <= ended_ns)
+    longest_ns = max((after - before for before, after in pairwise([begun_ns, *times, ended_ns])), default=0)
+    if longest_ns <= SILENCE_LIMIT_NS:
+        return []
+    return [f"no answer for {longest_ns / 1e9:.1f} s: expected at most {SILENCE_LIMIT_NS / 1e9:g} s"]
+
+
+def _head_of(operation: ClientOperation) -> bytes:
+    asked = operation.argument
+    assert isinstance(asked, ChaosOperation)
+    return HEAD.pack(asked.client, asked.number)

@@ -194,6 +194,22 @@ class ChaosCluster:
         )
         raise RecoveryError(f"not one cluster again: waited_s={timeout_s:g} {told}")
 
+    async def wait_until_serving(self, member_id: int, timeout_s: float) -> None:
+        """Wait until one member leads or follows.
+
+        Raises:
+            RecoveryError: it did not within the time limit.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        status = None
+        while time.monotonic() < deadline_s:
+            status = await self.sampler.ask(member_id)
+            if status is not None and status.state in ("LEADER", "FOLLOWER"):
+                return
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+        told = "no answer" if status is None else _told(status)
+        raise RecoveryError(f"member {member_id} does not serve again: waited_s={timeout_s:g} {told}")
+
     def journal_path(self, member_id: int) -> Path:
         """Where a member's probe writes."""
         return self.journal_dir / f"member-{member_id}.journal"

@@ -13,11 +13,12 @@ from trimaran.service_api.errors import ConfigurationError
 
 from ..statistics.report import write_json
 from .campaign import print_campaign, run_campaign
-from .parameters import OWN_SERVICE, ChaosParameters
+from .parameters import OWN_SERVICE, ChaosMode, ChaosParameters
 from .probe import Plant
-from .schedule import ChaosFault
+from .schedule import DRAWN, ChaosFault
 
 _SEED_LIMIT: Final = 1_000_000
+_MODES: Final = "faults,faults,hostile,careless"
 
 
 def chaos(
@@ -27,6 +28,7 @@ def chaos(
     members: Annotated[str, typer.Option(help="Sizes of clusters, with commas; rounds take turns.")] = "3,5",
     rate: Annotated[float, typer.Option(help="Requests and messages a second of all clients.")] = 150.0,
     faults: Annotated[str, typer.Option(help="Kinds of faults, with commas; default: all.")] = "",
+    modes: Annotated[str, typer.Option(help="What rounds are about, with commas; they take turns.")] = _MODES,
     service: Annotated[str, typer.Option(help="Your service, as module:Class; default: the campaign's.")] = OWN_SERVICE,
     service_dir: Annotated[Path, typer.Option(help="Where its module is looked for first.")] = Path(),
     setting: Annotated[list[str] | None, typer.Option(help="A node setting, as name=value; may be repeated.")] = None,
@@ -47,6 +49,7 @@ def chaos(
         members=_parse_members(members),
         rate=rate,
         kinds=_parse_faults(faults),
+        modes=_parse_modes(modes),
         service=service,
         service_dir=service_dir,
         settings=dict(_parse_setting(text) for text in setting or ()),
@@ -71,11 +74,18 @@ def chaos(
 
 def _parse_faults(text: str) -> tuple[ChaosFault, ...]:
     if not text:
-        return tuple(ChaosFault)
+        return DRAWN
     try:
         return tuple(ChaosFault(name.strip()) for name in text.split(","))
     except ValueError as error:
-        raise ConfigurationError(f"faults={text!r} expected some of {','.join(ChaosFault)}") from error
+        raise ConfigurationError(f"faults={text!r} expected some of {','.join(DRAWN)}") from error
+
+
+def _parse_modes(text: str) -> tuple[ChaosMode, ...]:
+    try:
+        return tuple(ChaosMode(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise ConfigurationError(f"modes={text!r} expected some of {','.join(ChaosMode)}") from error
 
 
 def _parse_members(text: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -89,11 +89,13 @@ class MergedJournal:
     """By position, the earliest delivery of each entry."""
     faults: list[str]
 
-    def by_head(self) -> tuple[dict[bytes, JournalEntry], list[str]]:
-        """Return deliveries by the head of their payload, where heads are unique; and those that ran twice."""
+    def by_head(self, heads: Collection[bytes]) -> tuple[dict[bytes, JournalEntry], list[str]]:
+        """Return deliveries by the head of their payload, of the heads that are unique; and those that ran twice."""
         found: dict[bytes, JournalEntry] = {}
         faults = []
         for delivery in self.deliveries.values():
+            if delivery.head not in heads:
+                continue
             other = found.setdefault(delivery.head, delivery)
             if other is not delivery:
                 head = struct.unpack("<qq", delivery.head)

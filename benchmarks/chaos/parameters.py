@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +14,29 @@ from .inflicting import FaultRecord
 from .load import Notes
 from .probe import Plant
 from .sampling import ChaosSample
-from .schedule import ChaosFault
+from .schedule import DRAWN, ChaosFault
 
 OWN_SERVICE: Final = "trimaran.benchmarks.chaos.service:ChaosService"
+
+
+class ChaosMode(StrEnum):
+    """What a round is about."""
+
+    FAULTS = "faults"
+    """Faults of all kinds."""
+    HOSTILE = "hostile"
+    """Hostile clients, and some faults of processes and of the network."""
+    CARELESS = "careless"
+    """A careless service, and some faults that leave processes alone."""
+
+
+MODE_FAULTS: Final = {
+    ChaosMode.FAULTS: frozenset(DRAWN),
+    ChaosMode.HOSTILE: frozenset(
+        {ChaosFault.KILL, ChaosFault.PAUSE, ChaosFault.ISOLATE, ChaosFault.RESET, ChaosFault.SNAPSHOT}
+    ),
+    ChaosMode.CARELESS: frozenset({ChaosFault.RESET, ChaosFault.DELAY, ChaosFault.SNAPSHOT}),
+}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -34,7 +55,9 @@ class ChaosParameters:
     """The sizes of clusters; rounds take turns."""
     rate: float = 150.0
     """Requests and messages a second of all clients, while nothing fails."""
-    kinds: tuple[ChaosFault, ...] = tuple(ChaosFault)
+    kinds: tuple[ChaosFault, ...] = DRAWN
+    modes: tuple[ChaosMode, ...] = (ChaosMode.FAULTS, ChaosMode.FAULTS, ChaosMode.HOSTILE, ChaosMode.CARELESS)
+    """Rounds take turns; a user's service has no careless ones."""
     service: str = OWN_SERVICE
     service_dir: Path = field(default_factory=Path)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +74,15 @@ class ChaosParameters:
         if self.minutes <= 0:
             raise ConfigurationError(f"minutes={self.minutes:g} expected more than 0")
 
+    def mode_of(self, round_number: int) -> ChaosMode:
+        """Return what a round is about."""
+        modes = [mode for mode in self.modes if self.is_own_service or mode is not ChaosMode.CARELESS]
+        return modes[round_number % len(modes)] if modes else ChaosMode.FAULTS
+
+    def member_count_of(self, round_number: int) -> int:
+        """Return how many members a round has."""
+        return self.members[round_number % len(self.members)]
+
     @property
     def is_own_service(self) -> bool:
         """Whether the service is the campaign's, of which the checks know what it answers."""
@@ -63,7 +95,9 @@ class ChaosParameters:
             f"--round-seconds {self.round_seconds:g} --rate {self.rate:g}",
             f"--members {','.join(map(str, self.members))}",
         ]
-        if self.kinds != tuple(ChaosFault):
+        if self.modes != ChaosParameters.__dataclass_fields__["modes"].default:
+            words.append(f"--modes {','.join(self.modes)}")
+        if self.kinds != DRAWN:
             words.append(f"--faults {','.join(self.kinds)}")
         if not self.is_own_service:
             words.append(f"--service {self.service} --service-dir {self.service_dir}")
@@ -78,6 +112,7 @@ class RoundResult:
     """One round, and what came of it."""
 
     number: int
+    mode: ChaosMode
     member_count: int
     begun_ns: int
     """When traffic began, on the monotonic clock."""
@@ -93,13 +128,17 @@ class RoundResult:
     resolved_count: int = 0
     delivery_count: int = 0
     restart_count: int = 0
+    hostile: Mapping[str, int] = field(default_factory=dict)
+    """By kind of hostile client, how often one began."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what a file keeps of it."""
         history = self.notes.history
         return {
             "round": self.number,
+            "mode": self.mode.value,
             "members": self.member_count,
+            "hostile": dict(self.hostile),
             "seconds": round((self.ended_ns - self.begun_ns) / 1e9, 1),
             "operations": len(history.operations) or len(self.notes.asked),
             "acknowledged": len(self.notes.answered_ns),

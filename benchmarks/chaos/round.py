@@ -19,11 +19,13 @@ from trimaran.service_api.errors import ClusterError
 from ..rig.processes import ProcessGroup
 from ..statistics.report import first_leaf
 from . import checks
+from .careless import CARELESS_SERVICE, CarelessClient, PlannedAct
 from .cluster import ChaosCluster, ChaosSubject, RecoveryError, open_cluster
+from .hostile import HostileClients
 from .inflicting import FaultRecord, Inflictor
 from .journal import merge_journals, read_journal
 from .load import ChaosClient, ChaosRequester, Notes, Offerer, Reader, UserRequester
-from .parameters import ChaosParameters, RoundResult
+from .parameters import ChaosMode, ChaosParameters, RoundResult
 from .probe import HASH_QUERY
 from .schedule import PlannedFault
 from .shim import FaultShim
@@ -38,6 +40,8 @@ _READER_COUNT: Final = 2
 _LAST_READER: Final = 999
 _LOOK_INTERVAL_S: Final = 0.25
 _STOP_S: Final = 30.0
+_SETTLING_NS: Final = 5_000_000_000
+"""Before a round ends its clients are stopped, so nobody is answered."""
 
 OnLook = Callable[["ChaosRound"], None]
 
@@ -45,11 +49,21 @@ OnLook = Callable[["ChaosRound"], None]
 class ChaosRound:
     """Runs one round; what it has found so far may be looked at while it runs."""
 
-    def __init__(self, parameters: ChaosParameters, number: int, schedule: Sequence[PlannedFault], count: int) -> None:
+    def __init__(
+        self,
+        parameters: ChaosParameters,
+        number: int,
+        schedule: Sequence[PlannedFault],
+        acts: Sequence[PlannedAct] = (),
+    ) -> None:
         self.parameters = parameters
         self.number = number
         self.schedule = schedule
-        self.member_count = count
+        self.acts = acts
+        self.mode = parameters.mode_of(number)
+        self.member_count = parameters.member_count_of(number)
+        self.hostile: HostileClients | None = None
+        self.careless: CarelessClient | None = None
         self.notes = Notes()
         self.phase = "starting"
         self.begun_ns = 0
@@ -67,7 +81,7 @@ class ChaosRound:
         """
         parameters = self.parameters
         subject = ChaosSubject(
-            service=parameters.service,
+            service=CARELESS_SERVICE if self.mode is ChaosMode.CARELESS else parameters.service,
             service_dir=parameters.service_dir.resolve(),
             member_count=self.member_count,
             settings=parameters.settings,
@@ -117,16 +131,36 @@ class ChaosRound:
         async with asyncio.TaskGroup() as tasks:
             for client in clients:
                 tasks.create_task(client.run())
+            others = self._begin_others(cluster, tasks)
             try:
                 await self.inflictor.run(list(self.schedule))
                 left_s = self.begun_ns / 1e9 + self.parameters.round_seconds - time.monotonic()
                 await asyncio.sleep(max(left_s, 1.0))
+                if self.careless is not None:
+                    await self.careless.finished.wait()
+                for other in others:
+                    other.cancel()
                 self.phase = "putting right"
                 await cluster.put_right()
                 await self._wait_for_answers(cluster)
             finally:
                 for client in clients:
                     client.stop()
+                for other in others:
+                    other.cancel()
+
+    def _begin_others(self, cluster: ChaosCluster, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Begin what a round of its mode has besides faults and checked clients."""
+        seed = f"{self.parameters.seed} {self.number}"
+        if self.mode is ChaosMode.HOSTILE:
+            ports, random = cluster.processes.base_ports, Random(f"{seed} hostile")
+            self.hostile = HostileClients(ports, cluster.client_config, random)
+            return [tasks.create_task(self.hostile.run())]
+        if self.mode is ChaosMode.CARELESS:
+            directory = cluster.processes.data_dir
+            self.careless = CarelessClient(cluster, directory, self._set_phase, begun_ns=self.begun_ns)
+            return [tasks.create_task(self.careless.run(self.acts))]
+        return []
 
     def _set_phase(self, phase: str) -> None:
         self.phase = phase
@@ -219,10 +253,14 @@ class ChaosRound:
                 await cluster.kill(member_id)
 
     def _result(self, cluster: ChaosCluster, data_dir: Path, ended_ns: int) -> RoundResult:
-        records = [] if self.inflictor is None else self.inflictor.records
+        records = [] if self.inflictor is None else list(self.inflictor.records)
+        if self.careless is not None:
+            records = sorted([*records, *self.careless.records], key=lambda record: record.begun_ns or 0)
         set_recoveries(records, self.notes)
         return RoundResult(
             number=self.number,
+            mode=self.mode,
+            hostile={} if self.hostile is None else {str(kind): count for kind, count in self.hostile.attempts.items()},
             member_count=self.member_count,
             begun_ns=self.begun_ns,
             ended_ns=ended_ns,
@@ -251,6 +289,8 @@ class ChaosRound:
             directories = {i: cluster.processes.directory_of(i) for i in cluster.member_ids}
             found += checks.check_recordings(directories, self._commit_position)
         found += checks.check_resources(result.maxima)
+        if self.mode is ChaosMode.HOSTILE:
+            found += checks.check_service(self.notes, result.begun_ns, result.ended_ns - _SETTLING_NS)
 
 
 def set_recoveries(records: Sequence[FaultRecord], notes: Notes) -> None:

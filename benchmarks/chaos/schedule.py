@@ -57,7 +57,12 @@ class ChaosFault(StrEnum):
     """An operator has all members take a snapshot."""
     WIPE = "wipe"
     """A member comes back without its files, while all others have everything that is committed."""
+    CARELESS = "careless"
+    """The service fails, as `careless` draws it; no schedule has it."""
 
+
+DRAWN: Final = tuple(kind for kind in ChaosFault if kind is not ChaosFault.CARELESS)
+"""What schedules have."""
 
 NEEDS_SHIM: Final = frozenset(
     {
@@ -101,7 +106,7 @@ def draw_schedule(
 ) -> Sequence[PlannedFault]:
     """Draw the faults of one round; each kind comes once before any comes twice, as far as time allows."""
     random = Random(f"{seed} faults")
-    ordered = [kind for kind in ChaosFault if kind in kinds]
+    ordered = [kind for kind in DRAWN if kind in kinds]
     faults: list[PlannedFault] = []
     at_s = random.uniform(1.0, 2.0)
     pending: list[ChaosFault] = []

@@ -26,6 +26,7 @@ from trimaran.service_api import (
 REGISTER_COUNT: Final = 6
 LIST_COUNT: Final = 3
 ACCOUNT_COUNT: Final = 5
+LONG_ANSWER_LIMIT: Final = 8_000
 FIRST_BALANCE: Final = 1_000
 
 HEAD: Final = struct.Struct("<qq")
@@ -49,6 +50,8 @@ class ChaosOperationKind(IntEnum):
     TRANSFER = 7
     """a: from; b: to; c: how much."""
     BALANCES = 8
+    LONG_ANSWER = 9
+    """a: of how many bytes a message is to be sent to the session; nothing changes."""
 
 
 class ChaosOperation(NamedTuple):
@@ -135,6 +138,10 @@ class ChaosService(ClusteredService):
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Run an operation, and send its answer."""
+        operation = ChaosOperation.decode(payload)
+        if operation.kind is ChaosOperationKind.LONG_ANSWER:
+            session.offer(bytes(min(max(operation.a, 0), LONG_ANSWER_LIMIT)))
+            return
         session.offer(self.run(payload))
 
     def on_query(self, payload: memoryview) -> bytes:
@@ -173,7 +180,9 @@ class ChaosService(ClusteredService):
                 self.balances[source] -= amount
                 self.balances[target] += amount
             return int(is_covered), self.balances[source], self.balances[target]
-        return tuple(self.balances)
+        if kind is ChaosOperationKind.BALANCES:
+            return tuple(self.balances)
+        raise ValueError(f"no operation with an outcome: {operation}")
 
     def _use_register(self, operation: ChaosOperation) -> tuple[int, ...]:
         before = self.registers.get(operation.key, 0)

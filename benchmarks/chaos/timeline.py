@@ -55,6 +55,7 @@ _GROUPS: Final = {
     "power": (ALARM, {ChaosFault.POWER_LOSS, ChaosFault.POWER_LOSS_ALL}),
     "clock": (SERIES[4], {ChaosFault.CLOCK_JUMP}),
     "snapshot": (SERIES[2], {ChaosFault.SNAPSHOT}),
+    "service": (SERIES[5], {ChaosFault.CARELESS}),
 }
 
 
@@ -155,7 +156,7 @@ def _round_section(result: CampaignResult, found: RoundResult) -> Section:
     verdict = f"{len(found.violations)} violations" if found.violations else "no violation"
     return Section(
         anchor=f"round-{found.number}",
-        title=f"Round {found.number}: {found.member_count} members, {verdict}",
+        title=f"Round {found.number}: {found.mode}, {found.member_count} members, {verdict}",
         caption="Faults, leaders with their terms, answers and errors, latencies of answers by when they came.",
         snippet=result.parameters.command(found.number),
         snippet_name="Run this round again",

@@ -12,7 +12,8 @@ import pytest
 
 from tests.places import ROOT
 from trimaran.benchmarks.chaos.campaign import CampaignResult, run_campaign
-from trimaran.benchmarks.chaos.parameters import ChaosParameters
+from trimaran.benchmarks.chaos.hostile import HostileKind
+from trimaran.benchmarks.chaos.parameters import ChaosMode, ChaosParameters
 from trimaran.benchmarks.chaos.probe import Plant
 from trimaran.benchmarks.chaos.schedule import ChaosFault
 from trimaran.benchmarks.chaos.timeline import build_chaos_page
@@ -26,7 +27,7 @@ def _run(data_dir: Path, **options: object) -> CampaignResult:
 
 
 def test_a_cluster_survives_every_kind_of_fault(data_dir: Path) -> None:
-    result = _run(data_dir, round_seconds=40.0)
+    result = _run(data_dir, round_seconds=30.0)
 
     (found,) = result.rounds
     assert found.violations == []
@@ -49,7 +50,7 @@ def test_a_cluster_survives_every_kind_of_fault(data_dir: Path) -> None:
     ],
 )
 def test_a_planted_bug_is_found(data_dir: Path, plant: Plant, told: str) -> None:
-    result = _run(data_dir, round_seconds=6.0, kinds=(ChaosFault.RESET,), plant=plant)
+    result = _run(data_dir, round_seconds=5.0, kinds=(ChaosFault.RESET,), plant=plant)
 
     assert any(told in violation for violation in result.rounds[0].violations)
     assert f"--plant {plant}" in result.parameters.command(0)
@@ -60,6 +61,22 @@ def test_acknowledging_what_is_not_synced_is_found_by_a_power_loss(data_dir: Pat
     result = _run(data_dir, round_seconds=8.0, kinds=(ChaosFault.POWER_LOSS_ALL,), plant=Plant.NO_SYNC)
 
     assert result.violation_count > 0
+
+
+def test_hostile_clients_take_nothing_from_honest_ones(data_dir: Path) -> None:
+    result = _run(data_dir, round_seconds=10.0, modes=(ChaosMode.HOSTILE,), kinds=(ChaosFault.SNAPSHOT,))
+
+    (found,) = result.rounds
+    assert found.violations == []
+    assert set(found.hostile) == set(HostileKind)
+
+
+def test_a_careless_service_stops_the_member_that_fails_alone_and_no_other(data_dir: Path) -> None:
+    result = _run(data_dir, round_seconds=14.0, modes=(ChaosMode.CARELESS,), kinds=(ChaosFault.SNAPSHOT,))
+
+    (found,) = result.rounds
+    assert found.violations == []
+    assert any("the member stopped with status" in record.note for record in found.faults)
 
 
 def test_a_users_service_is_checked_without_knowing_it(data_dir: Path) -> None:

@@ -42,7 +42,7 @@ def test_another_answer_at_one_position_is_a_fault() -> None:
 
 
 def test_an_operation_at_two_positions_is_a_fault() -> None:
-    _, faults = merge_journals([(0, [_delivery(96), _delivery(192)])]).by_head()
+    _, faults = merge_journals([(0, [_delivery(96), _delivery(192)])]).by_head({_delivery(96).head})
 
     assert faults == ["operation (1, 1) ran at two positions: 96, 192"]
 

@@ -54,7 +54,7 @@ def test_a_lost_append_shows_in_the_next_answer() -> None:
 
 
 def _draw(random: Random, number: int) -> ChaosOperation:
-    kind = random.choice(list(ChaosOperationKind))
+    kind = random.choice([kind for kind in ChaosOperationKind if kind is not ChaosOperationKind.LONG_ANSWER])
     if kind is ChaosOperationKind.TRANSFER:
         source, target = random.sample(range(ACCOUNT_COUNT), 2)
         return ChaosOperation(1, number, kind, 0, source, target, random.randint(1, 900))
