@@ -69,7 +69,7 @@ class HostileClients:
 
     def __init__(self, base_ports: list[int], config: ClientConfig, random: Random) -> None:
         self.attempts: Counter[HostileKind] = Counter()
-        """How often one of a kind began anew: a connection that was refused or dropped is opened again."""
+        """How often one of a kind began: a connection that was refused or dropped is opened again."""
         self._base_ports = base_ports
         self._config = config
         self._random = random
