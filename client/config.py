@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from trimaran.service_api.cluster_id import parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.transport import SOCKETS, NetworkStack
@@ -37,6 +38,9 @@ class ClientConfig:
 
     endpoints: tuple[str, ...]
     """Ingress endpoints, "host:port", of any members: one that answers is enough."""
+
+    cluster_id: str = ""
+    """The cluster to connect to, as `trimaran status` shows it; another one refuses. Empty: whichever answers."""
 
     connect_timeout_s: float = 5.0
     """How long to look for a leader that opens a session."""
@@ -115,6 +119,7 @@ class ClientConfig:
             raise ConfigurationError("endpoints=[] expected at least one 'host:port'")
         for endpoint in self.endpoints:
             Endpoint.parse(endpoint)
+        parse_cluster_id(self.cluster_id)
         for name in (
             "connect_timeout_s",
             "dial_timeout_s",

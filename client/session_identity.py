@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimaran.service_api.cluster_id import parse_cluster_id, with_cluster_id
 from trimaran.service_api.types import ClusterSessionId, CorrelationId
 from trimaran.service_api.wire.session import Challenge, ChallengeResponse
 from trimaran.service_api.wire.session_token import token_channel
@@ -20,7 +21,7 @@ class SessionIdentity:
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
         self._secret = config.make_secret()
-        self.response_channel = token_channel(self._secret)
+        self.response_channel = with_cluster_id(token_channel(self._secret), parse_cluster_id(config.cluster_id))
 
     def __repr__(self) -> str:
         return f"<SessionIdentity {self.response_channel}>"

@@ -24,7 +24,6 @@ from trimaran.service_api.types import (
     INSPECTION_STREAM_ID,
     OPERATION_STREAM_ID,
     SNAPSHOT_SHIPPING_STREAM_ID,
-    ClusterSessionId,
     MemberId,
     TimeUnit,
 )
@@ -47,6 +46,8 @@ from .runtime.answering.document_server import answering_once
 from .runtime.answering.inspector import Inspector
 from .runtime.answering.operation_handler import OperationHandler
 from .runtime.answering.status_publisher import StatusPublisher
+from .runtime.cluster_identity import ClusterIdentity
+from .runtime.container_requests import ContainerRequests
 from .runtime.divergence_reporter import DivergenceReporter
 from .runtime.entry_skips import EntrySkips
 from .runtime.files.archive_log_reader import ArchiveLogReader
@@ -205,12 +206,7 @@ class Node:
         self._metrics: MetricsServer | None = None
         self._fetcher: SnapshotFetcher | None = None
         self._retention = self._make_retention()
-        self._progress = ProgressTracker(
-            self.module,
-            delivered_position=lambda: self._adapter.position,
-            snapshot_fetch=self._snapshot_fetch,
-            monotonic_ns=host.clock.monotonic_ns,
-        )
+        self._progress = self._make_progress_tracker()
         self._status = self._make_status_publisher()
 
     def __repr__(self) -> str:
@@ -356,6 +352,14 @@ class Node:
                 INSPECTION_STREAM_ID: answering_once(inspector.answer),
             },
         )
+        self._identity = ClusterIdentity(
+            self._files.cluster_id,
+            self.module,
+            self.archive,
+            announced=lambda: self._links.announced_cluster_ids,
+            on_known=lambda: self._links.announce(self._identity.cluster_id),
+        )
+        self._links.on_announced = self._identity.look
         snapshots = SnapshotTaker(
             self.archive,
             self.service_agent,
@@ -505,7 +509,7 @@ class Node:
         ctx = self.module.ctx
         agent = ClusteredServiceAgent(
             [with_stop_watches(service, self.stalls) for service in services],
-            _ModuleRequests(self.module),
+            ContainerRequests(self.module),
             member_id=ctx.config.member_id,
             time_unit=ctx.time_unit,
             shared_timer_ids=ctx.config.shared_timer_ids,
@@ -514,6 +518,14 @@ class Node:
         )
         agent.code = code
         return agent
+
+    def _make_progress_tracker(self) -> ProgressTracker:
+        return ProgressTracker(
+            self.module,
+            delivered_position=lambda: self._adapter.position,
+            snapshot_fetch=self._snapshot_fetch,
+            monotonic_ns=self._clock.monotonic_ns,
+        )
 
     def _make_status_publisher(self) -> StatusPublisher:
         return StatusPublisher(
@@ -614,6 +626,7 @@ class Node:
             self._files.mark.update_activity(self._clock.epoch_time())
             self._ingress.look()
             self._progress.look()
+            self._identity.look()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             log.look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)
@@ -638,25 +651,6 @@ async def _launch_archive(config: NodeConfig, files: MemberFiles, host: Host) ->
         monotonic_ns=host.clock.monotonic_ns,
         is_power_loss_possible=not files.mark.is_same_boot,
     )
-
-
-class _ModuleRequests:
-    """What the service asks of the consensus module, at a log position."""
-
-    def __init__(self, module: ConsensusModule) -> None:
-        self._module = module
-
-    def schedule_timer(self, correlation_id: int, deadline: int) -> None:
-        self._module.timers.schedule(correlation_id, deadline)
-
-    def cancel_timer(self, correlation_id: int) -> bool:
-        return self._module.timers.cancel(correlation_id)
-
-    def close_session(self, session_id: ClusterSessionId) -> None:
-        self._module.sessions.on_service_close(session_id)
-
-    def offer(self, service_id: int, payload: bytes) -> None:
-        self._module.service_messages.offer(service_id, payload)
 
 
 @contextlib.contextmanager

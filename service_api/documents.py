@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from .cluster_id import CLUSTER_ID_PATTERN
 from .errors import RemoteProtocolError
 
 LINE_LENGTH_LIMIT: Final = 200
@@ -24,6 +25,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 Line = Annotated[str, Field(max_length=LINE_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """One line of text without control characters: it may end up on a terminal."""
+ClusterIdLine = Annotated[str, Field(pattern=rf"^{CLUSTER_ID_PATTERN}$")]
+"""The id of a cluster, as `cluster_id.format_cluster_id` writes it."""
 Position = Annotated[int, Field(ge=0, le=_INT64_MAX)]
 Id = Annotated[int, Field(ge=0, le=_INT64_MAX)]
 Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from pydantic import Field
 
-from .documents import Count, Document, DocumentPart, Id, Line, Position, RoleName, Seconds
+from .documents import ClusterIdLine, Count, Document, DocumentPart, Id, Line, Position, RoleName, Seconds
 
 STATUS_LENGTH_LIMIT_BYTES: Final = 16384
 """The longest frame that is taken for a status; a real one has about 600 bytes."""
@@ -92,6 +92,8 @@ class MemberStatus(Document):
     KIND: ClassVar[str] = "status"
 
     member_id: Id
+    cluster_id: ClusterIdLine | None = None
+    """The cluster that it belongs to; None while it does not know."""
     version: Line
     """The version of Trimaran it runs."""
     code: Line | None = None

@@ -21,6 +21,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -65,9 +66,31 @@ class OutputFormat(StrEnum):
 OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
 
 
+class _CommandGroup(TyperGroup):
+    """A group whose help lists its commands by the part of the list where each stands."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
+        """Write the commands, in the order in which they were added."""
+        parts: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                part = getattr(command, "rich_help_panel", None)
+                row = name, command.get_short_help_str(limit=1_000)
+                parts.setdefault(part if isinstance(part, str) else "Commands", []).append(row)
+        for part, rows in parts.items():
+            with formatter.section(part):
+                formatter.write_dl(rows)
+
+
 def new_group(help_text: str) -> typer.Typer:
-    """Make a group of commands, such as `trimaran snapshot`."""
+    """Make a group of commands, such as `trimaran snapshot`.
+
+    Its help is plain text: an option's name is never cut, however narrow the terminal is, and is found by `grep`.
+    """
     return typer.Typer(
+        cls=_CommandGroup,
+        rich_markup_mode=None,
         help=help_text,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

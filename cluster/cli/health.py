@@ -7,7 +7,7 @@ with one member down still works, and is not healthy, because with another one d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,9 +26,15 @@ from trimaran.archive.tool.output import (
 from trimaran.service_api.member_status import find_leader
 
 from ..documents.health import ClusterView, Problem, judge_cluster
+from ..documents.query import Outcome
 from ..settings.health_limits import HealthLimits
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
-from .shared.setting_flags import load_consensus_endpoints, load_health_limits_from_flags, with_health_flags
+from .shared.setting_flags import (
+    load_cluster_id_from_flags,
+    load_consensus_endpoints,
+    load_health_limits_from_flags,
+    with_health_flags,
+)
 from .shared.watching import TimeoutOption
 
 HEALTH_SCHEMA_VERSION: Final = 1
@@ -42,6 +48,8 @@ class HealthReport(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     schema_version: int = HEALTH_SCHEMA_VERSION
+    cluster_id: str | None
+    """The cluster that was reached; None if it is not known, or members answered as those of several."""
     asked_at_ms: int
     is_healthy: bool
     exit_status: int
@@ -70,8 +78,12 @@ def health(
     11: members answer, but there is no leader.
     """
     endpoints = load_consensus_endpoints(settings)
-    limits = load_health_limits_from_flags(settings)
-    report = asyncio.run(_ask_until_well(endpoints, timeout, limits, wait))
+    limits, cluster_id = load_health_limits_from_flags(settings), load_cluster_id_from_flags(settings)
+
+    async def ask() -> HealthReport:
+        return diagnose(await ask_cluster(endpoints, timeout, cluster_id=cluster_id), limits)
+
+    report = asyncio.run(_ask_until_well(ask, wait))
     print_object(report.model_dump(mode="json"), output, lambda: health_table(report))
     raise typer.Exit(report.exit_status)
 
@@ -90,14 +102,12 @@ def health_table(report: HealthReport) -> RenderableType:
     return Group(verdict, "", table)
 
 
-async def _ask_until_well(
-    endpoints: Mapping[int, str], timeout_s: float, limits: HealthLimits, wait_s: float
-) -> HealthReport:
+async def _ask_until_well(ask: Callable[[], Awaitable[HealthReport]], wait_s: float) -> HealthReport:
     """Ask until the cluster is well, or the time is up; give the last report."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     while True:
-        report = diagnose(await ask_cluster(endpoints, timeout_s), limits)
+        report = await ask()
         if report.is_healthy or loop.time() + WAIT_INTERVAL_S > deadline_s:
             return report
         await asyncio.sleep(WAIT_INTERVAL_S)
@@ -111,11 +121,13 @@ def diagnose(report: ClusterReport, limits: HealthLimits) -> HealthReport:
             for member in report.members
         },
         leader=find_leader(member.status for member in report.members if member.status is not None),
+        strangers=frozenset(m.member_id for m in report.members if m.outcome is Outcome.OTHER_CLUSTER),
         has_quorum=report.has_quorum,
         verdict=report.verdict,
     )
     problems = judge_cluster(view, limits)
     return HealthReport(
+        cluster_id=report.cluster_id,
         asked_at_ms=report.asked_at_ms,
         is_healthy=not problems,
         exit_status=exit_status(report) or (EXIT_UNHEALTHY if problems else EXIT_OK),

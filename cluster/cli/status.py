@@ -17,9 +17,9 @@ from trimaran.archive.tool.output import (
     print_object,
 )
 
-from .shared.cluster_report import ask_cluster, exit_status
+from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
 from .shared.cluster_table import status_table
-from .shared.setting_flags import load_consensus_endpoints, with_member_flags
+from .shared.setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, with_member_flags
 from .shared.watching import TimeoutOption, WatchOption, watch
 
 
@@ -39,11 +39,15 @@ def status(
     Exit status 0: there is a leader, and a majority in its term; 2: wrong usage; 3: no member can be reached;
     10: a leader without a majority; 11: members answer, but there is no leader.
     """
-    endpoints = load_consensus_endpoints(settings)
+    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
+
+    async def ask() -> ClusterReport:
+        return await ask_cluster(endpoints, timeout, cluster_id=cluster_id)
+
     if watch_every is not None:
-        watch(lambda: ask_cluster(endpoints, timeout), status_table, interval_s=watch_every, output=output)
+        watch(ask, status_table, interval_s=watch_every, output=output)
         return
-    report = asyncio.run(ask_cluster(endpoints, timeout))
+    report = asyncio.run(ask())
     print_object(report.model_dump(mode="json"), output, lambda: status_table(report))
     if not report.has_quorum:
         fail(report.verdict, exit_status(report))

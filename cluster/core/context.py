@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from trimaran.service_api import Role
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AuthorisationService, DefaultAuthorisation
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.types import (
     NULL_POSITION,
     NULL_TERM_ID,
@@ -118,6 +119,8 @@ class ConsensusContext:
     term_base_log_position: int = 0
     leader_member_id: MemberId | None = None
     log_session_id: int = 0
+    cluster_id: ClusterId = NULL_CLUSTER_ID
+    """Which cluster this member belongs to, on disk here; once known it never changes. See `cluster_identity`."""
     role: Role = Role.FOLLOWER
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     """Cluster time, and the unit of every time in the log."""

@@ -9,6 +9,8 @@ is not heard: it cannot lead, nor vote, nor count in a quorum. Both sides say wh
 
 from __future__ import annotations
 
+from trimaran.service_api.cluster_id import format_cluster_id
+
 from ..messages.settings import MemberSettings
 from .context import ConsensusContext
 
@@ -36,6 +38,7 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         checksums=config.checksums,
         shared_timer_ids=config.shared_timer_ids,
         app_version=config.app_version,
+        cluster_id=ctx.cluster_id,
     )
 
 
@@ -49,4 +52,7 @@ def difference(mine: MemberSettings, theirs: MemberSettings) -> str | None:
     if mine.app_version >> 16 != theirs.app_version >> 16:
         major, other = mine.app_version >> 16, theirs.app_version >> 16
         found.append(f"app_version: major={major} here, {other} at member {theirs.member_id}")
+    if mine.cluster_id and theirs.cluster_id and mine.cluster_id != theirs.cluster_id:
+        here, other_id = (format_cluster_id(member.cluster_id) for member in (mine, theirs))
+        found.append(f"another cluster: cluster_id={here} here, {other_id} at member {theirs.member_id}")
     return "; ".join(found) or None

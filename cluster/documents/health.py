@@ -13,6 +13,7 @@ itself measures. A field of the status that an older member does not have is its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +36,8 @@ class ProblemKind(StrEnum):
     """No member leads."""
     NO_QUORUM = "no_quorum"
     """There is a leader, but no majority in its term: nothing commits."""
+    OTHER_CLUSTER = "other_cluster"
+    """A member belongs to another cluster than the leader, or than the other members."""
     NO_ANSWER = "no_answer"
     """A member did not give its status."""
     NOT_IN_TERM = "not_in_term"
@@ -86,6 +89,8 @@ class ClusterView:
     """By member id, in the order of the configuration; what happened instead, where a member did not answer."""
     leader: MemberStatus | None
     """The leader of the highest term."""
+    strangers: frozenset[int] = frozenset()
+    """Of those that did not answer: members of another cluster than the one that was asked for."""
     has_quorum: bool
     """Whether there is a leader, and a majority answered in its term."""
     verdict: str
@@ -173,8 +178,23 @@ def _find_no_quorum(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[i
 
 def _find_no_answer(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
     for member_id, status in view.statuses.items():
-        if isinstance(status, str):
+        if isinstance(status, str) and member_id not in view.strangers:
             yield member_id, status
+
+
+def _find_other_cluster(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    """A member that does not know its cluster yet goes with any."""
+    for member_id in view.strangers:
+        yield member_id, str(view.statuses[member_id])
+    known = [status for status in view.answered if status.cluster_id is not None]
+    if not known:
+        return
+    counts = Counter(status.cluster_id for status in known)
+    leader_id = None if view.leader is None else view.leader.cluster_id
+    expected = leader_id or counts.most_common(1)[0][0]
+    for status in known:
+        if status.cluster_id != expected:
+            yield status.member_id, f"it belongs to cluster {status.cluster_id}, the others to {expected}"
 
 
 def _find_not_in_term(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
@@ -225,6 +245,11 @@ CLUSTER_RULES: Final = (
         ProblemKind.NO_ANSWER,
         _find_no_answer,
         "start it, or see with `trimaran errors DIR` on its machine why it ended",
+    ),
+    ClusterRule(
+        ProblemKind.OTHER_CLUSTER,
+        _find_other_cluster,
+        "correct `members`: an endpoint of another cluster stands in it; `--cluster-id` refuses others from the start",
     ),
     ClusterRule(
         ProblemKind.NOT_IN_TERM,

@@ -14,7 +14,9 @@ from typing import Annotated, ClassVar, Final, TypeVar
 
 from pydantic import Field
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import (
+    ClusterIdLine,
     Count,
     Document,
     DocumentPart,
@@ -28,7 +30,7 @@ from trimaran.service_api.documents import (
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import INSPECTION_STREAM_ID
 
-from .query import Outcome, StatusQueryError, query_document, read_answer
+from .query import Outcome, StatusQueryError, expect_cluster, query_document, read_answer
 
 ROW_LIMIT: Final = 1000
 ANSWER_LIMIT_BYTES: Final = 1 << 20
@@ -61,6 +63,8 @@ class _View(Document):
     """What every answer says of the member that gives it."""
 
     answered_by: Id
+    cluster_id: ClusterIdLine | None = None
+    """The cluster of that member; None while it does not know."""
     role: RoleName
     state: Line
     """As in `MemberStatus`; it says whether the member leads."""
@@ -165,25 +169,33 @@ ViewT = TypeVar("ViewT", MembersView, SessionsView, TimersView)
 
 
 async def inspect_member(
-    endpoint: str, view: type[ViewT], timeout_s: float, *, offset: int = 0, limit: int = ROW_LIMIT
+    endpoint: str,
+    view: type[ViewT],
+    timeout_s: float,
+    *,
+    offset: int = 0,
+    limit: int = ROW_LIMIT,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
 ) -> ViewT:
     """Ask the member at a consensus endpoint (`host:port`); takes at most `timeout_s`.
 
     Raises:
         ConfigurationError: the endpoint is none.
-        StatusQueryError: there was no answer to be had; the error says why.
+        StatusQueryError: there was no answer to be had, or it is one of another cluster; the error says why.
     """
     request = InspectionRequest(topic=view.TOPIC, offset=offset, limit=limit).model_dump_json().encode()
     payload = await query_document(
         endpoint, INSPECTION_STREAM_ID, timeout_s, request=request, length_limit_bytes=ANSWER_LIMIT_BYTES
     )
     try:
-        return read_answer(view, payload)
+        answer = read_answer(view, payload)
     except StatusQueryError:
         refusal = _read_refusal(payload)
         if refusal is None:
             raise
-    raise StatusQueryError(Outcome.INVALID, f"refused: {refusal.refused}")
+        raise StatusQueryError(Outcome.INVALID, f"refused: {refusal.refused}") from None
+    expect_cluster(answer.cluster_id, endpoint=endpoint, expected=cluster_id)
+    return answer
 
 
 def _read_refusal(payload: bytes) -> InspectionRefusal | None:

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import ClassVar
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
-from trimaran.service_api.documents import Document, Id, Line, Position, read_document
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
+from trimaran.service_api.documents import ClusterIdLine, Document, Id, Line, Position, read_document
 from trimaran.service_api.types import OPERATION_STREAM_ID
 
 from ..core.control_toggle import ActionStep
@@ -51,6 +52,8 @@ class OperationRequest(Document):
     operation: Operation
     log_position: Position | None = None
     """Of `skip-entry`: where the entry ends."""
+    cluster_id: ClusterIdLine | None = None
+    """The cluster that is meant; None: whichever answers. A member of another one refuses."""
 
 
 class OperationProgress(Document):
@@ -60,6 +63,8 @@ class OperationProgress(Document):
 
     operation: Operation
     step: ActionStep
+    cluster_id: ClusterIdLine | None = None
+    """The cluster of the leader that answers; None while it does not know."""
     member_id: Id
     """Whom the step is about: the leader, which answers, or the follower that has acknowledged."""
     log_position: Position | None
@@ -71,7 +76,12 @@ class OperationProgress(Document):
 
 
 async def run_operation(
-    endpoint: str, operation: Operation, timeout_s: float, *, log_position: int | None = None
+    endpoint: str,
+    operation: Operation,
+    timeout_s: float,
+    *,
+    log_position: int | None = None,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
 ) -> AsyncGenerator[OperationProgress, None]:
     """Ask the leader, at its consensus endpoint (`host:port`), and give each step; ends with the final one.
 
@@ -80,7 +90,8 @@ async def run_operation(
         StatusQueryError: nobody answers there.
         ClusterError: the answer stopped before its final step: it may or may not take effect.
     """
-    request = OperationRequest(operation=operation, log_position=log_position).model_dump_json().encode()
+    wanted = OperationRequest(operation=operation, log_position=log_position, cluster_id=format_cluster_id(cluster_id))
+    request = wanted.model_dump_json().encode()
     has_begun = False
     try:
         async with aclosing(query_documents(endpoint, OPERATION_STREAM_ID, timeout_s, request=request)) as documents:

@@ -16,6 +16,12 @@ from enum import StrEnum
 from typing import Final
 
 from trimaran.service_api import ClusterError, RemoteProtocolError
+from trimaran.service_api.cluster_id import (
+    NULL_CLUSTER_ID,
+    ClusterId,
+    describe_other_cluster,
+    parse_cluster_id,
+)
 from trimaran.service_api.documents import DocumentT, printable_line, read_document
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
@@ -43,6 +49,8 @@ class Outcome(StrEnum):
     """The connection was closed without an answer: it is stopping, asked by too many, or of an older version."""
     PARTIAL = "partial"
     """The answer began and did not end."""
+    OTHER_CLUSTER = "other cluster"
+    """A member of another cluster answered than the one that was asked for."""
     INVALID = "invalid"
     """Something answered, but not with the status of this member."""
 
@@ -56,14 +64,30 @@ class StatusQueryError(ClusterError):
         self.detail = detail
 
 
-async def query_status(endpoint: str, timeout_s: float, *, network: NetworkStack = SOCKETS) -> MemberStatus:
+async def query_status(
+    endpoint: str, timeout_s: float, *, cluster_id: ClusterId = NULL_CLUSTER_ID, network: NetworkStack = SOCKETS
+) -> MemberStatus:
     """Ask the member at a consensus endpoint (`host:port`) how it is; takes at most `timeout_s`.
 
     Raises:
         ConfigurationError: the endpoint is none.
-        StatusQueryError: there was no status to be had; the error says why.
+        StatusQueryError: there was no status to be had, or it is one of another cluster; the error says why.
     """
-    return read_answer(MemberStatus, await query_document(endpoint, STATUS_STREAM_ID, timeout_s, network=network))
+    status = read_answer(MemberStatus, await query_document(endpoint, STATUS_STREAM_ID, timeout_s, network=network))
+    expect_cluster(status.cluster_id, endpoint=endpoint, expected=cluster_id)
+    return status
+
+
+def expect_cluster(found: str | None, *, endpoint: str, expected: ClusterId) -> None:
+    """Hold the cluster id of an answer against the one that was asked for.
+
+    Raises:
+        StatusQueryError: a member of another cluster answered.
+    """
+    answered = parse_cluster_id(found or "")
+    if expected not in (NULL_CLUSTER_ID, answered):
+        detail = f"{endpoint}: {describe_other_cluster(answered, expected=expected)}"
+        raise StatusQueryError(Outcome.OTHER_CLUSTER, printable_line(detail))
 
 
 async def query_document(

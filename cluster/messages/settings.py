@@ -25,3 +25,5 @@ class MemberSettings(TrimaranMessage):
     shared_timer_ids: bool | None
     app_version: Version
     """Major << 16 | minor << 8 | patch: the major has to be the same."""
+    cluster_id: Int64 = 0
+    """Which cluster the member belongs to; 0 while it does not know, which goes with every id."""

@@ -1,4 +1,4 @@
-"""The small files of a member: mark file, node state, recording log, delivery notes."""
+"""The small files of a member: mark file, node state, recording log, delivery notes, cluster id."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from trimaran.archive.store.access import restrict_access
 from trimaran.service_api import ConfigurationError
 
 from ..settings.config import NodeConfig
+from .cluster_identity import settle_cluster_id
+from .files.cluster_id_file import ClusterIdFile
 from .files.delivery_notes_file import DeliveryNotesFile
 from .files.mark_file import ClusterMarkFile
 from .files.node_state_file import NodeStateFile
@@ -27,6 +29,7 @@ class MemberFiles:
         node_state: NodeStateFile,
         recording_log: RecordingLogFile,
         notes: DeliveryNotesFile,
+        cluster_id: ClusterIdFile,
         *,
         errors: ErrorLog,
         timed_disk: TimedFileSystem | None,
@@ -35,6 +38,7 @@ class MemberFiles:
         self.node_state = node_state
         self.recording_log = recording_log
         self.notes = notes
+        self.cluster_id = cluster_id
         self.errors = errors
         self.timed_disk = timed_disk
         """The archive's disk where its syncs are timed, for the metrics."""
@@ -45,7 +49,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
     """Lock the directory and open what is in it; close it in the end.
 
     Raises:
-        ConfigurationError: the directory cannot be used.
+        ConfigurationError: the directory cannot be used, or is one of another cluster.
         ClusterError: another process uses it, or a file in it cannot be used.
     """
     directory, disk, sync_level = config.directory / "cluster", host.file_system, config.file_sync_level
@@ -67,6 +71,8 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             recording_log = RecordingLogFile.open(directory, file_sync_level=sync_level, file_system=disk)
             stack.callback(recording_log.close)
             notes = DeliveryNotesFile.open(directory, file_sync_level=sync_level, file_system=disk)
+            cluster_id = ClusterIdFile.open(directory, disk)
+            settle_cluster_id(cluster_id, config.cluster_id)
         except OSError as error:
             raise ConfigurationError(f"directory cannot be used: directory={directory} reason={error}") from error
         yield MemberFiles(
@@ -74,6 +80,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             node_state,
             recording_log,
             notes,
+            cluster_id,
             errors=ErrorLog(mark, host.clock.epoch_time),
             timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
         )

@@ -78,6 +78,12 @@ _RUN_NS: Final = _TURN_NS // 8
 _NEVER_NS: Final = 1 << 62
 _NEVER_POSITION: Final = 1 << 62
 
+MESSAGE_CALLBACK: Final = "on_session_message"
+REQUEST_CALLBACK: Final = "on_request"
+SERVICE_MESSAGE_CALLBACK: Final = "on_service_message"
+DELIVERY: Final = "delivery"
+"""What is blamed for a slow run of entries in which no callback for messages was called, such as a read of the disk."""
+
 _LENGTH: Final = FrameLayout(HeaderField.FRAME_LENGTH).head
 _START: Final = FrameLayout(HeaderField.KIND, SessionField.BLOCK_AND_TEMPLATE).head
 _MESSAGE_FIELDS: Final = (
@@ -228,9 +234,11 @@ class BoundedLogAdapter:
         self.limit_position = 0
         self.is_paused = False
         """Whether delivery stands still behind a cluster action until `resume`."""
+        self._assembled_callback = DELIVERY
+        """The callback of the last message that came in fragments."""
         self.slow_ns = _NEVER_NS
-        """A `poll` that takes longer is told to `on_slow`, with when it began and ended."""
-        self.on_slow: Callable[[int, int], None] = lambda begin_ns, end_ns: None
+        """A run of entries that takes longer is told to `on_slow`: which callback, and when it began and ended."""
+        self.on_slow: Callable[[str, int, int], None] = lambda callback, begin_ns, end_ns: None
 
     def __repr__(self) -> str:
         return f"<BoundedLogAdapter position={self.position} limit={self.limit_position}>"
@@ -268,7 +276,7 @@ class BoundedLogAdapter:
         if self.is_held:
             return self._search(limit_bytes)
         stop_position = min(self.limit_position, self.position + limit_bytes)
-        begin_ns = now_ns = self._monotonic_ns()
+        now_ns = self._monotonic_ns()
         late_ns = now_ns + _TURN_NS
         self._agent.enter_messages()
         self._headroom.enter()
@@ -283,8 +291,6 @@ class BoundedLogAdapter:
         finally:
             self._headroom.leave()
         self._agent.leave_messages()
-        if now_ns - begin_ns > self.slow_ns:
-            self.on_slow(begin_ns, now_ns)
         return self.reached_position < self.limit_position and (not self.is_paused or self.is_held)
 
     def _search(self, limit_bytes: int) -> bool:
@@ -346,14 +352,37 @@ class BoundedLogAdapter:
             if position == self.position:
                 position = self._deliver_other_frame(chunk, offset, position)
             self.position = position
-            offset = position - base
+            begin_offset, offset = offset, position - base
             if digests is not None:
                 if position >= digests.next_position:
                     digests.on_position(position)
                 digest_position = digests.next_position
             begin_ns, now_ns = now_ns, self._monotonic_ns()
             budget.on_run(now_ns - begin_ns)
+            if now_ns - begin_ns > self.slow_ns:
+                self.on_slow(self._callbacks_of(chunk, begin_offset, offset), begin_ns, now_ns)
         return now_ns
+
+    def _callbacks_of(self, chunk: bytes, offset: int, end: int) -> str:
+        """Name the callbacks that the frames of `chunk[offset:end]` went to; looked up only after a slow run.
+
+        A slow service has short runs, soon of one message: then there is one name.
+        """
+        names: dict[str, None] = {}
+        while offset < end:
+            if len(chunk) < offset + PAYLOAD_OFFSET:
+                chunk = chunk.ljust(offset + PAYLOAD_OFFSET, b"\0")  # a short frame at the end
+            frame_length, kind, block, session_id, _ = _MESSAGE.unpack_from(chunk, offset)
+            if kind != UNFRAGMENTED_DATA:
+                names[self._assembled_callback] = None
+            elif block == REQUEST_BLOCK:
+                names[REQUEST_CALLBACK] = None
+            elif block == SESSION_BLOCK:
+                names[SERVICE_MESSAGE_CALLBACK if session_id < 0 else MESSAGE_CALLBACK] = None
+            else:
+                names[DELIVERY] = None
+            offset += (frame_length + 31) & -32
+        return "/".join(names)
 
     # --- entries that are skipped, or held before
 
@@ -554,6 +583,13 @@ class BoundedLogAdapter:
         """A session message that was assembled from fragments, or has a block that nobody writes here."""
         session = self._agent.sessions.get(message.cluster_session_id)
         block_length = peek_header(encoded)[0]
+        self._assembled_callback = (
+            REQUEST_CALLBACK
+            if block_length == REQUEST_BLOCK_LENGTH
+            else SERVICE_MESSAGE_CALLBACK
+            if message.cluster_session_id < 0
+            else MESSAGE_CALLBACK
+        )
         payload = memoryview(encoded)[MESSAGE_HEADER_LENGTH + block_length :]
         if session is None:
             if message.cluster_session_id < 0:

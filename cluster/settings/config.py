@@ -13,6 +13,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.wire.session import DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
@@ -24,6 +25,7 @@ from .member_endpoints import parse_members as parse_members
 from .setting_kinds import (
     AmountBytes,
     AppVersion,
+    ClusterIdText,
     Count,
     Location,
     LogFormat,
@@ -56,6 +58,13 @@ class NodeConfig(BaseSettings):
 
     member_id: Annotated[Count, Field(ge=0, description="this member's id: a number in members")]
     members: Annotated[Members, Field(description="every member: ID=HOST:BASE_PORT,... or Aeron's six fields each")]
+    cluster_id: Annotated[
+        ClusterIdText,
+        Field(
+            description="the cluster to belong to, or to ask: 16 hexadecimal digits, as `trimaran status` shows them; "
+            "empty: drawn when the cluster forms, and any may answer"
+        ),
+    ] = NULL_CLUSTER_ID
     directory: Annotated[Location, Field(description="directory of this member's files; one for each member")]
     service: Annotated[
         Text,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final
 from pydantic import TypeAdapter, ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ConfigurationError
 
 from .config import ENV_PREFIX, MemberEndpoints, NodeConfig
@@ -64,6 +65,14 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flag_arguments(name: str, value: str) -> list[str]:
+    """Write a setting as arguments of the command line; a switch is a flag without a value."""
+    flag = flag_name(name)
+    if NodeConfig.model_fields[name].annotation is not bool:
+        return [flag, value]
+    return [flag if setting_kind(name).parse(value) else f"--no-{flag[2:]}"]
+
+
 def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> LoadedConfig:
     """Put flags, environment and file together into one checked config.
 
@@ -76,6 +85,34 @@ def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None =
     values, origins = _read_layers(file, flags or {})
     try:
         return LoadedConfig(NodeConfig(**values), origins)
+    except ValidationError as error:
+        lines = [line for item in error.errors() for line in _validation_lines(dict(item), origins)]
+        raise ConfigurationError("\n".join(lines)) from None
+
+
+def load_shared_settings(file: Path | None, flags: Mapping[str, Any], *, own: Collection[str]) -> dict[str, str]:
+    """Find what flags, environment and file say about every member, for a command that starts members itself.
+
+    Gives the settings that some layer has, as text by name, without those in `own`: the command decides them. What
+    they must satisfy together each member checks.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read.
+    """
+    values, _ = _read_layers(file, flags)
+    return {name: setting_kind(name).show(value) for name, value in values.items() if name not in own}
+
+
+def check_settings(typed: Mapping[str, Any], text: Mapping[str, str]) -> None:
+    """Check settings together, some as values and some as text, as a member does when it starts.
+
+    Raises:
+        ConfigurationError: they do not fit; a line for each problem.
+    """
+    values = {**typed, **{name: setting_kind(name).parse(value) for name, value in text.items()}}
+    origins = dict.fromkeys(NodeConfig.model_fields, "these settings")
+    try:
+        NodeConfig(**values)
     except ValidationError as error:
         lines = [line for item in error.errors() for line in _validation_lines(dict(item), origins)]
         raise ConfigurationError("\n".join(lines)) from None
@@ -94,6 +131,16 @@ def load_members(file: Path | None = None, flags: Mapping[str, Any] | None = Non
         raise ConfigurationError(_missing("members"))
     members: tuple[MemberEndpoints, ...] = values["members"]
     return members
+
+
+def load_cluster_id(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> ClusterId:
+    """Find the cluster that a command is to ask, where `load_node_config` would; `NULL_CLUSTER_ID`: any.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read.
+    """
+    values, _ = _read_layers(file, flags or {})
+    return ClusterId(values.get("cluster_id", NULL_CLUSTER_ID))
 
 
 def load_health_limits(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> HealthLimits:

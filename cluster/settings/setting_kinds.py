@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import NoDecode
 
+from trimaran.service_api.cluster_id import ClusterId, format_cluster_id, parse_cluster_id
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.quantities import (
@@ -86,6 +87,14 @@ _MEMBERS: Final = SettingKind(
     file_type=str,
 )
 
+_CLUSTER_ID: Final = SettingKind(
+    'a cluster id, such as "3f9a0c12d45e77b1"',
+    parse_cluster_id,
+    lambda value: format_cluster_id(value) or "",
+    text_in_file=True,
+    file_type=str,
+)
+
 Count = Annotated[int, SettingKind("a whole number", int)]
 Millis = Annotated[int, Field(gt=0), _DURATION]
 SizeBytes = Annotated[int, Field(gt=0), _SIZE]
@@ -100,6 +109,7 @@ OptionalEndpoint = Annotated[
         'host:port such as "127.0.0.1:9464", or empty', _parse_optional_endpoint, text_in_file=True, file_type=str
     ),
 ]
+ClusterIdText = Annotated[ClusterId, Field(ge=0, lt=1 << 63), _CLUSTER_ID]
 AppVersion = Annotated[int, Field(ge=0, le=0xFFFFFF), _VERSION]
 Members = Annotated[tuple[MemberEndpoints, ...], Field(min_length=1), NoDecode, _MEMBERS]
 SharedMachine = Annotated[

@@ -9,13 +9,13 @@ from typing import Any
 
 from trimaran.client.egress import EgressListener
 from trimaran.client.egress_adapter import ClientSessionState, EgressAdapter
-from trimaran.cluster import node
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.cluster_clock import ClusterClock
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.timers import TimerService
+from trimaran.cluster.runtime import container_requests
 from trimaran.cluster.runtime.agent import ConsensusModuleAgent
 from trimaran.cluster.runtime.links import log_links, member_links
 from trimaran.cluster.runtime.links.ingress import Ingress
@@ -93,7 +93,7 @@ def _give_session_ids_from_memory(planting: Planting) -> None:
 def _set_timers_on_the_leader_only(planting: Planting) -> None:
     """Whoever follows when a timer is set will not fire it when it leads."""
 
-    def schedule_timer(self: node._ModuleRequests, correlation_id: int, deadline: int) -> None:
+    def schedule_timer(self: container_requests.ContainerRequests, correlation_id: int, deadline: int) -> None:
         timers = self._module.timers
         if self._module.leader is not None:
             timers.schedule(correlation_id, deadline)
@@ -101,7 +101,7 @@ def _set_timers_on_the_leader_only(planting: Planting) -> None:
             planting.ran()
             timers._deadlines[correlation_id] = deadline
 
-    planting.replace(node._ModuleRequests, "schedule_timer", schedule_timer)
+    planting.replace(container_requests.ContainerRequests, "schedule_timer", schedule_timer)
     planting.replace(TimerService, "rearm", lambda self: None)
 
 

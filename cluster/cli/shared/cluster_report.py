@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from trimaran.archive.tool.output import EXIT_NO_LEADER, EXIT_OK, EXIT_UNHEALTHY, EXIT_UNREACHABLE
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.documents import printable_line
 from trimaran.service_api.member_status import MemberStatus, find_leader
 
@@ -51,6 +52,8 @@ class ClusterReport(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     schema_version: int = REPORT_SCHEMA_VERSION
+    cluster_id: str | None
+    """The cluster of the leader, or without one of the members that answer; None if it is not known or not one."""
     asked_at_ms: int
     """When the members were asked: milliseconds since the Unix epoch, by the clock of who asked."""
     verdict: str
@@ -72,17 +75,24 @@ class ClusterReport(BaseModel):
     members: list[MemberReport]
 
 
-async def ask_cluster(endpoints: Mapping[int, str], timeout_s: float) -> ClusterReport:
-    """Ask every member at once and put their answers together; takes at most `timeout_s`."""
+async def ask_cluster(
+    endpoints: Mapping[int, str], timeout_s: float, *, cluster_id: ClusterId = NULL_CLUSTER_ID
+) -> ClusterReport:
+    """Ask every member at once and put their answers together; takes at most `timeout_s`.
+
+    With a `cluster_id` the answer of another cluster's member is no answer, and its outcome says so.
+    """
     asked_at_ms = SystemClock().epoch_time()
-    return make_report(await ask_members(endpoints, timeout_s), asked_at_ms=asked_at_ms)
+    return make_report(await ask_members(endpoints, timeout_s, cluster_id=cluster_id), asked_at_ms=asked_at_ms)
 
 
-async def ask_members(endpoints: Mapping[int, str], timeout_s: float) -> list[MemberReport]:
+async def ask_members(
+    endpoints: Mapping[int, str], timeout_s: float, *, cluster_id: ClusterId = NULL_CLUSTER_ID
+) -> list[MemberReport]:
     """Ask every member at once at its consensus endpoint; takes at most `timeout_s`, however many there are."""
     async with asyncio.TaskGroup() as group:
         asked = [
-            group.create_task(_ask_member(member_id, endpoint, timeout_s), name=f"status-{member_id}")
+            group.create_task(_ask_member(member_id, endpoint, timeout_s, cluster_id), name=f"status-{member_id}")
             for member_id, endpoint in endpoints.items()
         ]
     return [task.result() for task in asked]
@@ -97,9 +107,14 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     has_quorum = leader is not None and in_term_count >= quorum_count
     terms = [status.leadership_term_id for status in statuses if status.leadership_term_id is not None]
     commit_position = max((status.commit_position for status in statuses), default=None)
+    cluster_ids = {status.cluster_id for status in (statuses if leader is None else [leader])} - {None}
+    others = [answer.detail for answer in answers if answer.outcome is Outcome.OTHER_CLUSTER]
     return ClusterReport(
+        cluster_id=cluster_ids.pop() if len(cluster_ids) == 1 else None,
         asked_at_ms=asked_at_ms,
-        verdict=_verdict(leader, commit_position, (len(answers), len(statuses), in_term_count, quorum_count)),
+        verdict=str(others[0])
+        if others and not statuses
+        else _verdict(leader, commit_position, (len(answers), len(statuses), in_term_count, quorum_count)),
         has_quorum=has_quorum,
         leader_member_id=None if leader is None else leader.member_id,
         leadership_term_id=max(terms, default=None),
@@ -121,9 +136,9 @@ def exit_status(report: ClusterReport) -> int:
     return EXIT_OK if report.has_quorum else EXIT_UNHEALTHY
 
 
-async def _ask_member(member_id: int, endpoint: str, timeout_s: float) -> MemberReport:
+async def _ask_member(member_id: int, endpoint: str, timeout_s: float, cluster_id: ClusterId) -> MemberReport:
     try:
-        status = await query_status(endpoint, timeout_s)
+        status = await query_status(endpoint, timeout_s, cluster_id=cluster_id)
         if status.member_id != member_id:
             raise StatusQueryError(Outcome.INVALID, f"{endpoint} answers as member {status.member_id}")
     except StatusQueryError as error:

@@ -26,7 +26,8 @@ _FAILED_STYLE: Final = "red"
 def status_table(report: ClusterReport) -> Group:
     """Draw a report: the verdict, the positions, the processes."""
     verdict = Text(report.verdict, style="bold green" if report.has_quorum else "bold red")
-    return Group(verdict, "", _positions(report), "", _processes(report))
+    cluster = Text(f"cluster {report.cluster_id or 'not known yet'}", style="dim")
+    return Group(verdict, cluster, "", _positions(report), "", _processes(report))
 
 
 def _positions(report: ClusterReport) -> Table:

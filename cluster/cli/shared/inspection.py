@@ -9,7 +9,7 @@ Exit status: 0 a leader answered; 2 wrong usage; 3 unreachable; 11 no leader: wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -26,12 +26,13 @@ from trimaran.archive.tool.output import (
     print_object,
     print_rows,
 )
+from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ClusterError, ConfigurationError
 from trimaran.service_api.member_status import find_leader, leads, term_order
 
 from ...documents.inspection import ROW_LIMIT, View, ViewT, inspect_member
 from ...documents.query import StatusQueryError
-from .setting_flags import load_consensus_endpoints
+from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints
 from .watching import watch
 
 LEADER_STYLE: Final = "bold green"
@@ -75,10 +76,12 @@ class Inspection:
         Raises:
             Exit: no member answers, or none of them leads.
         """
-        endpoints = self._endpoints()
+        endpoints, cluster_id = self._endpoints(), load_cluster_id_from_flags(self.settings)
 
         async def ask() -> ViewT:
-            return await ask_for_best(endpoints, view, self.timeout_s, offset=self.offset, limit=self.limit)
+            return await ask_for_best(
+                endpoints, view, self.timeout_s, offset=self.offset, limit=self.limit, cluster_id=cluster_id
+            )
 
         try:
             if self.interval_s is not None:
@@ -109,7 +112,13 @@ class Inspection:
 
 
 async def ask_for_best(
-    endpoints: Mapping[int, str], view: type[ViewT], timeout_s: float, *, offset: int, limit: int
+    endpoints: Mapping[int, str],
+    view: type[ViewT],
+    timeout_s: float,
+    *,
+    offset: int,
+    limit: int,
+    cluster_id: ClusterId = NULL_CLUSTER_ID,
 ) -> ViewT:
     """Ask every member at once; return the leader's answer, or without a leader the one of the highest term.
 
@@ -118,7 +127,14 @@ async def ask_for_best(
     """
     async with asyncio.TaskGroup() as group:
         asked = [
-            group.create_task(_ask(member_id, endpoint, view, timeout_s, offset, limit), name=f"inspect-{member_id}")
+            group.create_task(
+                _ask(
+                    member_id,
+                    inspect_member(endpoint, view, timeout_s, offset=offset, limit=limit, cluster_id=cluster_id),
+                    endpoint,
+                ),
+                name=f"inspect-{member_id}",
+            )
             for member_id, endpoint in endpoints.items()
         ]
     results = [task.result() for task in asked]
@@ -128,11 +144,9 @@ async def ask_for_best(
     return find_leader(views) or max(views, key=term_order)
 
 
-async def _ask(
-    member_id: int, endpoint: str, view: type[ViewT], timeout_s: float, offset: int, limit: int
-) -> ViewT | str:
+async def _ask(member_id: int, asking: Awaitable[ViewT], endpoint: str) -> ViewT | str:
     try:
-        answer = await inspect_member(endpoint, view, timeout_s, offset=offset, limit=limit)
+        answer = await asking
     except StatusQueryError as error:
         return f"member {member_id}: {error}"
     if answer.answered_by != member_id:
@@ -146,5 +160,6 @@ def heading(view: View, facts: str, shown_count: int, noun: str) -> Text:
     count = f"{view.total_count:,} {noun if view.total_count != 1 else noun[:-1]}"
     if shown_count < view.total_count:
         count = f"{shown_count:,} of {count} (--offset, --limit)"
-    text = f"{count}, {facts}; answered by member {view.answered_by}, {view.state} in {term}"
+    cluster = "" if view.cluster_id is None else f" of cluster {view.cluster_id}"
+    text = f"{count}, {facts}; answered by member {view.answered_by}{cluster}, {view.state} in {term}"
     return Text(text, style=LEADER_STYLE if leads(view) else "bold yellow")

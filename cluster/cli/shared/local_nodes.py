@@ -21,7 +21,7 @@ from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.errors import ClusterError, ErrorCategory
 from trimaran.service_api.transport import SOCKETS
 
-from ...settings.config_layers import flag_name
+from ...settings.config_layers import flag_arguments
 from ...settings.member_endpoints import PORTS_PER_MEMBER
 
 BASE_PORTS: Final = range(15_000, 31_000)
@@ -109,7 +109,7 @@ class LocalNodes:
             "log_format": "json",
             **self._settings,
         }
-        return [part for name, value in settings.items() for part in (flag_name(name), value)]
+        return [part for name, value in settings.items() for part in flag_arguments(name, value)]
 
     async def watch(self, node: NodeProcess) -> None:
         """Wait for the end of one node.

@@ -29,13 +29,14 @@ from trimaran.archive.tool.output import (
     print_line,
 )
 from trimaran.service_api import ClusterError
+from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.member_status import MemberStatus, find_leader
 
 from ...core.control_toggle import ActionStep
 from ...documents.operations import Operation, OperationProgress, run_operation
 from ...documents.query import Outcome
 from .cluster_report import MemberReport, ask_members
-from .setting_flags import load_consensus_endpoints
+from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints
 
 _STATUS_TIMEOUT_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 0.1
@@ -98,9 +99,9 @@ def carry_out(
     Raises:
         Exit: it was not done, or not by all.
     """
-    endpoints = load_consensus_endpoints(settings)
+    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
     with ended_by_reader():
-        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, log_position))
+        asyncio.run(_carry_out(operation, endpoints, timeout_s, output, cluster_id, log_position))
 
 
 async def _carry_out(
@@ -108,15 +109,17 @@ async def _carry_out(
     endpoints: dict[int, str],
     timeout_s: float,
     output: OutputFormat,
+    cluster_id: ClusterId,
     entry_position: int | None,
 ) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
-    leader_id = await _find_leader(endpoints, timeout_s)
+    leader_id = await _find_leader(endpoints, timeout_s, cluster_id)
     steps: list[OperationProgress] = []
+    asking = run_operation(
+        endpoints[leader_id], operation, timeout_s, log_position=entry_position, cluster_id=cluster_id
+    )
     try:
-        async with aclosing(
-            run_operation(endpoints[leader_id], operation, timeout_s, log_position=entry_position)
-        ) as progress:
+        async with aclosing(asking) as progress:
             async for step in progress:
                 steps.append(step)
                 _print_step(step, output)
@@ -149,8 +152,11 @@ async def _carry_out(
         fail(f"{operation}: members {late} did not finish within {timeout_s:g} s", EXIT_FAILED)
 
 
-async def _find_leader(endpoints: Mapping[int, str], timeout_s: float) -> int:
-    reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S))
+async def _find_leader(endpoints: Mapping[int, str], timeout_s: float, cluster_id: ClusterId) -> int:
+    reports = await ask_members(endpoints, min(timeout_s, _STATUS_TIMEOUT_S), cluster_id=cluster_id)
+    other = next((report for report in reports if report.outcome is Outcome.OTHER_CLUSTER), None)
+    if other is not None:
+        fail(f"refused: {other.detail}", EXIT_REFUSED)
     statuses = [report.status for report in reports if report.status is not None]
     if not statuses:
         fail("no member can be reached: " + "; ".join(_why_not(report) for report in reports), EXIT_UNREACHABLE)

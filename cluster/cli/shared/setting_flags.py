@@ -15,14 +15,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from trimaran.service_api.cluster_id import ClusterId
+
 from ...settings.config import MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
     CONFIG_FILE_VARIABLE,
     LoadedConfig,
     flag_name,
+    load_cluster_id,
     load_health_limits,
     load_members,
     load_node_config,
+    load_shared_settings,
+    setting_kind,
 )
 from ...settings.health_limits import HealthLimits
 
@@ -40,11 +45,20 @@ def setting_parameters(names: Collection[str] | None = None) -> list[inspect.Par
         option = typer.Option(
             f"{flag}/--no-{flag[2:]}" if is_switch else flag,
             metavar=None if is_switch else name.rpartition("_")[2].upper(),
-            help=field.description,
+            help=_help_of(name),
             show_default=False,
         )
         parameters.append(_parameter(name, bool | None if is_switch else str | None, option))
     return parameters
+
+
+def _help_of(name: str) -> str:
+    """Return what a setting means, and its default as it would be written; a flag itself has none, as layers follow."""
+    field = NodeConfig.model_fields[name]
+    if field.is_required():
+        return f"{field.description}  [required]"
+    default = setting_kind(name).show(field.default)
+    return f"{field.description}  [default: {default}]" if default else str(field.description)
 
 
 def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
@@ -59,13 +73,13 @@ def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that name the members to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, ("members",))
+    """Add the flags that name the members and their cluster to a command; otherwise as `with_setting_flags`."""
+    return _with_flags(function, ("members", "cluster_id"))
 
 
 def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add the flags that name the members and the limits of health to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, ("members", *(field.name for field in fields(HealthLimits))))
+    return _with_flags(function, ("members", "cluster_id", *(field.name for field in fields(HealthLimits))))
 
 
 def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
@@ -80,6 +94,24 @@ def _with_flags(function: Callable[..., None], names: Collection[str] | None) ->
     command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
     command.__dict__["__signature__"] = inspect.Signature(parameters)
     return command
+
+
+def with_shared_setting_flags(own: Collection[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the flag of every setting but those in `own`; otherwise as `with_setting_flags`."""
+    names = [name for name in NodeConfig.model_fields if name not in own]
+    return lambda function: _with_flags(function, names)
+
+
+def load_shared_from_flags(settings: dict[str, Any], *, file: Path, own: Collection[str]) -> dict[str, str]:
+    """The settings of every member that flags, environment and file give, without those in `own`.
+
+    The file is `file`, if it exists, unless --config or the environment names another.
+
+    Raises:
+        ConfigurationError: the user's: see `load_shared_settings`.
+    """
+    named, flags = _file_and_flags(settings)
+    return load_shared_settings(named or (file if file.is_file() else None), flags, own=own)
 
 
 def load_from_flags(settings: dict[str, Any]) -> LoadedConfig:
@@ -107,6 +139,15 @@ def load_consensus_endpoints(settings: dict[str, Any]) -> dict[int, str]:
         ConfigurationError: the user's: see `load_members`.
     """
     return {member.member_id: member.consensus for member in load_members_from_flags(settings)}
+
+
+def load_cluster_id_from_flags(settings: dict[str, Any]) -> ClusterId:
+    """The cluster that a command is to ask; `NULL_CLUSTER_ID`: whichever answers.
+
+    Raises:
+        ConfigurationError: the user's: see `load_cluster_id`.
+    """
+    return load_cluster_id(*_file_and_flags(settings))
 
 
 def load_health_limits_from_flags(settings: dict[str, Any]) -> HealthLimits:

@@ -10,30 +10,35 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 import uvloop
 
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.quantities import format_size_bytes, parse_size_bytes
 
 from ...runtime.activities import ActivityScope
-from ...settings.member_endpoints import MemberEndpoints
+from ...settings.config_layers import check_settings
+from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ...settings.service_loading import load_service_class
 from ..app import report_error
 from ..shared.cluster_report import ask_cluster
 from ..shared.examples import SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes
-from .place import Place, open_place
+from ..shared.setting_flags import load_shared_from_flags, with_shared_setting_flags
+from .place import CONFIG_FILE_NAME, Place, open_place
 from .supervisor import Supervisor
 from .up_view import UpView
 
 REFRESH_INTERVAL_S: Final = 0.5
 STATUS_TIMEOUT_S: Final = 1.0
 EXAMPLE_SERVICE: Final = f"{SERVICE_MODULE}:AccessQuota"
-LENGTHS: Final = {"term_length_bytes": "16MiB", "segment_length_bytes": "16MiB"}
-"""Shorter than the defaults: a development cluster should not take much room."""
+DEVELOPMENT_LENGTH_BYTES: Final = 16 << 20
+"""Of terms and segments, shorter than the defaults: a development cluster should not take much room."""
+OWN_SETTINGS: Final = ("member_id", "members", "directory", "metrics_endpoint", "log_format")
+"""What this command decides for each member."""
 
 MembersOption = Annotated[
     int | None,
@@ -44,15 +49,6 @@ MembersOption = Annotated[
         help="Number of members. [default: 3, or as many as the directory has]",
         show_default=False,
     ),
-]
-ServiceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--service", metavar="MODULE:CLASS", help="The service to run. [default: an example]", show_default=False
-    ),
-]
-ServiceDirOption = Annotated[
-    Path, typer.Option("--service-dir", metavar="DIR", help="The directory of the service's module.")
 ]
 DirectoryOption = Annotated[
     Path, typer.Option("--dir", metavar="DIR", help="The directory for data, logs and cluster.toml.")
@@ -67,29 +63,33 @@ TimeoutOption = Annotated[
 ]
 
 
+@with_shared_setting_flags(OWN_SETTINGS)
 def up(
     members: MembersOption = None,
-    service: ServiceOption = None,
-    service_dir: ServiceDirOption = Path(),
     directory: DirectoryOption = Path("trimaran-data"),
     port: PortOption = None,
     once: OnceOption = False,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
 ) -> None:
     """Start a cluster for development on this machine, and show its status until Ctrl-C.
 
     A member that you kill starts again after two seconds. The next start on the same directory uses the same data and
     the same endpoints; DIR/cluster.toml has the endpoints for other commands.
+
+    Every member gets the settings of flags, TRIMARAN_* variables and a TOML file, which is DIR/cluster.toml unless you
+    name another; but ids, endpoints and directories, which this command chooses. Without a service it runs an example.
+    Terms and segments are 16MiB long unless you say otherwise.
     """
-    if service is None:
-        service, service_dir = EXAMPLE_SERVICE, examples_directory()
-    load_service_class(service, service_dir)
+    shared = choose_settings(settings, directory / CONFIG_FILE_NAME)
+    service = shared["service"]
+    for name in service.split(","):
+        load_service_class(name, Path(shared["service_dir"]))
     place = open_place(directory, member_count=members, base_port=port)
-    settings = {"service": service, "service_dir": str(service_dir.absolute()), **LENGTHS}
     try:
         with UpView(place, service, output) as view:
-            has_led = uvloop.run(_run(place, settings, view, is_once=once, timeout_s=timeout))
+            has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout))
     except ConfigurationError:
         raise
     except (ClusterError, OSError, ExceptionGroup) as error:
@@ -98,6 +98,24 @@ def up(
     if not has_led:
         fail(f"no leader within {timeout:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
     raise typer.Exit(EXIT_OK)
+
+
+def choose_settings(flags: dict[str, Any], config_file: Path) -> dict[str, str]:
+    """Return the settings that all members get, as text by name, checked as each member will check them.
+
+    Raises:
+        ConfigurationError: the user's: an unknown setting, a value that cannot be read, settings that do not fit.
+    """
+    shared = load_shared_from_flags(flags, file=config_file, own=OWN_SETTINGS)
+    if "service" not in shared:
+        shared |= {"service": EXAMPLE_SERVICE, "service_dir": str(examples_directory())}
+    shared["service_dir"] = str(Path(shared.get("service_dir", ".")).absolute())
+    term_length = shared.setdefault("term_length_bytes", format_size_bytes(DEVELOPMENT_LENGTH_BYTES))
+    segment_length_bytes = max(parse_size_bytes(term_length), DEVELOPMENT_LENGTH_BYTES)
+    shared.setdefault("segment_length_bytes", format_size_bytes(segment_length_bytes))
+    me = {"member_id": 0, "members": parse_members("0=127.0.0.1:1"), "directory": config_file.parent}
+    check_settings(me, shared)
+    return shared
 
 
 async def _run(place: Place, settings: Mapping[str, str], view: UpView, *, is_once: bool, timeout_s: float) -> bool:

@@ -22,7 +22,13 @@ from trimaran.service_api.authenticator import (
     PRINCIPAL_LIMIT_BYTES,
     SessionProxy,
 )
-from trimaran.service_api.errors import LocalProtocolError
+from trimaran.service_api.cluster_id import (
+    DEMAND_PARAMETER,
+    NULL_CLUSTER_ID,
+    demanded_cluster_id,
+    describe_other_cluster,
+)
+from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.session import Challenge, EventCode, SessionConnectRequest
 from trimaran.service_api.wire.session_token import TOKEN_PARAMETER, channel_digest
@@ -80,6 +86,8 @@ class PendingSessions:
         if before is not None and _wants_the_same(before.request, request):
             return  # it was impatient: what becomes of its first request answers the second as well
         self.on_disconnected(connection_id)
+        if ctx.cluster_id == NULL_CLUSTER_ID and DEMAND_PARAMETER in request.response_channel:
+            return  # this cluster is about to form and has no id yet: the client asks again
         session = PendingSession(self._next_session_id, connection_id, request, ctx.now_ns)
         self._next_session_id -= 1
         problem = self._problem_with(request, open_count)
@@ -155,7 +163,15 @@ class PendingSessions:
             return f"response channel too long: length={len(channel)} limit={CHANNEL_LIMIT}"
         if TOKEN_PARAMETER in channel and channel_digest(channel) is None:
             return f"response channel malformed: expected {TOKEN_PARAMETER}=<64 hexadecimal digits>"
-        return None
+        return self._problem_with_cluster(channel)
+
+    def _problem_with_cluster(self, channel: str) -> str | None:
+        """Why this is not the cluster that the client demands; None if it demands this one, or none."""
+        try:
+            demanded, found = demanded_cluster_id(channel), self._ctx.cluster_id
+        except ConfigurationError as error:
+            return str(error)
+        return describe_other_cluster(found, expected=demanded) if demanded not in (NULL_CLUSTER_ID, found) else None
 
     def _ask(self, session: PendingSession, publisher: LogPublisher) -> None:
         """Ask the authenticator what is to become of a session, and do it."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trimaran.service_api import Clock, RemoteProtocolError, Role
+from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.documents import printable_line, read_document
 from trimaran.service_api.types import NULL_POSITION, TICKS_PER_MS
 
@@ -82,6 +83,7 @@ class Inspector:
         ctx = self._module.ctx
         return MembersView(
             answered_by=ctx.config.member_id,
+            cluster_id=format_cluster_id(ctx.cluster_id),
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leader_member_id=ctx.leader_member_id,
@@ -126,6 +128,7 @@ class Inspector:
         ids = sorted(manager.sessions)
         return SessionsView(
             answered_by=ctx.config.member_id,
+            cluster_id=format_cluster_id(ctx.cluster_id),
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leadership_term_id=self._term_id,
@@ -163,6 +166,7 @@ class Inspector:
         now = clock.read(now_ns) if is_leader else clock.expect(now_ns, self._clock.epoch_time())
         return TimersView(
             answered_by=ctx.config.member_id,
+            cluster_id=format_cluster_id(ctx.cluster_id),
             role=ROLE_NAMES[ctx.role],
             state=member_state_name(self._module),
             leadership_term_id=self._term_id,

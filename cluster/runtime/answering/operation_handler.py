@@ -7,7 +7,14 @@ from contextlib import aclosing
 from typing import Final
 
 from trimaran.service_api import ClusterError, NotLeaderError
+from trimaran.service_api.cluster_id import (
+    NULL_CLUSTER_ID,
+    describe_other_cluster,
+    format_cluster_id,
+    parse_cluster_id,
+)
 from trimaran.service_api.documents import printable_line, read_document
+from trimaran.service_api.types import NULL_VALUE
 
 from ...core import effects as fx
 from ...core.control_toggle import ActionStep, ControlToggle
@@ -61,9 +68,22 @@ class OperationHandler:
         Raises:
             RemoteProtocolError: it is no request, or one of another schema version.
         """
-        wanted = read_document(OperationRequest, request)
-        operation = wanted.operation
-        async with aclosing(self._agent.run_action(_TOGGLES[operation], wanted.log_position)) as steps:
+        document = read_document(OperationRequest, request)
+        operation, demanded = document.operation, parse_cluster_id(document.cluster_id or "")
+        found = self._agent.module.ctx.cluster_id
+        if demanded not in (NULL_CLUSTER_ID, found):
+            detail = describe_other_cluster(found, expected=demanded)
+            refused = fx.ActionProgressed(
+                request_id=NULL_VALUE,
+                step=ActionStep.REFUSED,
+                log_position=None,
+                detail=detail,
+                member_id=None,
+                is_final=True,
+            )
+            yield self._describe(operation, refused)
+            return
+        async with aclosing(self._agent.run_action(_TOGGLES[operation], document.log_position)) as steps:
             async for step in steps:
                 yield self._describe(operation, step)
 
@@ -72,6 +92,7 @@ class OperationHandler:
         progress = OperationProgress(
             operation=operation,
             step=step.step,
+            cluster_id=format_cluster_id(self._agent.module.ctx.cluster_id),
             member_id=member_id if step.member_id is None else step.member_id,
             log_position=step.log_position,
             detail=printable_line(step.detail),

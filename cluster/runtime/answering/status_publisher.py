@@ -13,6 +13,7 @@ from typing import Final
 from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.damage import DamagedPlace
 from trimaran.service_api import Clock, Role
+from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
@@ -98,6 +99,7 @@ class StatusPublisher:
         damaged, snapshot_position = self._damaged_places(), module.snapshots.newest_position
         return MemberStatus(
             member_id=ctx.config.member_id,
+            cluster_id=format_cluster_id(ctx.cluster_id),
             version=installed_version(),
             code=format_code(ctx.config.code_digest) if ctx.config.code_digest != UNKNOWN_CODE else None,
             pid=self._pid,

@@ -3,8 +3,11 @@
 Messages are best effort: what matters is repeated by the state that needs it. A connection that closes is news, because
 it means that the process at the other end is probably gone; it is told at once, both when it comes and when it goes.
 
-The first message on a link says which settings its member has. One whose settings cannot go with this member's is not
-heard (`core.member_settings`), and counts as one that cannot be reached; its links stay, for it would only dial again.
+The first message on a link says which settings its member has, and which cluster it belongs to; the member that was
+dialled answers with its own, and again when it learns its cluster. A connection whose settings cannot go with this
+member's is not heard (`core.member_settings`). That a *member* differs, and counts as one that cannot be reached, is
+believed only where this member dialled: a configured endpoint answers there, while a stranger who dials in may claim
+any id. It is forgotten when that connection ends. Links of a member that differs stay, for it would only dial again.
 
 The same endpoint answers a client that asks for this member's status (`cluster.status`): a connection whose setup frame
 names the status stream gets one document and is closed. What else may be asked here is in a table (`answering`). A
@@ -21,6 +24,7 @@ from typing import Final
 import structlog
 
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import AcceptedConnection, ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
@@ -83,7 +87,10 @@ _ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup, TerminationPosition)
 """What a member takes from another: what the core handles."""
 
 _GREETING: Final = registry_of(MemberSettings)
-"""What it takes first."""
+"""What it takes first, and what it is answered."""
+
+_GREETING_LIMIT_BYTES: Final = 1 << 10
+"""The longest frame of an answer."""
 
 logger = structlog.get_logger()
 
@@ -109,10 +116,15 @@ class MemberLinks:
         self._make_status = make_status
         self._document_server = DocumentServer(answerers)
         self._outbound: dict[MemberId, asyncio.Transport] = {}
-        self._inbound: dict[asyncio.Transport, None] = {}  # in order of their coming: closing has one order
+        self._inbound: dict[asyncio.Transport, _Inbound] = {}  # in order of their coming: closing has one order
         self._inbound_of: dict[MemberId, dict[AcceptedConnection, None]] = {}
+        self._answered: dict[MemberId, MemberSettings] = {}
         self.differences: dict[MemberId, str] = {}
-        """Members that are not heard, and in which settings they differ; what was said of each, once."""
+        """Members that are not heard, and in which settings they differ: what their configured endpoints answered."""
+        self.announced_cluster_ids: dict[MemberId, ClusterId] = {}
+        """What was answered there about the cluster; `NULL_CLUSTER_ID` of a member that does not know yet."""
+        self.on_announced: Callable[[], None] = lambda: None
+        """Told when that changes."""
         self._status_count = 0
         self._listener: Listener | None = None
 
@@ -161,50 +173,86 @@ class MemberLinks:
         for transport in [*self._outbound.values(), *self._inbound]:
             transport.close()
 
-    def _may_hear(self, theirs: MemberSettings) -> bool:
-        """Whether a member with these settings is of this cluster; says so where that is news."""
-        member_id, found = MemberId(theirs.member_id), difference(self._settings, theirs)
+    def announce(self, cluster_id: ClusterId) -> None:
+        """Tell every member that dialled in, and those that will, which cluster this member belongs to."""
+        self._settings = self._settings.model_copy(update={"cluster_id": cluster_id})
+        for inbound in [*self._inbound.values()]:
+            inbound.answer_settings()
+        for member_id, theirs in [*self._answered.items()]:
+            self._on_answered_settings(member_id, theirs)
+
+    def greeting(self) -> bytes:
+        """Encode the message that says this member's settings."""
+        return encode_frame(self._settings.encode(), stream_id=CONSENSUS_STREAM_ID)
+
+    def _on_answered_settings(self, member_id: MemberId, theirs: MemberSettings) -> None:
+        """Take what a configured endpoint answered: whether its member is of this cluster, and what that changes."""
+        self._answered[member_id] = theirs
+        announced = ClusterId(theirs.cluster_id)
+        if self.announced_cluster_ids.get(member_id) != announced:
+            self.announced_cluster_ids[member_id] = announced
+            self.on_announced()
+        found, before = difference(self._settings, theirs), self.differences.get(member_id)
         if found is None:
-            if self.differences.pop(member_id, None) is not None:
+            if before is not None:
+                del self.differences[member_id]
                 logger.info("member.settings_agreed", peer_member_id=member_id)
-                if member_id in self._outbound:
-                    self._on_link_changed(member_id, True)
-            return True
-        if self.differences.get(member_id) != found:
-            if member_id not in self.differences and member_id in self._outbound:
-                self._on_link_changed(member_id, False)
+                self._on_link_changed(member_id, True)
+        elif found != before:
             self.differences[member_id] = found
+            if before is None:
+                self._on_link_changed(member_id, False)
             logger.error(
                 "member.settings_differed",
                 peer_member_id=member_id,
                 reason=f"{found}; this member ignores it until their settings are equal: correct them and restart it",
             )
-        return False
+
+    def _on_outbound_lost(self, member_id: MemberId) -> None:
+        """Forget what the member said: the next connection begins with it."""
+        if self._outbound.pop(member_id, None) is None:
+            return
+        self._answered.pop(member_id, None)
+        self.announced_cluster_ids.pop(member_id, None)
+        if self.differences.pop(member_id, None) is None:
+            self._on_link_changed(member_id, False)
 
     def _outbound_factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
         return lambda closed: _Outbound(self, member_id, closed)
 
 
 class _Outbound(asyncio.Protocol):
-    """The connection to one member: nothing is read from it but its end."""
+    """The connection to one member: nothing is read from it but that member's settings, and its end."""
 
     def __init__(self, links: MemberLinks, member_id: MemberId, closed: asyncio.Future[None]) -> None:
         self._links = links
         self._peer_id = member_id
         self._closed = closed
+        self._parser = FrameParser(_GREETING_LIMIT_BYTES)
+        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream = as_member_transport(transport)
+        self._transport = stream = as_member_transport(transport)
         setup = SetupFrame(session_id=self._links._member_id, stream_id=CONSENSUS_STREAM_ID)
-        settings = encode_frame(self._links._settings.encode(), stream_id=CONSENSUS_STREAM_ID)
-        stream.write(setup.encode() + settings)
+        stream.write(setup.encode() + self._links.greeting())
         self._links._outbound[self._peer_id] = stream
-        if self._peer_id not in self._links.differences:
-            self._links._on_link_changed(self._peer_id, True)
+        self._links._on_link_changed(self._peer_id, True)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._parser.feed(data):
+                if frame.type == TYPE_DATA:
+                    settings = decode_message(frame.payload, registry=_GREETING)
+                    assert isinstance(settings, MemberSettings)
+                    _check_speaker(settings, self._peer_id)
+                    self._links._on_answered_settings(self._peer_id, settings)
+        except RemoteProtocolError as error:
+            logger.warning("consensus_link.answer_refused", peer_member_id=self._peer_id, reason=str(error))
+            assert self._transport is not None
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._links._outbound.pop(self._peer_id, None) is not None:
-            self._links._on_link_changed(self._peer_id, False)
+        self._links._on_outbound_lost(self._peer_id)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -231,7 +279,7 @@ class _Inbound(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = as_stream_transport(transport)
         self._accepted.attach(self._transport)
-        self._links._inbound[self._transport] = None
+        self._links._inbound[self._transport] = self
         self._deadline = asyncio.get_running_loop().call_later(_STRANGER_TIMEOUT_S, self._on_deadline)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -269,12 +317,12 @@ class _Inbound(asyncio.Protocol):
                         self._request = self._links._document_server.open(setup.stream_id, self._transport)
                         continue
                     self._peer_id = self._identify(setup)
-                elif self._is_heard is False:
-                    return  # it is not of this cluster
                 elif frame.type == TYPE_DATA:
                     if self._is_heard is None:
                         self._on_settings(frame.payload)
                         continue
+                    if not self._is_heard or self._peer_id in self._links.differences:
+                        return  # it is not of this cluster
                     message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
                     self._links._on_message(message)
@@ -295,12 +343,22 @@ class _Inbound(asyncio.Protocol):
         """Take the first message of a member, and listen to it from now on, or not."""
         settings = decode_message(encoded, registry=_GREETING)
         assert isinstance(settings, MemberSettings)
-        if settings.member_id != self._peer_id:
-            raise RemoteProtocolError(f"MemberSettings.member_id={settings.member_id} expected={self._peer_id}")
+        assert self._peer_id is not None
+        _check_speaker(settings, self._peer_id)
         assert self._deadline is not None
         self._deadline.cancel()
         self._accepted.admit()
-        self._is_heard = self._links._may_hear(settings)
+        found = difference(self._links._settings, settings)
+        self._is_heard = found is None
+        self.answer_settings()
+        if found is not None and self._transport is not None:
+            peername = self._transport.get_extra_info("peername")
+            logger.warning("consensus_link.not_heard", peer_member_id=self._peer_id, peername=peername, reason=found)
+
+    def answer_settings(self) -> None:
+        """Say which settings this member has, to a member that has said so itself."""
+        if self._is_heard is not None and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._links.greeting())
 
     def _answer_status(self) -> None:
         links, transport = self._links, self._transport
@@ -341,6 +399,12 @@ class _Inbound(asyncio.Protocol):
         name = _SENDER_FIELD.get(type(message))
         if name is not None and (member_id := getattr(message, name)) != self._peer_id:
             raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
+
+
+def _check_speaker(settings: MemberSettings, expected: MemberId) -> None:
+    """Refuse the settings of a member other than the one at this end of the connection."""
+    if settings.member_id != expected:
+        raise RemoteProtocolError(f"MemberSettings.member_id={settings.member_id} expected={expected}")
 
 
 def _decode_setup(frame_type: int, raw: bytes) -> SetupFrame:

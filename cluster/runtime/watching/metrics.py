@@ -22,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from trimaran.service_api import Role
+from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.distribution import installed_version
 
 from ...core.members import ClusterMember, is_active, quorum_threshold
@@ -143,13 +144,18 @@ def _disk_space(vitals: Vitals) -> Labelled:
         yield ("all",), space.size_bytes
 
 
+def _identity(vitals: Vitals) -> tuple[str, str, str]:
+    ctx = vitals.module.ctx
+    return format_cluster_id(ctx.cluster_id) or "", str(ctx.config.member_id), installed_version()
+
+
 METRICS: Final = (
     MetricRow(
         "trimaran_member_info",
         "gauge",
-        "always 1; the labels have the member id and the version",
-        lambda v: [((str(v.module.ctx.config.member_id), installed_version()), 1)],
-        ("member_id", "version"),
+        "always 1; the labels have the cluster id (empty until it is known), the member id and the version",
+        lambda v: [(_identity(v), 1)],
+        ("cluster_id", "member_id", "version"),
     ),
     MetricRow("trimaran_uptime_seconds", "gauge", "how long this process has been a member", lambda v: v.uptime_s),
     MetricRow(
@@ -552,7 +558,7 @@ METRICS: Final = (
         "trimaran_loop_stalls_total",
         "counter",
         "how often the event loop was blocked for longer than the threshold, by culprit: a callback of the service, "
-        "`gc0` to `gc2`, or `loop`",
+        "`delivery`, `gc0` to `gc2`, or `loop`",
         _stalls(_stall_count),
         ("culprit",),
         "217, 219",

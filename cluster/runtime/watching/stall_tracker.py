@@ -3,16 +3,18 @@
 A loop that stands still for longer than the heartbeat timeout loses its leadership, so a stall wants to be seen long
 before. Three stop-watches tell who it was, and none of them runs per message:
 
-    callbacks of the service   each but `on_session_message` has its own; they are rare
-    a delivery batch           the log adapter looks at the clock anyway; what no other stop-watch claims of a slow
-                               batch is `on_session_message`
+    callbacks of the service   each that is not called in runs has its own; they are rare
+    a run of entries           the log adapter looks at the clock anyway; what no other stop-watch claims of a slow
+                               run is the callback that its messages went to: `on_session_message`, `on_request` or
+                               `on_service_message`
     the garbage collector      `gc.callbacks`, with the generation
     a tick of the loop         late by what none of the others has claimed: other code, or a process that did not run
 
 They nest, and a stall counts once: a span gives away the stalls that ended inside it. The last two belong to the
 process and run in `watch_process` only, so that several nodes in one process do not count each other's.
 
-Measured (Python 3.11): 0.04 us per delivery batch, of which one of a hundred messages takes 45 us.
+Measured (Python 3.11): 0.04 us per run of entries, of which one of a hundred messages takes 45 us. Which callback it
+was is looked up in the log's bytes after a slow run, so it costs nothing per message.
 
 Source: Aeron `DutyCycleStallTracker` (max cycle time, cycle time threshold exceeded).
 """
@@ -31,10 +33,14 @@ import structlog
 
 from trimaran.service_api import ClusteredService
 
-from ...service.bounded_log_adapter import BoundedLogAdapter
+from ...service.bounded_log_adapter import (
+    MESSAGE_CALLBACK,
+    REQUEST_CALLBACK,
+    SERVICE_MESSAGE_CALLBACK,
+    BoundedLogAdapter,
+)
 
-MESSAGE_CALLBACK: Final = "on_session_message"
-_UNTIMED_CALLBACKS: Final = (MESSAGE_CALLBACK, "on_request", "on_service_message")
+_UNTIMED_CALLBACKS: Final = (MESSAGE_CALLBACK, REQUEST_CALLBACK, SERVICE_MESSAGE_CALLBACK)
 """Called in runs, which are timed as a whole."""
 LOOP: Final = "loop"
 """The culprit of a stall that nothing else explains."""
@@ -47,7 +53,7 @@ _RECENT_LIMIT: Final = 64
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_S: Final = 1_000_000_000
 _NOTEWORTHY_NS: Final = 5 * _NS_PER_MS
-"""Shorter batches are not even looked at for the longest span."""
+"""Shorter runs are not even looked at for the longest span."""
 
 logger = structlog.get_logger()
 
@@ -70,7 +76,7 @@ class StallTracker:
         self.threshold_ns: Final = threshold_ns
         self.max_ns = 0
         self.culprits: dict[str, CulpritStalls] = {}
-        """By name, in the order of their first stall: callbacks of the service, `gc0` to `gc2`, `loop`."""
+        """By name, in the order of their first stall: callbacks of the service, `delivery`, `gc0` to `gc2`, `loop`."""
         self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT_LIMIT)
         """When the last stalls ended, and how long they were."""
         self._monotonic_ns = monotonic_ns
@@ -148,9 +154,9 @@ class StallTracker:
 
 
 def watch_delivery(adapter: BoundedLogAdapter, stalls: StallTracker) -> None:
-    """Measure slow delivery batches: time that nothing else claims is `on_session_message` or `on_request`."""
+    """Measure slow runs of entries: time that nothing else claims is that of the callback that took the messages."""
     adapter.slow_ns = min(stalls.threshold_ns, _NOTEWORTHY_NS)
-    adapter.on_slow = lambda begin_ns, end_ns: stalls.on_span(MESSAGE_CALLBACK, begin_ns, end_ns)
+    adapter.on_slow = stalls.on_span
 
 
 def with_stop_watches(service: ClusteredService, stalls: StallTracker) -> ClusteredService:

@@ -30,6 +30,7 @@ def member_status(
     role: RoleName = "LEADER" if state.startswith("LEADER") else "FOLLOWER"
     return MemberStatus(
         member_id=member_id,
+        cluster_id="3f9a0c12d45e77b1",
         version="0.1.0",
         pid=4711 + member_id,
         uptime_s=12.5,

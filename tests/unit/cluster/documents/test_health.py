@@ -187,6 +187,25 @@ def test_a_status_beyond_a_limit_shows_the_problem(kind: ProblemKind, changed: M
     assert why_not_ready(status(**changed), LIMITS) == expected
 
 
+def test_a_member_of_another_cluster_is_named_by_the_leaders_or_the_most_frequent_id() -> None:
+    mine, other = "3f9a0c12d45e77b1", "51e21e7bd9fa3e06"
+    members = {i: member_status(i).model_copy(update={"cluster_id": mine if i else other}) for i in range(3)}
+    unknown = {3: member_status(3).model_copy(update={"cluster_id": None})}
+    led = ClusterView(statuses=members | unknown, leader=members[0], has_quorum=True, verdict="")
+    leaderless = ClusterView(statuses=members | unknown, leader=None, has_quorum=False, verdict="no leader")
+    asked = ClusterView(
+        statuses={0: "other cluster: x"}, strangers=frozenset({0}), leader=None, has_quorum=False, verdict=""
+    )
+
+    found = [[p for p in judge_cluster(v, LIMITS) if p.kind is ProblemKind.OTHER_CLUSTER] for v in (led, leaderless)]
+
+    assert [[problem.member_id for problem in problems] for problems in found] == [[1, 2], [0]]
+    assert found[1][0].detail == f"it belongs to cluster {other}, the others to {mine}"
+    assert [(problem.kind, problem.member_id) for problem in judge_cluster(asked, LIMITS)] == [
+        (ProblemKind.OTHER_CLUSTER, 0)
+    ]
+
+
 def test_the_problems_of_a_cluster_come_first_and_then_member_by_member() -> None:
     full = member_status(0, state="LEADER", leader=0).model_copy(update={"disk_free_bytes": 1, "disk_size_bytes": GIB})
     away = "refused: no process listens there"

@@ -28,6 +28,7 @@ REPORT = make_report(
 
 EXPECTED = """\
 leader 1 in term 3, 2 of 3 members, commit 123,456
+cluster 3f9a0c12d45e77b1
 
 member  role      state     term   append   commit  delivered  lag
      0  -         refused      -        -        -          -    -

@@ -27,6 +27,7 @@ from trimaran.cluster.runtime.answering.document_server import (
     answering_once,
 )
 from trimaran.cluster.runtime.links.member_links import _STATUS_LIMIT, MemberLinks, _Inbound, _Outbound
+from trimaran.service_api.cluster_id import ClusterId
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import SOCKETS, Purpose
@@ -90,14 +91,14 @@ def canvass(member_id: int, position: int = 0) -> CanvassPosition:
 class Links:
     """Links of member 0 to members 1 and 2, and what they told."""
 
-    def __init__(self, peers: dict[MemberId, Endpoint] | None = None) -> None:
+    def __init__(self, peers: dict[MemberId, Endpoint] | None = None, *, member_id: MemberId = ME) -> None:
         self.messages: list[Message] = []
         self.changes: list[tuple[MemberId, bool]] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.requests: list[bytes] = []
         self.gate = quiet_gate()
         self.links = MemberLinks(
-            SETTINGS,
+            SETTINGS.model_copy(update={"member_id": member_id}),
             peers or {ONE: NOWHERE, TWO: NOWHERE},
             on_message=self.messages.append,
             on_link_changed=lambda member_id, is_up: self.changes.append((member_id, is_up)),
@@ -278,66 +279,121 @@ async def test_stop_catchup_names_its_receiver_and_is_taken_from_any_member() ->
 
 # --- whose settings differ
 
+DIFFERENCES = [
+    ("member_count", 5, "member_count=3 here, 5 at member 1"),
+    ("service_count", 2, "service_count=1 here, 2 at member 1"),
+    ("service_queue_limit_bytes", 1 << 20, "service_queue_limit_bytes=67108864 here, 1048576 at member 1"),
+    ("term_length_bytes", 1 << 16, "term_length_bytes=67108864 here, 65536 at member 1"),
+    ("mtu_length_bytes", 1408, "mtu_length_bytes=65504 here, 1408 at member 1"),
+    ("shared_timer_ids", True, "shared_timer_ids=False here, True at member 1"),
+    ("checksums", False, "checksums=True here, False at member 1"),
+    ("app_version", 2 << 16, "app_version: major=0 here, 2 at member 1"),
+    (
+        "cluster_id",
+        7,
+        "another cluster: cluster_id=0000000000000005 here, 0000000000000007 at member 1",
+    ),
+]
 
-@pytest.mark.parametrize(
-    ("setting", "value", "said"),
-    [
-        ("member_count", 5, "member_count=3 here, 5 at member 1"),
-        ("service_count", 2, "service_count=1 here, 2 at member 1"),
-        ("service_queue_limit_bytes", 1 << 20, "service_queue_limit_bytes=67108864 here, 1048576 at member 1"),
-        ("term_length_bytes", 1 << 16, "term_length_bytes=67108864 here, 65536 at member 1"),
-        ("mtu_length_bytes", 1408, "mtu_length_bytes=65504 here, 1408 at member 1"),
-        ("shared_timer_ids", True, "shared_timer_ids=False here, True at member 1"),
-        ("checksums", False, "checksums=True here, False at member 1"),
-        ("app_version", 2 << 16, "app_version: major=0 here, 2 at member 1"),
-    ],
-)
-async def test_member_whose_settings_differ_is_not_heard_and_both_values_are_named_once(
-    setting: str, value: int, said: str
-) -> None:
+
+@pytest.mark.parametrize(("setting", "value", "said"), DIFFERENCES)
+async def test_connection_whose_settings_differ_is_not_heard(setting: str, value: int, said: str) -> None:
     """Or the services of one cluster would go different ways, and nobody would notice."""
     mine = Links()
+    mine.links.announce(ClusterId(5))
 
     with capture_logs() as logs:
-        for _ in range(2):
-            inbound, transport = mine.accepted(setup(ONE, **{setting: value}) + framed(canvass(ONE)))
-            inbound.data_received(framed(canvass(ONE)))
+        inbound, transport = mine.accepted(setup(ONE, **{setting: value}) + framed(canvass(ONE)))
+        inbound.data_received(framed(canvass(ONE)))
     mine.accepted(setup(TWO) + framed(canvass(TWO)))
 
     assert mine.messages == [canvass(TWO)]
     assert not transport.is_closed  # it would dial again at once
-    (error,) = [entry for entry in logs if entry["log_level"] == "error"]
+    (warning,) = logs
+    assert (warning["event"], warning["peer_member_id"], warning["reason"]) == ("consensus_link.not_heard", ONE, said)
+
+
+@pytest.mark.parametrize(("setting", "value", "said"), DIFFERENCES)
+async def test_member_whose_endpoint_answers_with_other_settings_differs_and_both_values_are_named_once(
+    setting: str, value: int, said: str
+) -> None:
+    mine = Links()
+    outbound, _ = mine.dialled(ONE)
+    mine.links.announce(ClusterId(5))
+    inbound, _ = mine.accepted(setup(ONE))
+
+    with capture_logs() as logs:
+        for _ in range(2):
+            outbound.data_received(greeting(ONE, **{setting: value}))
+    inbound.data_received(framed(canvass(ONE)))
+
+    assert mine.links.differences == {ONE: said}
+    assert mine.messages == []
+    assert mine.changes == [(ONE, True), (ONE, False)]
+    (error,) = logs
     assert (error["event"], error["peer_member_id"]) == ("member.settings_differed", ONE)
     assert error["reason"].startswith(said)
 
 
-async def test_member_is_heard_once_its_settings_are_the_same() -> None:
+async def test_a_stranger_who_claims_a_members_id_does_not_make_that_member_differ() -> None:
+    """Its setup frame says member 1, its settings are wrong: member 1 stays heard, up and healthy."""
     mine = Links()
-    mine.accepted(setup(ONE, service_count=2) + framed(canvass(ONE)))
+    outbound, _ = mine.dialled(ONE)
+    outbound.data_received(greeting(ONE))
+    member, _ = mine.accepted(setup(ONE))
 
-    with capture_logs() as logs:
-        mine.accepted(setup(ONE) + framed(canvass(ONE)))
-
-    assert mine.messages == [canvass(ONE)]
-    assert [entry["event"] for entry in logs] == ["member.settings_agreed"]
-
-
-@pytest.mark.parametrize("is_up_first", [True, False])
-async def test_member_whose_settings_differ_counts_as_one_that_cannot_be_reached(is_up_first: bool) -> None:
-    """Nobody is to wait for it: not a canvass, and not a shutdown."""
-    mine = Links()
-    if is_up_first:
-        mine.dialled(ONE)
     mine.accepted(setup(ONE, service_count=2))
-    if not is_up_first:
-        mine.dialled(ONE)
+    mine.accepted(setup(ONE, cluster_id=99))
+    member.data_received(framed(canvass(ONE)))
 
-    assert mine.changes == ([(ONE, True), (ONE, False)] if is_up_first else [])
-    mine.changes.clear()
-    mine.accepted(setup(ONE, service_count=3))
-    assert mine.changes == []
-    mine.accepted(setup(ONE))
+    assert mine.links.differences == {}
     assert mine.changes == [(ONE, True)]
+    assert mine.messages == [canvass(ONE)]
+    assert mine.links.announced_cluster_ids == {ONE: 0}
+
+
+async def test_member_is_heard_again_once_its_endpoint_answers_with_equal_settings() -> None:
+    mine = Links()
+    outbound, _ = mine.dialled(ONE)
+    outbound.data_received(greeting(ONE, service_count=2))
+    outbound.connection_lost(None)
+    forgotten = dict(mine.links.differences)
+    again, _ = mine.dialled(ONE)
+    again.data_received(greeting(ONE))
+    mine.accepted(setup(ONE) + framed(canvass(ONE)))
+
+    assert forgotten == {}
+    assert mine.changes == [(ONE, True), (ONE, False), (ONE, True)]
+    assert mine.messages == [canvass(ONE)]
+
+
+async def test_member_that_was_dialled_answers_with_its_own_settings_and_again_when_it_knows_its_cluster() -> None:
+    mine = Links()
+    _, transport = mine.accepted(setup(ONE))
+    _, silent = mine.accepted(setup(TWO)[:64])
+    answered = transport.take_written()
+
+    mine.links.announce(ClusterId(5))
+
+    assert answered == greeting(ME)
+    assert transport.take_written() == greeting(ME, cluster_id=5)
+    assert silent.take_written() == b""
+    _, later = mine.accepted(setup(TWO))
+    assert later.take_written() == greeting(ME, cluster_id=5)
+
+
+async def test_what_an_endpoint_announces_is_news_and_an_answer_that_is_none_ends_the_connection() -> None:
+    mine, news = Links(), []
+    mine.links.on_announced = lambda: news.append(dict(mine.links.announced_cluster_ids))
+    outbound, transport = mine.dialled(ONE)
+
+    for cluster_id in (0, 0, 5):
+        outbound.data_received(greeting(ONE, cluster_id=cluster_id))
+    fine = transport.is_aborted
+    outbound.data_received(greeting(TWO))
+
+    assert news == [{ONE: 0}, {ONE: 5}]
+    assert (fine, transport.is_aborted) == (False, True)
 
 
 async def test_minor_versions_of_the_service_may_differ() -> None:
@@ -385,7 +441,7 @@ async def test_member_that_asks_on_its_consensus_link_is_refused() -> None:
     _, transport = mine.accepted(setup(ONE) + encode_frame(ASK, stream_id=STATUS_STREAM_ID))
 
     assert transport.is_aborted
-    assert transport.take_written() == b""
+    assert transport.take_written() == greeting(ME)  # and no status
 
 
 async def test_too_many_that_ask_at_once_are_refused_until_one_is_done() -> None:
@@ -477,7 +533,7 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
 
     Source: DESIGN §4.
     """
-    mine, theirs = Links(), Links({ME: NOWHERE})
+    mine, theirs = Links(), Links({ME: NOWHERE}, member_id=ONE)
     async with ActivityScope() as tasks:
         await theirs.links.start(SOCKETS, Endpoint("127.0.0.1", 0), tasks, gate=ConnectionGate())
         assert theirs.links._listener is not None
@@ -489,7 +545,7 @@ async def test_link_comes_back_when_the_member_does_and_both_are_news() -> None:
         theirs.links.close()
         await until(lambda: mine.changes == [(ONE, True), (ONE, False)])
         option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
-        again = Links({ME: NOWHERE})
+        again = Links({ME: NOWHERE}, member_id=ONE)
         await again.links.start(SOCKETS, endpoint, tasks, gate=ConnectionGate())
         await until(lambda: mine.changes == [(ONE, True), (ONE, False), (ONE, True)])
         assert 0 < mine.links._outbound[ONE].get_extra_info("socket").getsockopt(*option) < 10_000

@@ -15,12 +15,13 @@ import structlog
 
 from tests.system.waiting import wait_until
 from tests.unit.cluster.simulation.small_cluster import QUICK, Counter, small_cluster
+from trimaran.client import ClusterClient
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker, watch_delivery, with_stop_watches
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.simulation.world.loop import SimulatedLoop
-from trimaran.service_api import ClientSession, ClusteredService
+from trimaran.service_api import ClientSession, Cluster, ClusteredService
 
 MS = 1_000_000
 THRESHOLD = 100 * MS
@@ -195,7 +196,7 @@ class SlowReader:
         return struct.pack("<iBBHiiiiq", 64, 0, 0xC0, 0, 0, 0, 0, 0, 0).ljust(64, b"\0")
 
 
-def test_a_slow_batch_is_blamed_on_messages(stalls: StallTracker, clock: ManualClock) -> None:
+def test_a_slow_read_of_the_log_is_blamed_on_delivery(stalls: StallTracker, clock: ManualClock) -> None:
     adapter = BoundedLogAdapter(
         LogBuffer(position=64, retained_bytes=1 << 20),
         SlowReader(clock.pass_ms),
@@ -209,7 +210,7 @@ def test_a_slow_batch_is_blamed_on_messages(stalls: StallTracker, clock: ManualC
     adapter.poll(1 << 20)
 
     assert adapter.position == 64
-    assert counts(stalls) == {"on_session_message": (1, 130)}
+    assert counts(stalls) == {"delivery": (1, 130)}
 
 
 async def test_the_loop_itself_is_blamed_for_what_nobody_else_did(clock: ManualClock) -> None:
@@ -250,6 +251,58 @@ class Blocking(Counter):
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         loop.block(duration_ms * MS)
+
+
+class BlockingRequests(Blocking):
+    """Holds up its process for what is named in a message: as `on_request`, or as a message of the service itself."""
+
+    def on_start(self, cluster: Cluster, image: object) -> None:
+        self.cluster = cluster
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        self.opened = session.id
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        if bytes(payload[:4]) == b"slow":
+            self.block(150)
+        elif bytes(payload[:5]) == b"offer":
+            self.cluster.offer(bytes(payload))
+        return b"done"
+
+    def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
+        self.block(130)
+
+
+@pytest.mark.parametrize(
+    ("request_payload", "expected"),
+    [
+        (b"slow", {"on_request": (1, 150)}),
+        (b"slow".ljust(5_000), {"on_request": (1, 150)}),  # in fragments
+        (b"offer", {"on_service_message": (1, 130)}),
+        (b"offer".ljust(5_000), {"on_service_message": (1, 130)}),
+    ],
+    ids=["request", "long request", "service message", "long service message"],
+)
+def test_a_stall_names_the_method_that_was_called(request_payload: bytes, expected: dict[str, tuple[int, int]]) -> None:
+    """Not the kind of log entry: a slow `on_request` used to be blamed on `on_session_message`."""
+    settings = replace(
+        QUICK, leader_heartbeat_timeout_ms=2_000, startup_canvass_timeout_ms=4_000, session_timeout_ms=9_000
+    )
+    with small_cluster(settings=settings, make_service=BlockingRequests) as small:
+        small.start()
+        replies: list[bytes] = []
+
+        async def ask() -> None:
+            async with ClusterClient.connect(config=small.client_config()) as client:
+                replies.append(await client.request(b"first"))
+                replies.append(await client.request(request_payload))
+
+        small.cluster.add_client("asks", ask)
+        small.wait(lambda: len(replies) == 2)
+        small.wait(small.is_at_rest)
+        found = [member.node.stalls for member in small.cluster.running() if member.node is not None]
+
+    assert [counts(stalls) for stalls in found] == [expected] * 3
 
 
 def test_every_member_of_a_cluster_finds_the_callback_that_held_it_up() -> None:
