@@ -77,6 +77,17 @@ class CorruptionError(ArchiveError):
         super().__init__(message, code=ArchiveErrorCode.CORRUPT, recording_id=recording_id, position=position)
 
 
+RESTORE_ADVICE: Final = (
+    "restore the archive directory from a copy, or, where the other members are a majority, remove this member's "
+    "directory and start it: it copies everything from them"
+)
+"""What to do about an archive that lacks what it needs to start: it cannot be guessed."""
+
+VERIFY_ADVICE: Final = (
+    "run `trimaran archive verify`, then restore this directory from a copy, or remove it to let the member catch up"
+)
+"""What to do about a recording that lacks what was recorded."""
+
 _DAMAGE_NUMBERS: Final = frozenset(
     getattr(errno, name) for name in ("EIO", "EBADMSG", "ENODATA", "ENXIO", "EUCLEAN") if hasattr(errno, name)
 )

@@ -32,7 +32,7 @@ from trimaran.service_api.types import NULL_POSITION, NULL_VALUE, RecordingId
 from trimaran.service_api.wire.frame import wrap_int32
 
 from ..disk.file_system import FileSystem, ReadableFileSystem, read_file, read_fully, write_fully, write_new_file
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
+from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format.descriptor import RecordingDescriptor, RecordingState
 
 CATALOG_FILE_NAME: Final = "archive.catalog"
@@ -150,14 +150,23 @@ def parse_catalog(data: bytes) -> CatalogContent:
         CorruptionError: the file header is not that of a catalog this version can read.
     """
     if len(data) < HEADER_LENGTH:
-        raise CorruptionError(f"incomplete catalog: length={len(data)} expected at least {HEADER_LENGTH}")
+        raise CorruptionError(
+            f"incomplete catalog: length={len(data)} expected at least {HEADER_LENGTH}; {RESTORE_ADVICE}"
+        )
     version, length, next_recording_id, alignment = _FILE_HEADER.unpack_from(data)
     if version >> 16 != CATALOG_VERSION >> 16:
-        raise CorruptionError(f"unknown catalog version: major={version >> 16} expected={CATALOG_VERSION >> 16}")
+        raise CorruptionError(
+            f"unknown catalog version: major={version >> 16} expected={CATALOG_VERSION >> 16}; if a newer version "
+            f"wrote it, use that one, else {RESTORE_ADVICE}"
+        )
     if length != HEADER_LENGTH or alignment != ENTRY_ALIGNMENT:
-        raise CorruptionError(f"invalid catalog header: length={length} alignment={alignment} expected=32, 64")
+        raise CorruptionError(
+            f"invalid catalog header: length={length} alignment={alignment} expected=32, 64; {RESTORE_ADVICE}"
+        )
     if next_recording_id < 0:
-        raise CorruptionError(f"invalid catalog header: next_recording_id={next_recording_id} expected from 0")
+        raise CorruptionError(
+            f"invalid catalog header: next_recording_id={next_recording_id} expected from 0; {RESTORE_ADVICE}"
+        )
     entries: list[CatalogEntry] = []
     offset = HEADER_LENGTH
     while offset + ENTRY_HEADER_LENGTH <= len(data):
@@ -212,7 +221,9 @@ class Catalog:
         names = self._file_system.list_directory(self._directory)
         if CATALOG_FILE_NAME not in names:
             if any(name.endswith(".rec") for name in names):
-                raise CorruptionError(f"segment files but no {CATALOG_FILE_NAME}: directory={self._directory}")
+                raise CorruptionError(
+                    f"segment files but no {CATALOG_FILE_NAME}: directory={self._directory}; {RESTORE_ADVICE}"
+                )
             self._create(CATALOG_FILE_NAME, INITIAL_LENGTH_BYTES, _encode_header(0))
         if REDO_FILE_NAME not in names:
             self._create(REDO_FILE_NAME, 0, b"")
@@ -331,8 +342,7 @@ class Catalog:
         for entry in content.entries:
             if entry.descriptor is None or entry.problem is not None:
                 raise CorruptionError(
-                    f"catalog entry is not valid: offset={entry.offset} {entry.problem}; "
-                    "restore the archive directory from another member or a backup",
+                    f"catalog entry is not valid: offset={entry.offset} {entry.problem}; {RESTORE_ADVICE}",
                     recording_id=None if entry.descriptor is None else entry.descriptor.recording_id,
                 )
             entries[entry.descriptor.recording_id] = (entry.offset, entry.descriptor)

@@ -23,7 +23,7 @@ from typing import Final
 from trimaran.service_api.types import NULL_POSITION, NULL_VALUE
 
 from ..disk.file_system import FileSystem, read_fully, write_fully
-from ..errors import CorruptionError
+from ..errors import RESTORE_ADVICE, CorruptionError
 
 EDIT_FILE_NAME: Final = "archive.edit"
 
@@ -79,7 +79,10 @@ def decode_edit(data: bytes) -> Edit | None:
         return None
     magic, kind, recording_id, position, stop_position, dst_recording_id, timestamp_ms = _RECORD.unpack(record)
     if magic != _MAGIC or kind not in EditKind.__members__.values():
-        raise CorruptionError(f"unknown edit: file={EDIT_FILE_NAME} magic={magic!r} kind={kind}")
+        raise CorruptionError(
+            f"unknown edit: file={EDIT_FILE_NAME} magic={magic!r} kind={kind}; if a newer version wrote it, use that "
+            f"one, else {RESTORE_ADVICE}"
+        )
     return Edit(
         kind=EditKind(kind),
         recording_id=recording_id,

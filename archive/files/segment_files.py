@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ..disk.file_system import FileSystem, read_fully, sync_at_level, write_fully
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
+from ..errors import RESTORE_ADVICE, ArchiveError, ArchiveErrorCode, CorruptionError
 from ..format import layout
 from ..format.descriptor import RecordingDescriptor
 from ..format.segment_names import segment_base_positions
@@ -162,7 +162,8 @@ class SegmentFiles:
             if not self.is_blank(base_position):
                 name = layout.segment_file_name(self.recording_id, base_position)
                 raise CorruptionError(
-                    f"segment file holds data but its recording is not in the catalog: file={name}",
+                    f"segment file holds data but its recording is not in the catalog: file={name}; "
+                    f"{RESTORE_ADVICE}; if the file is of no use, move it away",
                     recording_id=self.recording_id,
                 )
         self.remove_from(0)

@@ -15,7 +15,15 @@ import structlog
 
 from ..config import ArchiveConfig, RecordingLayout
 from ..disk.file_system import FileSystem, OsFileSystem
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position, below_oldest, is_damage
+from ..errors import (
+    RESTORE_ADVICE,
+    ArchiveError,
+    ArchiveErrorCode,
+    CorruptionError,
+    bad_position,
+    below_oldest,
+    is_damage,
+)
 from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal
 from ..files.mark_file import ACTIVITY_INTERVAL_S, ArchiveMarkFile
@@ -301,7 +309,8 @@ class Archive:
                     segment = files.create_first(base_position, zero=preallocate)
                 else:
                     raise CorruptionError(
-                        f"segment file missing: expected={descriptor.segment_file_name(base_position)}",
+                        f"segment file missing: expected={descriptor.segment_file_name(base_position)}; "
+                        f"{RESTORE_ADVICE}",
                         recording_id=recording_id,
                         position=position,
                     )
@@ -360,24 +369,15 @@ class Archive:
             data = self._reader.read(descriptor, active, position, limit_bytes, stop_position=stop_position)
         except CorruptionError as error:
             if is_frame_boundary:
-                self._note_damage(error, descriptor, position)
+                self.damage.on_failed_read(error, descriptor, position)
             raise
         except OSError as error:
             failure = storage_error(error, "read failed", recording_id, position)
             if is_damage(error):
-                self._note_damage(failure, descriptor, position)
+                self.damage.on_failed_read(failure, descriptor, position)
             raise failure from error
         self.damage.on_read(recording_id, position, position + len(data))
         return data
-
-    def _note_damage(self, error: ArchiveError, descriptor: RecordingDescriptor, position: int) -> None:
-        base_position = descriptor.segment_base_position(position)
-        self.damage.on_failed_read(
-            error,
-            recording_id=descriptor.recording_id,
-            position=position,
-            file_name=descriptor.segment_file_name(base_position),
-        )
 
     def frames(self, recording_id: int) -> FrameReader:
         """Read a recording that was stopped, frame by frame, in whatever thread.

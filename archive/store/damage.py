@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from ..errors import ArchiveError
+from ..format.descriptor import RecordingDescriptor
 
 PLACE_LIMIT: Final = 64
 REPEAT_NS: Final = 60_000_000_000
@@ -59,9 +60,11 @@ class DamageTracker:
         """What is known to be damaged, in the order in which it was found."""
         return [known.place for known in self._known.values()]
 
-    def on_failed_read(self, error: ArchiveError, *, recording_id: int, position: int, file_name: str) -> None:
+    def on_failed_read(self, error: ArchiveError, descriptor: RecordingDescriptor, position: int) -> None:
         """A read met damage: count it, and say so if that is news or was said long ago."""
         self.failed_read_count += 1
+        recording_id = descriptor.recording_id
+        file_name = descriptor.segment_file_name(descriptor.segment_base_position(position))
         now_ns, known = self._monotonic_ns(), self._known.get((recording_id, position))
         if known is None:
             if len(self._known) >= PLACE_LIMIT:

@@ -10,15 +10,10 @@ from trimaran.service_api.wire.frame import HEADER_LENGTH, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
 from ..disk.file_system import ReadableFileSystem, read_fully
-from ..errors import CorruptionError, is_damage
+from ..errors import VERIFY_ADVICE, CorruptionError, is_damage
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
 from .recording import Recording
-
-ADVICE: Final = (
-    "run `trimaran archive verify`, then restore this directory from a copy, or remove it to let the member catch up"
-)
-"""What to do about a recording that lacks what was recorded."""
 
 READ_HANDLE_LIMIT: Final = 16
 """How many segment files are kept open for reading; the one used longest ago is closed for another."""
@@ -74,7 +69,8 @@ class RangeReader:
         if not whole:
             fault = rules.find_fault(data, 0, position) or f"frame runs past the end: end={position + available}"
             raise CorruptionError(
-                f"recorded frame is not valid: {fault}: file={descriptor.segment_file_name(base_position)}; {ADVICE}",
+                f"recorded frame is not valid: {fault}: file={descriptor.segment_file_name(base_position)}; "
+                f"{VERIFY_ADVICE}",
                 recording_id=descriptor.recording_id,
                 position=position,
             )
@@ -115,7 +111,7 @@ class RangeReader:
             except FileNotFoundError as error:
                 self._refuse_if_purged(descriptor.recording_id, position)
                 raise CorruptionError(
-                    f"segment file missing: expected={path.name}; {ADVICE}",
+                    f"segment file missing: expected={path.name}; {VERIFY_ADVICE}",
                     recording_id=descriptor.recording_id,
                     position=base_position,
                 ) from error

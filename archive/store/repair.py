@@ -29,7 +29,7 @@ from typing import Final
 from trimaran.service_api.wire.frame import HEADER_LENGTH, TYPE_PADDING, unpack_header
 
 from ..disk.file_system import opened, read_fully
-from ..errors import CorruptionError
+from ..errors import RESTORE_ADVICE, CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import find_blank_page, frame_rules_of
@@ -112,7 +112,7 @@ def _check_segments_adjoin(bases: list[int], descriptor: RecordingDescriptor) ->
         if base != expected:
             raise CorruptionError(
                 f"segment file missing: expected={descriptor.segment_file_name(expected)} "
-                f"found={descriptor.segment_file_name(base)}",
+                f"found={descriptor.segment_file_name(base)}; {RESTORE_ADVICE}",
                 recording_id=descriptor.recording_id,
                 position=expected,
             )

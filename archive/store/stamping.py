@@ -20,7 +20,7 @@ from trimaran.service_api.wire.frame import (
 )
 
 from ..disk.file_system import FileSystem, read_fully, write_fully
-from ..errors import CorruptionError
+from ..errors import RESTORE_ADVICE, CorruptionError
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor
 from ..format.frame_rules import frame_rules_of
@@ -66,7 +66,9 @@ def _stamp_segment(files: SegmentFiles, descriptor: RecordingDescriptor, part: S
     try:
         source = file_system.open_file(files.directory / name, writable=False)
     except FileNotFoundError:
-        raise _damage(f"segment file missing: expected={name}", descriptor, part.start_position) from None
+        raise _damage(
+            f"segment file missing: expected={name}; {RESTORE_ADVICE}", descriptor, part.start_position
+        ) from None
     try:
         segment = files.create_sparse(part.base_position)
         try:

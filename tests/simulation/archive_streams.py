@@ -213,7 +213,7 @@ class ArchiveWorld:
             is_power_loss_possible=True,
         )
         archive.damage.on_failed_read = (  # type: ignore[method-assign]  # nothing damages these disks
-            lambda error, **_: self.record.failures.append(f"{name}: {error!r}")
+            lambda error, *_: self.record.failures.append(f"{name}: {error!r}")
         )
         server = ArchiveServer(archive, authorisation=AllowAll(), network=self.network)
         await server.start(Endpoint(name, PORT))

@@ -206,6 +206,29 @@ class _Deaf:
 # --- what happens
 
 
+def a_damaged_leader(scene: Scene) -> None:
+    """The leader's log is damaged far below its end, and a follower has lost its disk: the third has everything."""
+    damaged = scene.start()
+    scene.add_client()
+    scene.run_until(lambda: scene.history.acknowledged_count > 40, 10, "clients are served")
+    wiped, whole = scene.followers()
+    disk, path = damaged.machine.disk, damaged.config.directory / "archive" / "0-0.rec"
+    disk.damage(path, 40, bytes([disk.content(path)[40] ^ 1]))
+    for member in (damaged, wiped):
+        scene.referee.damaged[member.member_id] = None
+    scene.cluster.kill(wiped.member_id)
+    scene.cluster.wipe(wiped.member_id)
+    scene.cluster.start(wiped.member_id)
+    scene.run_until(
+        lambda: wiped.node is not None and wiped.node.module.follower is not None,
+        20,
+        "a member that lost its disk gets the log that any other member has",
+    )
+    scene.expect_service("clients are served after a leader gave way", for_s=3, gap_s=3)
+    expect(damaged.is_running, "a read of damage ends no member", cluster=scene.cluster)
+    expect(scene.cluster.leader() is whole, "a leader that cannot give out its log gives way", cluster=scene.cluster)
+
+
 def a_slow_disk(scene: Scene) -> None:
     """A follower's disk hangs for ten seconds: nobody else waits for it."""
     scene.start()
@@ -638,6 +661,7 @@ SCENARIOS: Final = {
     "full-disk": Scenario(a_full_disk),
     "flipped-bit": Scenario(a_flipped_bit),
     "changed-frame": Scenario(a_changed_frame),
+    "damaged-leader": Scenario(a_damaged_leader),
     "old-replies": Scenario(replies_of_an_old_leader),
     "deposed-leader": Scenario(a_deposed_leader, timeout_ms=2_000),
     "deposed-leader-asks": Scenario(a_deposed_leader_that_asks, timeout_ms=4_000),

@@ -8,7 +8,7 @@ from typing import Any
 
 from trimaran.archive.disk import file_system
 from trimaran.archive.disk.file_system import FileSystem, WritableBytes
-from trimaran.archive.errors import CorruptionError
+from trimaran.archive.errors import ArchiveError, CorruptionError
 from trimaran.archive.files import catalog
 from trimaran.archive.files.catalog import Catalog
 from trimaran.archive.files.segment_files import Segment, SegmentFiles
@@ -21,8 +21,12 @@ from trimaran.archive.store.recording import Recording
 from trimaran.archive.store.repair import RepairResult
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_receiver import LogReceiver
+from trimaran.cluster.core.resignation import ResignationControl
+from trimaran.cluster.node import Node
+from trimaran.cluster.runtime.activities import ActivityScope
 from trimaran.cluster.runtime.files import node_state_file, recording_log_file
 from trimaran.cluster.runtime.files.node_state_file import NodeStateFile
+from trimaran.cluster.runtime.log_control import LogControl
 from trimaran.service_api.wire.frame import ReadableBuffer, unpack_header
 from trimaran.service_api.wire.frame_rules import FrameRules
 
@@ -362,7 +366,46 @@ def _record_other_bytes(planting: Planting) -> None:
     planting.replace(Recording, "append", append)
 
 
+# --- 27: damage that somebody reads
+
+
+def _end_the_node_at_a_read_of_damage(planting: Planting) -> None:
+    real = Node._connect
+
+    def connect(self: Node, tasks: ActivityScope) -> LogControl:
+        log = real(self, tasks)
+        damage, observe = self.archive.damage, self.archive.damage.on_failed_read
+
+        def on_failed_read(error: ArchiveError, descriptor: RecordingDescriptor, position: int) -> None:
+            planting.ran()
+            observe(error, descriptor, position)
+            self.agent.terminate(error)
+
+        damage.on_failed_read = on_failed_read  # type: ignore[method-assign]
+        return log
+
+    planting.replace(Node, "_connect", connect)
+
+
+def _lead_on_with_a_damaged_log(planting: Planting) -> None:
+    planting.replace(ResignationControl, "on_log_unreadable", lambda *_: planting.ran())
+
+
 PLANTS = (
+    Plant(
+        "damage-ends-the-node",
+        27,
+        "a read of damage ends that read, and never the node",
+        _end_the_node_at_a_read_of_damage,
+        "damaged-leader",
+    ),
+    Plant(
+        "damaged-leader-leads-on",
+        27,
+        "a leader that cannot give a member its log hands its term over",
+        _lead_on_with_a_damaged_log,
+        "damaged-leader",
+    ),
     Plant("vote-not-synced", 2, "a vote is synced before it is sent", _sync_no_votes),
     Plant("mark-not-synced", 2, "the mark of a term is synced before it is acknowledged", _sync_no_marks),
     Plant(

@@ -7,8 +7,8 @@ copies are durable and have been read through, the recording log that names them
 one step. That is the moment at which the member's state changes; it then ends, and begins again in the same process.
 What no recording log names, a start removes, so a crash before or after that moment leaves the old state or the new.
 
-The leader keeps what it has named for as long as it is being read (`retention`). Should it go all the same, or the
-leader lead no more, the member starts over.
+Where the leader cannot read its snapshot, another member's is taken. The leader keeps what it has named for as long as
+it is being read (`retention`). Should it go all the same, or the leader lead no more, the member starts over.
 
 Source: Raft paper §7, with files instead of messages; aeron.md §3.10 and §5.4 (Aeron ships no snapshots to members).
 """
@@ -25,6 +25,7 @@ import aiofiles.os
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
+from trimaran.archive.errors import is_failed_read
 from trimaran.archive.format.messages import RecordingDescriptorRow
 from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
@@ -128,7 +129,8 @@ class SnapshotProvider:
 class _Shipment:
     """A snapshot on its way here: what was made for it, and in the end the recording log that names it."""
 
-    leader_member_id: MemberId
+    source_member_id: MemberId
+    """The leader; another member where the leader cannot read what it has."""
     recording_ids: list[int]
     log_position: int = 0
     recording_log: RecordingLog | None = None
@@ -136,6 +138,11 @@ class _Shipment:
     copied_bytes: int = 0
     length_bytes: int = 0
     reported_ns: int = 0
+
+    def begin_again(self, source_member_id: MemberId) -> None:
+        """Take it from another member; what has come is removed."""
+        self.source_member_id, self.recording_ids = source_member_id, []
+        self.log_position = self.copied_bytes = self.length_bytes = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -193,7 +200,7 @@ class SnapshotFetcher:
         if shipment is None:
             return None
         return FetchProgress(
-            shipment.leader_member_id, shipment.log_position, shipment.copied_bytes, shipment.length_bytes
+            shipment.source_member_id, shipment.log_position, shipment.copied_bytes, shipment.length_bytes
         )
 
     def fetch(self, effect: fx.FetchSnapshot) -> None:
@@ -221,7 +228,7 @@ class SnapshotFetcher:
             return  # it was stopped while its event was on the way
         recording_log = ready.recording_log
         await aiofiles.os.wrap(self._recording_log_file.replace)(recording_log)
-        logger.info("snapshot.installed", log_position=ready.log_position, leader_member_id=ready.leader_member_id)
+        logger.info("snapshot.installed", log_position=ready.log_position, leader_member_id=ready.source_member_id)
         self._on_installed()
 
     async def _run(self, shipment: _Shipment, before: asyncio.Task[None] | None) -> None:
@@ -230,11 +237,11 @@ class SnapshotFetcher:
         try:
             if before is not None and not before.done():
                 await asyncio.wait([before])
-            await self._fetch(shipment)
+            await self._fetch_from_who_can_read_it(shipment)
             outcome = ev.SnapshotFetched(shipment.log_position)
         except (ClusterError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
-            logger.warning("snapshot_fetch.failed", leader_member_id=shipment.leader_member_id, reason=reason)
+            logger.warning("snapshot_fetch.failed", leader_member_id=shipment.source_member_id, reason=reason)
             outcome = ev.SnapshotFetchFailed(reason)
         except _DiskFailedError as error:
             self._on_failed(error.cause)
@@ -248,15 +255,50 @@ class SnapshotFetcher:
         if outcome is not None:
             self._post(outcome)
 
+    async def _fetch_from_who_can_read_it(self, shipment: _Shipment) -> None:
+        """Get the leader's snapshot, or where the leader cannot read it, another member's.
+
+        Every complete snapshot is of a position that is committed, so any member's will do.
+
+        Raises:
+            ClusterError: the leader's answer, if it is no damage, or no other member has a snapshot that it can read.
+        """
+        leader_member_id = shipment.source_member_id
+        try:
+            await self._fetch(shipment)
+            return
+        except ArchiveError as error:
+            if not is_failed_read(error):
+                raise
+            damage = error
+        own_id = self._ctx.config.member_id
+        for member_id in self._peers:
+            if member_id in (leader_member_id, own_id):
+                continue
+            logger.warning(
+                "snapshot_fetch.source_changed",
+                leader_member_id=leader_member_id,
+                source_member_id=member_id,
+                reason=str(damage),
+            )
+            await self._discard(shipment)
+            shipment.begin_again(member_id)
+            try:
+                await self._fetch(shipment)
+                return
+            except ClusterError as error:
+                logger.warning("snapshot_fetch.source_failed", source_member_id=member_id, reason=str(error))
+        raise damage
+
     async def _fetch(self, shipment: _Shipment) -> None:
         """Copy everything, and read it through.
 
         Raises:
             ClusterError: the other member cannot be reached, or what it has is not valid.
         """
-        peer, ctx = self._peers[shipment.leader_member_id], self._ctx
+        peer, ctx = self._peers[shipment.source_member_id], self._ctx
         logger.info(
-            "snapshot_fetch.started", leader_member_id=shipment.leader_member_id, append_position=ctx.append_position
+            "snapshot_fetch.started", leader_member_id=shipment.source_member_id, append_position=ctx.append_position
         )
         began_ns = shipment.reported_ns = self._monotonic_ns()
         offer, terms = await self._query(peer)
@@ -299,7 +341,7 @@ class SnapshotFetcher:
         shipment.recording_log = recording_log
         logger.info(
             "snapshot_fetch.completed",
-            leader_member_id=shipment.leader_member_id,
+            leader_member_id=shipment.source_member_id,
             log_position=shipment.log_position,
             copied_bytes=shipment.copied_bytes,
             duration_ms=(self._monotonic_ns() - began_ns) // 1_000_000,
@@ -398,7 +440,7 @@ class SnapshotFetcher:
             shipment.reported_ns = now_ns
             logger.info(
                 "snapshot_fetch.resumed",
-                leader_member_id=shipment.leader_member_id,
+                leader_member_id=shipment.source_member_id,
                 log_position=shipment.log_position,
                 copied_bytes=shipment.copied_bytes,
             )

@@ -133,6 +133,30 @@ def test_a_member_that_lacks_what_was_purged_is_given_a_snapshot(small: SmallClu
     small.wait(lambda: is_back(small, follower))
 
 
+def test_a_snapshot_that_the_leader_cannot_read_is_taken_from_another_member(small: SmallCluster) -> None:
+    """Issue 20 §4: damage in a snapshot recording that is to be shipped stops nobody."""
+    wiped, leader = small.follower, small.leader
+    small.cluster.kill(wiped.member_id)
+    position = purge(small)
+    archive = leader.config.directory / "archive"
+    assert leader.node is not None
+    (snapshot,) = [entry for entry in leader.node.module.ctx.recording_log.latest_snapshots(1) if entry.service_id == 0]
+    path = archive / f"{snapshot.recording_id}-0.rec"
+    byte = leader.machine.disk.content(path)[5_000]
+    leader.machine.disk.damage(path, 5_000, bytes([byte ^ 1]))
+    small.referee.damaged[leader.member_id] = small.referee.damaged[wiped.member_id] = None
+    small.cluster.wipe(wiped.member_id)
+
+    small.cluster.start(wiped.member_id)
+    small.wait(lambda: is_back(small, wiped))
+
+    assert complete_snapshot_positions(wiped.machine.disk) == [position]
+    assert small.leader is leader
+    assert leader.is_running
+    (place,) = leader.node.archive.damage.places
+    assert (place.recording_id, place.file_name) == (snapshot.recording_id, path.name)
+
+
 def test_a_snapshot_on_its_way_tells_how_far_it_has_come(small: SmallCluster) -> None:
     follower = small.follower
     small.cluster.kill(follower.member_id)
