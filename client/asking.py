@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import NULL_VALUE
 
 from .connection import ClientConductor
@@ -45,7 +46,7 @@ async def query(
         if not waiter.done():
             waiter.set_result(outcome)
 
-    asked = conductor.begin_query(bytes(payload), options, on_done)
+    asked = conductor.begin_query(bytes(plain_bytes("payload", payload)), options, on_done)
     try:
         if timeout_s is None:
             outcome = await waiter

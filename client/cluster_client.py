@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError
+from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 
 from . import asking
@@ -157,8 +158,8 @@ class ClusterClient:
         # Offers are many, and asking for the running loop is a system call before Python 3.12: once a turn is enough.
         if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
-        if type(payload) is memoryview:
-            payload = payload.cast("B")
+        if type(payload) is not bytes:
+            payload = plain_bytes("payload", payload)
         if not self._protocol.offer(payload):
             return False
         if not conductor.is_flush_scheduled:
@@ -269,7 +270,9 @@ class ClusterClient:
         conductor = self._conductor
         if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
-        request = conductor.begin_request(payload if type(payload) is bytes else bytes(payload), timeout_s)
+        request = conductor.begin_request(
+            payload if type(payload) is bytes else bytes(plain_bytes("payload", payload)), timeout_s
+        )
         try:
             return await request.future
         except asyncio.CancelledError:

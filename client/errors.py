@@ -125,10 +125,13 @@ class RequestIndeterminateError(IndeterminateError):
 
 
 class RejectedError(ClusterError):
-    """A request was not applied, and never will be: it was sent to no leader, or the cluster refused to run it."""
+    """A request was not applied, and never will be: it was sent to no leader, or the cluster takes none.
+
+    Also of a message, where the service takes none.
+    """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"request rejected: reason={reason}")
+        super().__init__(f"rejected: reason={reason}")
         self.reason = reason
 
 

@@ -51,6 +51,8 @@ from trimaran.service_api.wire.queries import QueryResponse
 from trimaran.service_api.wire.request import REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import (
     DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS,
+    REFUSES_MESSAGES,
+    REFUSES_REQUESTS,
     SESSION_HEADER_LENGTH,
     AdminResponse,
     Challenge,
@@ -70,7 +72,7 @@ from .drain import DrainTarget, OfferTracker
 from .effects import Effect
 from .egress import EgressListener
 from .egress_adapter import ClientSessionState, EgressAdapter
-from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError
+from .errors import ConnectRejectedError, ConnectTimeoutError, IndeterminateError, RejectedError
 from .ingress_publisher import IngressPublisher
 from .leader_search import LeaderSearch
 from .member_link import ClientLinks, MemberLink
@@ -85,6 +87,9 @@ CLOSED_BY_CLIENT: Final = "closed by this client"
 
 _NEW_LEADER_MARGIN_NS: Final = 5_000_000_000
 """Added to 2 x heartbeat timeout: an election with failed ballots takes seconds, an idle session lives 10."""
+
+_NOT_TAKEN: Final = -1
+"""The limit of what the service has no callback for: every payload is longer."""
 
 _FOR_EVER_S: Final = 1e9
 """What `math.inf` comes to: 31 years."""
@@ -256,6 +261,7 @@ class ClientProtocol:
 
         Raises:
             LocalProtocolError: the payload is too long.
+            RejectedError: the service takes no messages.
             SessionClosedError: for good.
         """
         sending = self._sending
@@ -271,10 +277,13 @@ class ClientProtocol:
 
         Raises:
             LocalProtocolError: the payload is too long.
+            RejectedError: the service takes no requests.
             SessionClosedError: for good.
         """
         if self._sending is None and (self.state is ClientState.CLOSING or self.state is ClientState.CLOSED):
             raise self.closed_error()
+        if self._request_limit == _NOT_TAKEN:
+            raise RejectedError("the service takes no requests: it has no on_request")
         if len(payload) > self._request_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
 
@@ -494,8 +503,10 @@ class ClientProtocol:
         elif schema_id == NewLeaderEvent.SCHEMA_ID and template_id == NewLeaderEvent.TEMPLATE_ID:
             self._on_new_leader(link, NewLeaderEvent.decode(message))
         elif schema_id == SessionLimits.SCHEMA_ID and template_id == SessionLimits.TEMPLATE_ID:
-            limit = min(self.config.max_message_length_bytes, SessionLimits.decode(message).max_message_length)
-            self._payload_limit, self._request_limit = limit - SESSION_HEADER_LENGTH, limit - REQUEST_HEADER_LENGTH
+            limits = SessionLimits.decode(message)
+            limit = min(self.config.max_message_length_bytes, limits.max_message_length)
+            self._payload_limit = _NOT_TAKEN if limits.refused & REFUSES_MESSAGES else limit - SESSION_HEADER_LENGTH
+            self._request_limit = _NOT_TAKEN if limits.refused & REFUSES_REQUESTS else limit - REQUEST_HEADER_LENGTH
         elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:
             self._on_challenge(link, Challenge.decode(message))
         elif (
@@ -649,6 +660,8 @@ class ClientProtocol:
         """Raise the error of an offer that can never succeed; return False when it may succeed later."""
         if self.state is ClientState.CLOSING or self.state is ClientState.CLOSED:
             raise self.closed_error()
+        if self._payload_limit == _NOT_TAKEN:
+            raise RejectedError("the service takes no messages: it has no on_session_message")
         if len(payload) > self._payload_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._payload_limit}")
         return False

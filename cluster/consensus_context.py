@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from trimaran.archive import Recording
+from trimaran.service_api import ClusteredService
 from trimaran.service_api.types import NULL_VALUE, MemberId, RecordingId, TermId
+from trimaran.service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS
 
 from .auth.secrets_watch import SecretsWatch
 from .core.context import ConsensusConfig, ConsensusContext
@@ -30,14 +33,14 @@ def make_context(
     host: Host,
     *,
     code: CodeGuard,
-    service_count: int,
+    services: Sequence[ClusteredService],
     secrets: SecretsWatch | None,
 ) -> ConsensusContext:
     """Make the state that a member's consensus module begins with, from its settings and its files."""
     recording_log = files.recording_log.recording_log
     last = recording_log.last_term()
     return ConsensusContext(
-        config=_make_config(config, recording, code=code, service_count=service_count),
+        config=_make_config(config, recording, services, code=code),
         random=host.random,
         recording_log=recording_log,
         log_recording_id=RecordingId(recording.recording_id),
@@ -60,7 +63,9 @@ def make_context(
     )
 
 
-def _make_config(config: NodeConfig, recording: Recording, *, code: CodeGuard, service_count: int) -> ConsensusConfig:
+def _make_config(
+    config: NodeConfig, recording: Recording, services: Sequence[ClusteredService], *, code: CodeGuard
+) -> ConsensusConfig:
     return ConsensusConfig(
         member_id=MemberId(config.member_id),
         ingress_endpoints=",".join(f"{member.member_id}={member.ingress}" for member in config.members),
@@ -73,7 +78,8 @@ def _make_config(config: NodeConfig, recording: Recording, *, code: CodeGuard, s
         termination_timeout_ns=config.termination_timeout_ms * _NS_PER_MS,
         session_timeout_ns=config.session_timeout_ms * _NS_PER_MS,
         session_limit=config.session_limit,
-        service_count=service_count,
+        service_count=len(services),
+        refused_ingress=_find_refused(services),
         service_queue_limit_bytes=config.service_queue_limit_bytes,
         shared_timer_ids=config.shared_timer_ids,
         initial_term_id=recording.descriptor.initial_term_id,
@@ -91,3 +97,10 @@ def _make_config(config: NodeConfig, recording: Recording, *, code: CodeGuard, s
         stops_when_diverged=config.when_diverged == "stop",
         code_digest=code.digest,
     )
+
+
+def _find_refused(services: Sequence[ClusteredService]) -> int:
+    """Return what no service has a callback for, as `SessionLimits` says it."""
+    takes_messages = any(service.takes_messages for service in services)
+    takes_requests = any(service.takes_requests for service in services)
+    return (0 if takes_messages else REFUSES_MESSAGES) | (0 if takes_requests else REFUSES_REQUESTS)

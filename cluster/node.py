@@ -178,9 +178,7 @@ class Node:
         self.errors = files.errors
         self.stalls = StallTracker(host.clock.monotonic_ns, threshold_ns=config.stall_threshold_ms * _NS_PER_MS)
         self._secrets = SecretsWatch(Path(config.secrets_file)) if config.secrets_file else None
-        ctx = make_context(
-            config, files, recording, host, code=code, service_count=len(services), secrets=self._secrets
-        )
+        ctx = make_context(config, files, recording, host, code=code, services=services, secrets=self._secrets)
         self.module = ConsensusModule(
             ctx, last_activity_ns=lambda connection_id: self._ingress.last_activity_ns(connection_id)
         )
@@ -513,6 +511,7 @@ class Node:
             member_id=ctx.config.member_id,
             time_unit=ctx.time_unit,
             shared_timer_ids=ctx.config.shared_timer_ids,
+            monotonic_ns=self._clock.monotonic_ns,
             query_check=QueryCheck() if self._config.check_queries else None,
             max_payload_length=max_message_length(ctx.config.term_length_bytes) - SESSION_HEADER_LENGTH,
         )
@@ -627,6 +626,7 @@ class Node:
             self._ingress.look()
             self._progress.look()
             self._identity.look()
+            self.service_agent.failures.summarise()
             self.tuning.on_second(self.module.ctx.log_buffer.append_position)
             log.look_at_damage()
             await asyncio.sleep(_LOOK_INTERVAL_S)

@@ -68,9 +68,15 @@ class ClusteredService:
         """A committed message of a client session.
 
         `payload` is a read-only view of the log itself: copy what outlives the call. `timestamp` is cluster time. A
-        service without this method takes no messages: each is logged as an error, and the client is told nothing.
+        service without this method takes no messages: `offer` of a client raises, and the leader ends the connection
+        of a client that sends one all the same.
         """
         raise LocalProtocolError(f"the service has no on_session_message: service={type(self).__qualname__}")
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether there is an `on_session_message`; a service that wraps another answers for that one."""
+        return type(self).on_session_message is not ClusteredService.on_session_message
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
         """A committed request of a client session; the return value is the reply.

@@ -56,6 +56,8 @@ class ConsensusConfig:
     termination_timeout_ns: int = 10_000_000_000
     """How long a leader that stops with its cluster waits for the followers, once its own part is done."""
     service_count: int = 1
+    refused_ingress: int = 0
+    """What no service has a callback for, as in `SessionLimits`: it never enters the log."""
     shared_timer_ids: bool = False
     """Whether services share the ids of timers, and each is told of every timer; the same on every member."""
     service_queue_limit_bytes: int = 64 << 20

@@ -95,14 +95,7 @@ class LeaderTerm:
         ctx.commit_publish_pending_since_ns = None
         self._next_heartbeat_ns = ctx.now_ns
         self._next_session_check_ns = ctx.now_ns + _SESSION_CHECK_INTERVAL_NS
-        self.publisher = LogPublisher(
-            ctx.log_buffer,
-            log_session_id=ctx.log_session_id,
-            initial_term_id=ctx.config.initial_term_id,
-            term_length_bytes=ctx.config.term_length_bytes,
-            mtu_length_bytes=ctx.config.mtu_length_bytes,
-            checksums=ctx.config.checksums,
-        )
+        self.publisher = _make_publisher(ctx)
         self.handlers: Handlers = {
             CanvassPosition: self.on_canvass_position,
             RequestVote: self.on_request_vote,
@@ -421,3 +414,15 @@ class LeaderTerm:
                 timestamp=ctx.stamp(),
             )
             self.publisher.append_message(event.encode())
+
+
+def _make_publisher(ctx: ConsensusContext) -> LogPublisher:
+    return LogPublisher(
+        ctx.log_buffer,
+        log_session_id=ctx.log_session_id,
+        initial_term_id=ctx.config.initial_term_id,
+        term_length_bytes=ctx.config.term_length_bytes,
+        mtu_length_bytes=ctx.config.mtu_length_bytes,
+        checksums=ctx.config.checksums,
+        refused_ingress=ctx.config.refused_ingress,
+    )

@@ -271,7 +271,7 @@ class QueryHandler:
         position = self._delivery.position
         try:
             payload = self._service.query(memoryview(query.request.payload), query.request.service_id)
-        except Exception as error:
+        except BaseException as error:  # an exit, too: it changes nothing that is replicated, and ends nobody else
             logger.warning("query.failed", log_position=position, error=repr(error), exc_info=error)
             self.refused_count += 1
             return self._encode(query, QueryCode.SERVICE_FAILED, detail=str(error) or type(error).__name__)

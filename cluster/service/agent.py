@@ -41,7 +41,8 @@ from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 from ..core.timers import EVERY_SERVICE, TimerIds
 from ..messages.snapshot import ClientSessionSnapshot
 from .client_session import ContainerClientSession, EgressContainer, EgressOutlet
-from .failures import failed_here, foreign_cause
+from .failure_log import FailureLog
+from .failures import failed_here, foreign_cause, is_own_cancellation
 from .query_check import QueryCheck
 from .replies import RequestRunner, SessionReplies
 from .service_cluster import ModuleRequests, ServiceCluster
@@ -67,6 +68,7 @@ class ClusteredServiceAgent:
         max_payload_length: int,
         shared_timer_ids: bool = False,
         query_check: QueryCheck | None = None,
+        monotonic_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self.services = tuple(services)
         self.service: MessageReceiver = (
@@ -93,6 +95,7 @@ class ClusteredServiceAgent:
         self.time_unit = time_unit
         self.max_payload_length = max_payload_length
         self.error_count = 0
+        self.failures = FailureLog(monotonic_ns)
         self._is_passing_over = False
         self.query_check = query_check
         """Compares the state before and after each query, where that is wanted."""
@@ -126,9 +129,17 @@ class ClusteredServiceAgent:
         """Call `on_start` of the services, before any log entry."""
         images, self._images = self._images, ()
         for service, view, image in zip(self.services, self.views, images, strict=True):
-            result = service.on_start(view, image)
-            if inspect.isawaitable(result):
-                await result
+            try:
+                result = service.on_start(view, image)
+                if inspect.isawaitable(result):
+                    await result
+            except BaseException as error:
+                if isinstance(error, Exception) or is_own_cancellation(error):
+                    raise
+                # An exit would end the process in the middle, perhaps with the status of success.
+                raise failed_here(
+                    error, error, service=service, log_position=self.log_position, is_at_entry=False
+                ) from error
 
     def restore(
         self,
@@ -317,13 +328,8 @@ class ClusteredServiceAgent:
 
     def note_answer(self, error: BaseException, service: ClusteredService | None) -> None:
         """Tell of an error that is the same on every member."""
-        logger.error(
-            "service.failed",
-            service=repr(self.receiver if service is None else service),
-            log_position=self.log_position,
-            error=repr(error),
-            exc_info=error,
-        )
+        who = self.receiver if service is None else service
+        self.failures.note(error, service=who, log_position=self.log_position)
 
     @contextlib.contextmanager
     def passing_over(self) -> Iterator[None]:

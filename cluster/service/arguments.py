@@ -6,8 +6,6 @@ import operator
 
 from trimaran.service_api import LocalProtocolError
 
-Payload = bytes | bytearray | memoryview
-
 
 def whole_number(name: str, value: object) -> int:
     """Return a number that a service gave.
@@ -21,16 +19,3 @@ def whole_number(name: str, value: object) -> int:
         return operator.index(value)  # type: ignore[arg-type]  # that is the question
     except TypeError:
         raise LocalProtocolError(f"{name}={value!r} type={type(value).__name__} expected an int") from None
-
-
-def plain_bytes(name: str, value: object) -> Payload:
-    """Return a payload of a service whose length is its number of bytes.
-
-    Raises:
-        LocalProtocolError: it is no payload, such as a str.
-    """
-    if isinstance(value, memoryview):
-        return value if value.itemsize == 1 and value.c_contiguous else value.tobytes()
-    if isinstance(value, bytes | bytearray):
-        return value
-    raise LocalProtocolError(f"{name}: type={type(value).__name__} expected bytes, bytearray or memoryview")

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Final, NoReturn, Protocol
 
 from trimaran.service_api import LocalProtocolError
+from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import EGRESS_STREAM_ID, ClusterSessionId
 from trimaran.service_api.wire.frame import (
     FRAME_HEADER,
@@ -31,8 +32,6 @@ from trimaran.service_api.wire.session_frame import (
     SessionField,
     session_prefix,
 )
-
-from .arguments import plain_bytes
 
 MTU_LENGTH_BYTES: Final = 65504
 _LARGEST_SINGLE_PAYLOAD: Final = MTU_LENGTH_BYTES - PAYLOAD_OFFSET
@@ -122,11 +121,13 @@ class ContainerClientSession:
         if self._closing:
             return False
         out = self._out
-        kind = type(payload)
         # Refused on every member, also where it goes nowhere. No call for the usual kinds: this is the hot path.
-        if kind is not memoryview and kind is not bytes:
-            payload = plain_bytes("payload", payload)
-        length = len(payload)
+        if type(payload) is memoryview and payload.c_contiguous:
+            length = payload.nbytes
+        else:
+            if type(payload) is not bytes:
+                payload = plain_bytes("payload", payload)
+            length = len(payload)
         container = self._container
         if length > container.offer_limit:
             return self._offer_otherwise(payload)

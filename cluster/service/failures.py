@@ -10,6 +10,7 @@ How deep a callback may recurse is a matter of the log, too: `FixedHeadroom` giv
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import Iterator
@@ -89,6 +90,12 @@ def _callback_of(error: BaseException) -> str:
     """The name of the service's function that was called."""
     names = (frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__))
     return next((name for name in names if name in PLAIN_CALLBACKS), "a callback")
+
+
+def is_own_cancellation(error: BaseException) -> bool:
+    """Whether the running task is really being cancelled: what it called may have raised `CancelledError` by itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 class FixedHeadroom:

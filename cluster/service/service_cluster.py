@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from trimaran.service_api import LocalProtocolError, Role
+from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
 from ..core.timers import TimerIds, check_deadline
-from .arguments import plain_bytes, whole_number
+from .arguments import whole_number
 from .client_session import ContainerClientSession, EgressContainer, OutputMark
 
 

@@ -14,6 +14,10 @@ class MessageReceiver(Protocol):
     """The receiver of clients' messages: one service, or all of them."""
 
     @property
+    def takes_messages(self) -> bool:
+        """Whether messages are taken."""
+
+    @property
     def takes_requests(self) -> bool:
         """Whether requests are answered."""
 
@@ -36,8 +40,13 @@ class EveryService:
         self, services: Sequence[ClusteredService], on_service_error: Callable[[BaseException, ClusteredService], None]
     ) -> None:
         self._on_service_error = on_service_error
-        self._callbacks = [(service, service.on_session_message) for service in services]
+        self._callbacks = [(service, service.on_session_message) for service in services if service.takes_messages]
         self._requested = [service for service in services if service.takes_requests]
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether any service takes them."""
+        return bool(self._callbacks)
 
     @property
     def takes_requests(self) -> bool:

@@ -52,6 +52,11 @@ class ObservedService(ClusteredService):
         self._tell(timestamp, "message", session.id, data)
 
     @property
+    def takes_messages(self) -> bool:
+        """Whether the service does."""
+        return self.service.takes_messages
+
+    @property
     def takes_requests(self) -> bool:
         """Whether the service does."""
         return self.service.takes_requests

@@ -179,6 +179,14 @@ class SessionLimits(TrimaranMessage):
     TEMPLATE_ID: ClassVar[int] = 7
     max_message_length: Int32
     """Bytes of a message with its session header: an eighth of a log term, and 16 MiB at most."""
+    refused: Int32 = 0
+    """A sum of the `REFUSES_...` that hold."""
+
+
+REFUSES_MESSAGES: Final = 1
+"""No service of the cluster has an `on_session_message`."""
+REFUSES_REQUESTS: Final = 2
+"""No service of the cluster has an `on_request`."""
 
 
 INGRESS_MESSAGES: Final[Registry] = registry_of(

@@ -32,6 +32,7 @@ from trimaran.service_api.wire.frame import (
 from trimaran.service_api.wire.frame_run import FrameRun, term_offsets
 from trimaran.service_api.wire.log.messages import ClusterActionRequest, NewLeadershipTermEvent
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH
+from trimaran.service_api.wire.session import REFUSES_MESSAGES, REFUSES_REQUESTS, SESSION_MESSAGE
 from trimaran.service_api.wire.session_frame import (
     PAYLOAD_OFFSET,
     REQUEST_BLOCK_BYTES,
@@ -85,6 +86,7 @@ class LogPublisher:
         "log_buffer",
         "log_session_id",
         "max_message_length",
+        "refused_blocks",
     )
 
     def __init__(
@@ -97,6 +99,7 @@ class LogPublisher:
         mtu_length_bytes: int,
         checksums: bool,
         stream_id: int = LOG_STREAM_ID,
+        refused_ingress: int = 0,
     ) -> None:
         self.log_buffer = log_buffer
         self.log_session_id = log_session_id
@@ -107,14 +110,20 @@ class LogPublisher:
         self._mtu_length_bytes = mtu_length_bytes
         self._checksums = checksums
         self._stream_id = stream_id
+        self.refused_blocks = tuple(
+            block
+            for refusal, block in ((REFUSES_MESSAGES, SESSION_MESSAGE[0]), (REFUSES_REQUESTS, REQUEST_BLOCK_LENGTH))
+            if refused_ingress & refusal
+        )
+        """Block lengths of the session messages that no service has a callback for."""
 
     def append_ingress(self, buffer: bytearray, start: int, end: int, *, prefix: bytes, timestamp: int) -> int:
         """Stamp and append the session messages at the start of `buffer[start:end]`.
 
         `prefix` is the 24 bytes that every message of this connection's session begins with in this term, save that a
         request has another block length. Stops at the first frame that is incomplete, fragmented, longer than the log's
-        mtu, unclean in its padding, of any other kind, or no frame at all, and returns its offset: the caller handles
-        that frame. The bytes that were taken are overwritten.
+        mtu, unclean in its padding, of a kind that is refused or of any other, or no frame at all, and returns its
+        offset: the caller handles that frame. The bytes that were taken are overwritten.
         """
         offset = run_start = start
         term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
@@ -128,6 +137,8 @@ class LogPublisher:
             if offset + length > end:
                 break
             run_prefix = prefix
+            if buffer[offset + HEADER_LENGTH] in self.refused_blocks:
+                break
             if buffer[offset + HEADER_LENGTH] == REQUEST_BLOCK_LENGTH:
                 if frame_length < REQUEST_PAYLOAD_OFFSET:
                     break

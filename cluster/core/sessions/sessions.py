@@ -93,7 +93,10 @@ class SessionManager:
             self._add(event, end_position)
         connection_id = self._awaiting_open.pop(session_id, None)
         if connection_id is not None:
-            limits = SessionLimits(max_message_length=max_message_length(self._ctx.config.term_length_bytes))
+            config = self._ctx.config
+            limits = SessionLimits(
+                max_message_length=max_message_length(config.term_length_bytes), refused=config.refused_ingress
+            )
             self._ctx.emit(fx.SendToClient(connection_id, limits))
             detail = self._ctx.config.ingress_endpoints
             answer(self._ctx, connection_id, event.correlation_id, EventCode.OK, session_id=session_id, detail=detail)

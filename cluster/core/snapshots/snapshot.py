@@ -101,16 +101,21 @@ class SnapshotControl:
             return False
         if any(skipped < end_position < skip for skipped, skip in self._ctx.skipped_entries.items()):
             return False  # a set there is one of a member that did not know of the skip: see `skipped_entries`
-        self._action = _Action(end_position, event.leadership_term_id, event.timestamp)
-        self._ctx.emit(
-            fx.TakeSnapshot(
+        self._action = action = _Action(end_position, event.leadership_term_id, event.timestamp)
+        try:
+            effect = fx.TakeSnapshot(
                 end_position,
                 event.leadership_term_id,
                 event.timestamp,
-                tuple(self._container_messages(self._action)),
-                tuple(self._module_messages(self._action)),
+                tuple(self._container_messages(action)),
+                tuple(self._module_messages(action)),
             )
-        )
+        except ValueError as error:
+            # A value that no message can hold was let in somewhere: a bug, which must not end members at each start.
+            self._action = None
+            self._finish(action, f"the state cannot be encoded: {error}")
+            return False
+        self._ctx.emit(effect)
         return True
 
     def on_taken(self, event: SnapshotTaken) -> None:

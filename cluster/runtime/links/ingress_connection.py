@@ -501,6 +501,12 @@ class IngressConnection(asyncio.BufferedProtocol):
             raise RemoteProtocolError(f"session message: block_length={block_length} expected=24 or 40")
         if len(encoded) < MESSAGE_HEADER_LENGTH + block_length:
             raise RemoteProtocolError(f"incomplete session message: {block_length=} length={len(encoded)}")
+        if block_length in publisher.refused_blocks:
+            # It was told so when its session opened.
+            is_request = block_length == REQUEST_BLOCK_LENGTH
+            kind, callback = ("requests", "on_request") if is_request else ("messages", "on_session_message")
+            self.refuse(f"the service takes no {kind}: it has no {callback}")
+            return
         timestamp = owner.stamp().to_bytes(8, "little", signed=True)
         stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]
         try:

@@ -22,6 +22,7 @@ import aiofiles.os
 from trimaran.archive import Archive, Recording
 from trimaran.archive.files.reader import FrameReader, MessageReader, RecordedMessage, StopReason
 from trimaran.service_api import RemoteProtocolError
+from trimaran.service_api.payloads import plain_bytes
 from trimaran.service_api.types import NULL_VALUE
 
 from ...core.log.log_buffer import LogBuffer
@@ -85,10 +86,10 @@ class SnapshotWriter:
         """Append one message, waiting for room.
 
         Raises:
-            LocalProtocolError: the message is too long.
+            LocalProtocolError: the message is too long, or no bytes.
             ArchiveError: the disk refused.
         """
-        data = bytes(message)
+        data = bytes(plain_bytes("message", message))
         self._publisher.append_message(data)
         if self.digest is not None:
             self.digest.update(len(data).to_bytes(8, "little"))

@@ -5,8 +5,8 @@ Members write their snapshots at one position, so digests of what they wrote are
 they name the version of the application, in which members may differ for a while.
 
 It runs beside the turns. Delivery stands still meanwhile, so the service's state does not change, however often the
-loop goes round; elections, heartbeats and the log go on. A service that raises costs this member the snapshot and
-nothing else. A disk that fails stops the node, as it does anywhere.
+loop goes round; elections, heartbeats and the log go on. A service that raises, or ends its task or the process, costs
+this member the snapshot and nothing else. A disk that fails stops the node, as it does anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import chain
 import structlog
 
 from trimaran.archive import Archive, ArchiveError
-from trimaran.service_api import invariant
+from trimaran.service_api import InvariantViolation, invariant
 from trimaran.service_api.types import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, NULL_VALUE, SERVICE_SNAPSHOT_STREAM_ID
 from trimaran.service_api.wire.log.snapshot_marker import SnapshotMarker
 from trimaran.service_api.wire.message import Message
@@ -29,6 +29,7 @@ from ...core import events as ev
 from ...messages.snapshot import ModuleMessage
 from ...service.agent import ClusteredServiceAgent
 from ...service.digests import DIGEST_BYTES
+from ...service.failures import is_own_cancellation
 from ..activities import ActivityScope
 from ..watching.vitals import SnapshotCounts
 from .snapshot_recording import SnapshotWriter
@@ -136,15 +137,17 @@ class SnapshotTaker:
         writer = await SnapshotWriter.start(
             self._archive, stream_id=stream_id, alias=alias, monotonic_ns=self._monotonic_ns
         )
-        for message in messages:
-            writer.digest = None if isinstance(message, SnapshotMarker) else messages_digest
-            await writer.offer(message.encode())
-        writer.digest = rest_digest
         try:
+            for message in messages:
+                writer.digest = None if isinstance(message, SnapshotMarker) else messages_digest
+                await writer.offer(message.encode())
+            writer.digest = rest_digest
             await write_rest(writer)
-        except ArchiveError:
+        except (ArchiveError, InvariantViolation):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_own_cancellation(error):
+                raise
             # What there is of it is in no recording log: should this not be reached, the next start removes it.
             await self._archive.purge_recording(await writer.finish())
             raise _ServiceFailedError from error

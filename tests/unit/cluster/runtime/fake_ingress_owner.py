@@ -14,14 +14,9 @@ class FakeIngressOwner:
         self, *, window_bytes: int = 1 << 20, term_length_bytes: int = 64 << 10, mtu_length_bytes: int = 1408
     ) -> None:
         self.log_buffer = LogBuffer(position=0, retained_bytes=1 << 20)
-        self.publisher: LogPublisher | None = LogPublisher(
-            self.log_buffer,
-            log_session_id=7,
-            initial_term_id=0,
-            term_length_bytes=term_length_bytes,
-            mtu_length_bytes=mtu_length_bytes,
-            checksums=True,
-        )
+        self.publisher: LogPublisher | None
+        self.term_length_bytes, self.mtu_length_bytes = term_length_bytes, mtu_length_bytes
+        self.make_publisher()
         self.window_bytes = window_bytes
         self.posted: list[object] = []
         self.queries: list[tuple[int, QueryRequest]] = []
@@ -29,6 +24,17 @@ class FakeIngressOwner:
         self.now_ns = 1_000
         self.holders: set[int] = set()
         """Connections whose clients have shown that a session is theirs."""
+
+    def make_publisher(self, *, refused_ingress: int = 0) -> None:
+        self.publisher = LogPublisher(
+            self.log_buffer,
+            log_session_id=7,
+            initial_term_id=0,
+            term_length_bytes=self.term_length_bytes,
+            mtu_length_bytes=self.mtu_length_bytes,
+            checksums=True,
+            refused_ingress=refused_ingress,
+        )
 
     def post(self, event: object) -> None:
         self.posted.append(event)

@@ -11,6 +11,7 @@ import pytest
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
+from trimaran.cluster.core.held_entry import HeldEntry
 from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.runtime.queries import QueryHandler
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
@@ -53,11 +54,17 @@ class FakeConfig:
     member_id: int = 2
 
 
+EXITS: dict[str, type[BaseException]] = {
+    kind.__name__: kind for kind in (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, MemoryError)
+}
+
+
 @dataclass
 class FakeContext:
     authorisation: AuthorisationService = field(default_factory=AllowAll)
     leader_member_id: MemberId | None = None
     config: FakeConfig = field(default_factory=FakeConfig)
+    held: HeldEntry | None = None
 
 
 @dataclass
@@ -96,6 +103,8 @@ class Rig:
         self.asked.append(bytes(payload))
         if bytes(payload) == b"fail":
             raise ValueError("no such key")
+        if bytes(payload).decode() in EXITS:
+            raise EXITS[bytes(payload).decode()]
         return b"answer to " + bytes(payload)
 
     def ask(
@@ -249,6 +258,35 @@ async def test_error_of_the_service_is_the_answer_and_nothing_else_changes() -> 
         (QueryCode.SERVICE_FAILED, "no such key"),
         (QueryCode.OK, ""),
     ]
+    rig.desk.close()
+
+
+@pytest.mark.parametrize("kind", EXITS.values())
+async def test_an_exit_in_a_query_is_a_failed_query_and_ends_nobody(kind: type[BaseException]) -> None:
+    """It left the member alive and stuck, or ended the process with the status of success."""
+    rig = Rig()
+    rig.ask(1, kind.__name__.encode())
+    rig.ask(2)
+
+    rig.confirm(2)
+
+    assert [(response.code, response.detail) for response in rig.outlet.responses] == [
+        (QueryCode.SERVICE_FAILED, kind.__name__),
+        (QueryCode.OK, ""),
+    ]
+    rig.desk.close()
+
+
+async def test_a_member_that_holds_answers_no_query() -> None:
+    """Its state is that of long ago."""
+    rig = Rig()
+    rig.module.ctx.held = HeldEntry(576, "on_request", "MemoryError()")
+
+    rig.ask(1)
+
+    (response,) = rig.outlet.responses
+    assert response.code is QueryCode.NOT_LEADER
+    assert "log_position=576" in response.detail
     rig.desk.close()
 
 

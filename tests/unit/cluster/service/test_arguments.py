@@ -88,3 +88,15 @@ def test_what_is_no_payload_leaves_no_half_message_behind(payload: Any) -> None:
     assert str(to_session) == str(to_log)
     assert str(to_log) == f"payload: type={type(payload).__name__} expected bytes, bytearray or memoryview"
     assert replies(outlet) == [(TERM, b"before"), (TERM, b"after")]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [memoryview(array("I", [1, 2])), memoryview(b"123456")[::2], memoryview(bytes(6)).cast("B", (2, 3))],
+    ids=["items of four bytes", "not contiguous", "two dimensions"],
+)
+def test_a_view_is_sent_as_the_bytes_that_it_shows(payload: memoryview) -> None:
+    """Its number of items was taken for its length, and the client could read nothing after it."""
+    _, outlet = called(lambda cluster, session: session.offer(payload))
+
+    assert replies(outlet) == [(TERM, b"before"), (TERM, payload.tobytes()), (TERM, b"after")]

@@ -290,3 +290,17 @@ def tracker() -> wire.PendingMessageTracker:
         pending_message_capacity=0,
         service_id=0,
     )
+
+
+def test_a_state_that_cannot_be_encoded_is_a_failed_snapshot_and_the_log_goes_on() -> None:
+    """A deadline of half a millisecond ended every member at the next snapshot, and again at each start."""
+    solo = Solo().lead()
+    solo.module.timers.schedule(1, 1000.5)  # type: ignore[arg-type]  # what the service API refuses today
+
+    stands_still, effects = deliver_action(solo, action(512))
+
+    assert not stands_still
+    assert of(effects, fx.TakeSnapshot) == []
+    assert solo.module.actions.state is ModuleState.ACTIVE
+    solo.module.timers.schedule(1, 1000)
+    assert take_snapshot(solo, 1024).log_position == 1024

@@ -35,6 +35,7 @@ from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.queries import QueryRequest
 from trimaran.service_api.wire.session import (
+    REFUSES_MESSAGES,
     AdminRequest,
     AdminRequestType,
     EventCode,
@@ -160,6 +161,26 @@ def test_message_longer_than_the_log_can_hold_ends_the_connection(owner: FakeIng
 
     assert client.transport.is_aborted
     assert payloads(owner) == []
+
+
+@pytest.mark.parametrize("payload", [b"short", b"x" * 5_000], ids=["one frame", "fragments"])
+async def test_what_no_service_takes_ends_the_connection_and_is_in_no_log(
+    owner: FakeIngressOwner, ingress: Ingress, payload: bytes
+) -> None:
+    """2 MB of messages to a service without `on_session_message` left honest clients 2 answers in 9 s."""
+    owner.make_publisher(refused_ingress=REFUSES_MESSAGES)
+    client = Client(ingress)
+
+    client.send(session_message(payload) + session_message(payload))
+
+    assert payloads(owner) == []
+    (frame,) = FrameParser().feed(client.transport.take_written())
+    event = SessionEvent.decode(frame.payload)
+    assert (event.code, event.detail) == (
+        EventCode.ERROR,
+        "the service takes no messages: it has no on_session_message",
+    )
+    assert ingress.connections == {}
 
 
 def test_control_messages_are_posted_with_the_connection_they_came_on(
