@@ -22,7 +22,9 @@ from trimaran.service_api.wire.log.messages import (
     SessionOpenEvent,
     TimerEvent,
 )
+from trimaran.service_api.wire.message import Message
 
+from ..messages.condition import ConditionQuery, MemberCondition
 from ..messages.consensus import (
     AppendPosition,
     CanvassPosition,
@@ -47,6 +49,8 @@ from .election.phases import PHASES
 from .election_state import ElectionState
 from .follower import FollowerTerm
 from .leader import LeaderTerm
+from .peers.conditions import ConditionExchange
+from .peers.message_rules import find_fault
 from .phase import ConsensusPhase, Handlers, NoPhase
 from .reason import Reason
 from .reason import ReasonKind as K
@@ -108,6 +112,7 @@ class ConsensusModule:
         self.actions = ActionControl(ctx, self.sessions, self.snapshots, redispatch=self._dispatch)
         self.resignation = ResignationControl(ctx, self.actions)
         self.snapshots.on_finished = self.actions.on_snapshot_finished
+        self.conditions = ConditionExchange(ctx)
         self.election: Election | None = None
         self.leader: LeaderTerm | None = None
         self.follower: FollowerTerm | None = None
@@ -117,6 +122,8 @@ class ConsensusModule:
         self._common: Handlers = {
             **dict.fromkeys(_OF_ONE_PHASE, _ignore),
             ev.LinkChanged: ctx.on_link_changed,
+            ConditionQuery: self.conditions.on_query,
+            MemberCondition: self.conditions.on_condition,
             ev.ReluctanceChanged: self._on_reluctance_changed,
             ev.LiveJoined: self._on_live_joined,
             ev.Recorded: self._on_recorded,
@@ -145,6 +152,7 @@ class ConsensusModule:
         self.ctx.now_ns, self.ctx.timestamp = now_ns, timestamp
         self.ctx.me.is_reachable = True
         self.ctx.cluster_clock.start(now_ns)
+        self.conditions.start()
         self.actions.start()
         self._begin_election(Reason(K.NODE_STARTED), is_node_startup=True)
 
@@ -158,6 +166,9 @@ class ConsensusModule:
 
     def _dispatch(self, event: object) -> None:
         kind = type(event)
+        if isinstance(event, Message) and (refused := find_fault(self.ctx, event)) is not None:
+            self.ctx.emit(refused)
+            return
         reason = (self._phase.handlers.get(kind) or self._common[kind])(event)
         if reason is not None:
             self._begin_election_if_due(reason)
@@ -166,6 +177,7 @@ class ConsensusModule:
         """Do what time alone has made due."""
         ctx = self.ctx
         ctx.now_ns, ctx.timestamp = now_ns, timestamp
+        self.conditions.poll()
         reason = self._phase.poll()
         if reason is not None:
             self._begin_election_if_due(reason)
@@ -174,7 +186,7 @@ class ConsensusModule:
 
     def next_deadline_ns(self) -> int:
         """The earliest monotonic time at which `poll` would do anything."""
-        return self._phase.next_deadline_ns()
+        return min(self._phase.next_deadline_ns(), self.conditions.next_deadline_ns())
 
     def take_effects(self) -> list[fx.Effect]:
         """Take what has been asked for since the last time, in order."""

@@ -32,6 +32,9 @@ from .log.log_buffer import LogBuffer
 from .log.recording_log import RecordingLog
 from .log.retention import KEEP_ALL, RetentionPolicy
 from .members import ClusterMember, compare_log, is_active, is_empty_log, quorum_threshold
+from .peers.terms import LAST_TERM_ID, TERM_LEAP_LIMIT, first_vouched_term_id
+from .reason import Reason
+from .reason import ReasonKind as K
 from .reluctance import Reluctance
 
 PROTOCOL_VERSION = 1 << 16
@@ -76,6 +79,8 @@ class ConsensusConfig:
     """Names the code of the services, as `service.service_code` computes it."""
     stops_when_diverged: bool = True
     """Whether this member stops where its digests differ from those of a majority."""
+    clock_skew_limit_ns: int = 1_000_000_000
+    """From here on a clock is off."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,6 +131,10 @@ class ConsensusContext:
     role: Role = Role.FOLLOWER
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     """Cluster time, and the unit of every time in the log."""
+    ask_condition: Callable[[MemberId], None] = lambda member_id: None
+    """Asks a member how it is, now. See `conditions`."""
+    vouched_term_id: int = field(init=False)
+    """The highest term that this member stood in, or that a member vouches for. See `terms`."""
     delivered_time: Callable[[], int] = lambda: 0
     """The cluster time of the newest entry that the service was given; a follower counts on from it."""
     time_of_last_leader_ns: int = -(1 << 62)
@@ -150,6 +159,7 @@ class ConsensusContext:
 
     def __post_init__(self) -> None:
         self.is_voter = self.candidate_term_id > NULL_TERM_ID
+        self.vouched_term_id = first_vouched_term_id(self.log_leadership_term_id, self.candidate_term_id)
 
     @property
     def is_log_empty(self) -> bool:
@@ -233,6 +243,8 @@ class ConsensusContext:
         """The link to a member came up or went down."""
         self.members[event.member_id].is_reachable = event.is_up
         self.on_link(event)
+        if event.is_up:
+            self.ask_condition(event.member_id)
 
     def note_canvass(self, message: CanvassPosition) -> ClusterMember:
         """Note where a member's log ends, and whether it may vote. Returns the member."""
@@ -280,6 +292,29 @@ class ConsensusContext:
             self.emit(CommitAdvanced(position))
 
     # --- terms
+
+    def vouch_for_term(self, term_id: int) -> None:
+        """Note that a term is honest: this member stands in it, or another one that surely is itself says so."""
+        if self.vouched_term_id < term_id <= LAST_TERM_ID:
+            self.vouched_term_id = term_id
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether the term that this member would stand in is near one that is vouched for."""
+        return self.candidate_term_id <= self.vouched_term_id + TERM_LEAP_LIMIT
+
+    @property
+    def vote_state_reason(self) -> Reason:
+        """Why a member that may not stand may not."""
+        return Reason(
+            K.VOTE_STATE_UNUSABLE, candidate_term_id=self.candidate_term_id, vouched_term_id=self.vouched_term_id
+        )
+
+    def stand_in_next_term(self) -> None:
+        """Raise the durable candidate term by one, to stand in it."""
+        term_id = TermId(self.candidate_term_id + 1)
+        self.vouch_for_term(term_id)
+        self.propose_candidate_term(term_id)
 
     def propose_candidate_term(self, candidate_term_id: TermId) -> None:
         """Raise the durable candidate term, to vote or to stand in it; it never falls."""

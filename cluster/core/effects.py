@@ -57,6 +57,18 @@ class UnbindIngress:
 
 
 @dataclass(slots=True)
+class MessageRefused:
+    """A message that no member sends in good order came in a member's name: nothing is made of it. Only tells.
+
+    `member_id` is None where the message names no sender; `fault` is what is wrong with it, as facts.
+    """
+
+    member_id: MemberId | None
+    message: str
+    fault: str
+
+
+@dataclass(slots=True)
 class ReluctanceNoted:
     """This member has a reason not to lead while another can, or `detail` is None: that reason is gone. Only tells."""
 
@@ -391,6 +403,7 @@ Effect = (
     | StateChanged
     | ElectionStarted
     | VoteRefused
+    | MessageRefused
     | ReluctanceNoted
     | NominationRefused
     | LeaderRefused

@@ -92,6 +92,10 @@ class ReasonKind(Enum):
         "members {member_ids} are not voters: they never voted, or their directories were removed; without them "
         "{voter_count} of {member_count} members can vote; start the others"
     )
+    VOTE_STATE_UNUSABLE = (
+        "this member's term {candidate_term_id} is far above {vouched_term_id}, the highest that any member vouches "
+        "for: no leader can come of it; if all members say so, stop them and run `trimaran reset-candidate-term`"
+    )
     RELUCTANT = (
         "this member is reluctant to lead ({kinds}) and leaves it to a willing member: {member_ids}; it stands if none "
         "of these has won soon"

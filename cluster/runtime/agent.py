@@ -137,6 +137,7 @@ class ConsensusModuleAgent:
         self._handlers = {
             **_LOGGED,
             fx.SendToMember: lambda effect: links.send(effect.member_id, effect.message),
+            fx.MessageRefused: lambda effect: links.on_message_refused(effect),
             fx.SendToClient: self._send_to_client,
             fx.BindIngress: self._bind_ingress,
             fx.UnbindIngress: self._unbind_ingress,

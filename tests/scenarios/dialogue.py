@@ -17,6 +17,7 @@ from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
+from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
 from trimaran.service_api.types import NULL_POSITION, MemberId
 from trimaran.service_api.wire.message import Message
 
@@ -100,7 +101,7 @@ class Dialogue(Cluster):
     def _write(self, node: Node, effect: fx.Effect) -> None:
         if not self.is_told:
             return
-        if isinstance(effect, fx.SendToMember):
+        if isinstance(effect, fx.SendToMember) and not isinstance(effect.message, ConditionQuery | MemberCondition):
             self._write_message(node, effect)
             return
         sentence = _SENTENCES.get(type(effect))

@@ -10,11 +10,10 @@ Source: seed 001; aeron.md §2.3 CANVASS and NOMINATE.
 from __future__ import annotations
 
 from trimaran.service_api import Role
-from trimaran.service_api.types import NULL_POSITION, MemberId, TermId
+from trimaran.service_api.types import NULL_POSITION, MemberId
 
 from ...messages.consensus import CanvassPosition, NewLeadershipTerm, RequestVote
 from .. import dialogue
-from .. import effects as fx
 from ..election_state import ElectionState
 from ..events import ActivityFailed, LinkChanged
 from ..members import is_quorum_candidate, is_unanimous_candidate, may_vote_for
@@ -83,7 +82,9 @@ class Canvass(ElectionPhase):
         self._forget_silent()
         is_over = ctx.now_ns >= self.deadline_ns
         if not ctx.is_voter and ctx.is_cluster_formed:
-            self._refuse_nomination(Reason(K.NOT_A_VOTER))
+            election.refuse_nomination(Reason(K.NOT_A_VOTER))
+        elif not ctx.may_stand:
+            election.refuse_nomination(ctx.vote_state_reason)
         elif is_unanimous_candidate(ctx.voting_members, ctx.me, excused(election)):
             self._nominate(Reason(K.NEWEST_LOG_OF_ALL))
         elif is_over and is_quorum_candidate(ctx.voting_members, ctx.me):
@@ -106,7 +107,7 @@ class Canvass(ElectionPhase):
             if ctx.now_ns < election.holds_back_until_ns:
                 kinds = ", ".join(kind.label for kind in ctx.reluctance)
                 member_ids = ", ".join(str(member.member_id) for member in able)
-                self._refuse_nomination(Reason(K.RELUCTANT, kinds=kinds, member_ids=member_ids))
+                election.refuse_nomination(Reason(K.RELUCTANT, kinds=kinds, member_ids=member_ids))
                 return
         election.enter(ElectionState.NOMINATE, reason)
 
@@ -123,7 +124,7 @@ class Canvass(ElectionPhase):
         elif ctx.now_ns >= self.deadline_ns and not is_quorum_candidate(ctx.voting_members, ctx.me):
             election.restart(Reason(K.CANVASS_OUTDATED))
         elif ctx.now_ns >= self.deadline_ns:
-            ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
+            ctx.stand_in_next_term()
             election.enter(ElectionState.CANDIDATE_BALLOT, Reason(K.NOMINATION, term_id=ctx.candidate_term_id))
         elif ctx.now_ns >= self.next_status_ns:
             self._canvass()
@@ -139,19 +140,13 @@ class Canvass(ElectionPhase):
             if ctx.now_ns - member.time_of_last_canvass_ns > ctx.config.leader_heartbeat_timeout_ns:
                 member.forget_election()
 
-    def _refuse_nomination(self, reason: Reason) -> None:
-        """Say, once while it holds, why this canvass leads to no nomination."""
-        if reason != self._election.nomination_refused:
-            self._election.nomination_refused = reason
-            self._ctx.emit(fx.NominationRefused(reason))
-
     def _explain_missing_quorum(self) -> None:
         """Say so when too few members are voters for a quorum."""
-        ctx = self._ctx
+        ctx, election = self._ctx, self._election
         spoken = [member for member in ctx.voting_members if member.log_position != NULL_POSITION]
         barred = [member for member in spoken if not may_vote_for(member, ctx.me)]
         if barred and ctx.is_majority(len(spoken)):
-            self._refuse_nomination(
+            election.refuse_nomination(
                 Reason(
                     K.NO_QUORUM_OF_VOTERS,
                     member_ids=", ".join(str(member.member_id) for member in barred),

@@ -189,6 +189,12 @@ class Election:
             ctx.emit(fx.LeaderRefused(MemberId(message.leader_member_id), message.leadership_term_id, reason))
         return True
 
+    def refuse_nomination(self, reason: Reason) -> None:
+        """Say, once while it holds, why this member does not stand."""
+        if reason != self.nomination_refused:
+            self.nomination_refused = reason
+            self.ctx.emit(fx.NominationRefused(reason))
+
     def on_link_changed(self, event: LinkChanged) -> None:
         """A member's process came or went."""
         self.ctx.on_link_changed(event)
@@ -269,7 +275,11 @@ class InitPhase(ElectionPhase):
         if len(ctx.members) > 1:
             self._election.enter(ElectionState.CANVASS, Reason(K.LOG_STOPPED))
             return
-        ctx.propose_candidate_term(TermId(ctx.candidate_term_id + 1))
+        if not ctx.may_stand:
+            self._election.refuse_nomination(ctx.vote_state_reason)
+            self._not_before_ns = NEVER_NS  # there is nobody else who could vouch for its term
+            return
+        ctx.stand_in_next_term()
         self._election.enter(ElectionState.LEADER_LOG_REPLICATION, Reason(K.ONLY_MEMBER))
 
     def _on_log_stopped(self, event: LogStopped) -> None:

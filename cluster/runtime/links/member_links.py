@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -34,21 +35,9 @@ from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.message import Message, decode_message, registry_of
 from trimaran.service_api.wire.stream import FrameParser
 
+from ...core import effects as fx
 from ...core.member_settings import difference
-from ...messages.consensus import (
-    AppendPosition,
-    CanvassPosition,
-    CatchupPosition,
-    CommitPosition,
-    NewLeadershipTerm,
-    RequestVote,
-    StopCatchup,
-    TerminationAck,
-    TerminationPosition,
-    Vote,
-)
-from ...messages.digests import ServiceDigest
-from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
+from ...core.peers.message_rules import SENDER_FIELDS
 from ...messages.settings import MemberSettings
 from ..activities import ActivityScope
 from ..answering.document_server import Answerer, DocumentRequest, DocumentServer
@@ -66,24 +55,7 @@ _STATUS_LIMIT: Final = 8
 _STRANGER_TIMEOUT_S: Final = 2.0
 """How long a connection may take to say what it is and to ask, and to take the answer."""
 
-_SENDER_FIELD: Final[dict[type[Message], str]] = {
-    CanvassPosition: "follower_member_id",
-    RequestVote: "candidate_member_id",
-    Vote: "follower_member_id",
-    NewLeadershipTerm: "leader_member_id",
-    AppendPosition: "follower_member_id",
-    CommitPosition: "leader_member_id",
-    CatchupPosition: "follower_member_id",
-    TerminationAck: "member_id",
-    LeadershipProbe: "leader_member_id",
-    LeadershipProbeAck: "follower_member_id",
-    ReadPositionRequest: "follower_member_id",
-    ReadPosition: "leader_member_id",
-    ServiceDigest: "member_id",
-}
-"""Which field says who sent a message; a StopCatchup names only its receiver, a TerminationPosition only the term."""
-
-_ACCEPTED: Final = registry_of(*_SENDER_FIELD, StopCatchup, TerminationPosition)
+_ACCEPTED: Final = registry_of(*SENDER_FIELDS)
 """What a member takes from another: what the core handles."""
 
 _GREETING: Final = registry_of(MemberSettings)
@@ -91,6 +63,9 @@ _GREETING: Final = registry_of(MemberSettings)
 
 _GREETING_LIMIT_BYTES: Final = 1 << 10
 """The longest frame of an answer."""
+
+_REFUSAL_INTERVAL_S: Final = 10.0
+"""Between two log events about one kind of refused message of one member."""
 
 logger = structlog.get_logger()
 
@@ -125,6 +100,10 @@ class MemberLinks:
         """What was answered there about the cluster; `NULL_CLUSTER_ID` of a member that does not know yet."""
         self.on_announced: Callable[[], None] = lambda: None
         """Told when that changes."""
+        self._refusals: dict[tuple[MemberId | None, str], _Refusals] = {}
+        """What was refused, by member and message: a few kinds of messages of a few members."""
+        self._speaking: object = None
+        """The address at the other end of the link whose message is being handled."""
         self._status_count = 0
         self._listener: Listener | None = None
 
@@ -217,8 +196,47 @@ class MemberLinks:
         if self.differences.pop(member_id, None) is None:
             self._on_link_changed(member_id, False)
 
+    def on_message_refused(self, effect: fx.MessageRefused) -> None:
+        """Name who sent what no member sends in good order: the first time, and from then on with a count, rarely.
+
+        A message that had to wait is of one of the connections that speak for that member.
+        """
+        key, now_s = (effect.member_id, effect.message), asyncio.get_running_loop().time()
+        refusals = self._refusals.setdefault(key, _Refusals())
+        refusals.count += 1
+        if refusals.told_s is not None and now_s - refusals.told_s < _REFUSAL_INTERVAL_S:
+            return
+        refusals.told_s = now_s
+        peers = [self._speaking] if self._speaking is not None else self._find_peernames(effect.member_id)
+        logger.warning(
+            "member_message.refused",
+            peer_member_id=effect.member_id,
+            peernames=peers,
+            message=effect.message,
+            fault=effect.fault,
+            count=refusals.count,
+            reason="no member sends this in good order: see whether these addresses are members'",
+        )
+
+    def _find_peernames(self, member_id: MemberId | None) -> list[object]:
+        """Find the addresses of the connections that speak for a member, or for any."""
+        return [
+            transport.get_extra_info("peername")
+            for transport, inbound in self._inbound.items()
+            if inbound._peer_id is not None and member_id in (None, inbound._peer_id)
+        ]
+
     def _outbound_factory(self, member_id: MemberId) -> Callable[[asyncio.Future[None]], asyncio.Protocol]:
         return lambda closed: _Outbound(self, member_id, closed)
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """One kind of message that was refused in a member's name."""
+
+    count: int = 0
+    told_s: float | None = None
+    """When that was logged last, by the loop's clock."""
 
 
 class _Outbound(asyncio.Protocol):
@@ -325,9 +343,17 @@ class _Inbound(asyncio.Protocol):
                         return  # it is not of this cluster
                     message = decode_message(frame.raw, HEADER_LENGTH, registry=_ACCEPTED)
                     self._check_sender(message)
-                    self._links._on_message(message)
+                    self._hand_over(message)
         except RemoteProtocolError as error:
             self._refuse(str(error))
+
+    def _hand_over(self, message: Message) -> None:
+        """Have the core handle a message; what it has to say of the sender names this connection."""
+        links, transport = self._links, self._transport
+        assert transport is not None
+        links._speaking = transport.get_extra_info("peername")
+        links._on_message(message)
+        links._speaking = None
 
     def _identify(self, setup: SetupFrame) -> MemberId:
         peer_id = MemberId(setup.session_id)
@@ -396,7 +422,7 @@ class _Inbound(asyncio.Protocol):
 
     def _check_sender(self, message: Message) -> None:
         """Refuse a message that another member should have sent: one link speaks for one member."""
-        name = _SENDER_FIELD.get(type(message))
+        name = SENDER_FIELDS[type(message)]
         if name is not None and (member_id := getattr(message, name)) != self._peer_id:
             raise RemoteProtocolError(f"{type(message).__name__}.{name}={member_id} expected={self._peer_id}")
 

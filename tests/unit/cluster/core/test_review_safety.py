@@ -277,7 +277,7 @@ def test_catchup_of_a_follower_that_was_dropped_goes_on_until_it_joins_again() -
     assert member.effects_of(fx.StopCatchupReplay) == []
     assert member.sent(StopCatchup) == []
     member.step(ev.LiveJoined(MemberId(1), 96))
-    member.report(1, 128, is_catchup=True)
+    member.report(1, 96, is_catchup=True)
     assert member.effects_of(fx.StopCatchupReplay) == [fx.StopCatchupReplay(MemberId(1))]
 
 

@@ -136,8 +136,8 @@ def test_truncation_drops_the_terms_that_began_beyond_it() -> None:
 def test_own_commit_position_is_never_truncated() -> None:
     """DESIGN §5, hazard 9 of aeron.md §10: stop the node instead, somebody's disk lied."""
     solo = Solo(terms=[(3, 0, 1216)])
-    solo.ctx.commit_position = 1024
     solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)))
+    solo.ctx.commit_position = 1024
 
     with pytest.raises(InvariantViolation, match=r"never truncated.*truncate_position=992.*commit_position=1024"):
         solo.feed(ev.LogStopped(1216))
@@ -258,12 +258,26 @@ def test_leader_that_cannot_say_what_follows_is_not_followed() -> None:
     assert path(effects) == ["INIT"]
 
 
+def test_leader_that_would_have_committed_entries_cut_off_is_not_heard() -> None:
+    """It may be anybody who calls itself a leader; with a true one, following it would lose what was acknowledged."""
+    solo = Solo(terms=[(3, 0, 1216)])
+    solo.ctx.commit_position = 1024
+
+    (refused,) = solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, 1504)))
+
+    assert isinstance(refused, fx.MessageRefused)
+    assert "expected at least commit_position=1024" in refused.fault
+    assert solo.is_in(S.CANVASS)
+
+
 def test_missed_term_without_an_end_is_a_broken_leader() -> None:
     """Every term before the leader's own is closed: else what would be copied?"""
     solo = Solo(terms=[(3, 0, 992)])
 
-    with pytest.raises(InvariantViolation, match="a term before the leader's own is closed"):
-        solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, -1)))
+    (refused,) = solo.feed(solo.new_term(1, 6, 1504, after=(5, 992, -1)))
+
+    assert isinstance(refused, fx.MessageRefused)
+    assert "next_log_position=-1 expected within term_base_log_position=1504" in refused.fault
 
 
 # --- FOLLOWER_REPLAY and the commit position

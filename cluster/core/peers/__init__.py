@@ -1,0 +1,1 @@
+"""What a member makes of the others: how they are, whose clock is off, which terms and messages are honest."""

@@ -1,0 +1,118 @@
+"""How the other members are: each asks every other one a second, and once more when a link comes up.
+
+The answer of a member (`messages.condition`) says its time of day, the highest term that it vouches for, and why it
+would rather not lead. It counts only with the nonce of a question, which went out on the link that this member dialled
+itself, to the other's configured endpoint. A stranger may call itself any member and say anything; this it
+cannot answer without being where that member is.
+
+Three things are made of it: which clocks agree (`clock_agreement`), and so whether this member's own is off; how far
+terms may honestly be (`terms`); and to whom a reluctant member may leave an election (`reluctance`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trimaran.service_api.types import MemberId, TermId
+
+from ...messages.condition import ConditionQuery, MemberCondition
+from ..context import ConsensusContext
+from ..phase import NEVER_NS
+from ..reluctance import Reluctance
+from .clock_agreement import ClockAgreement
+
+_INTERVAL_NS: Final = 1_000_000_000
+_REPEAT_NS: Final = 50_000_000
+"""Between two questions to one member at least, when an answer is wanted now."""
+
+_UNANSWERED_LIMIT: Final = 8
+"""Questions to one member that may be open; the oldest is forgotten."""
+
+_NONCE_LIMIT: Final = 1 << 62
+
+
+class ConditionExchange:
+    """The questions of one member, and what it knows of the others from their answers. It outlives every phase."""
+
+    def __init__(self, ctx: ConsensusContext) -> None:
+        self._ctx = ctx
+        self._asked: dict[MemberId, dict[int, int]] = {member.member_id: {} for member in ctx.others}
+        """By member: when each of the newest questions that it has not answered was asked, by nonce."""
+        self._next_round_ns = NEVER_NS
+        self.clocks = ClockAgreement(member_count=len(ctx.members), limit_ns=ctx.config.clock_skew_limit_ns)
+        ctx.ask_condition = self.ask_again
+
+    def __repr__(self) -> str:
+        return f"<ConditionExchange {self.clocks!r}>"
+
+    def start(self) -> None:
+        """Begin to ask."""
+        if len(self._ctx.members) > 1:
+            self._next_round_ns = self._ctx.now_ns + _INTERVAL_NS
+
+    def next_deadline_ns(self) -> int:
+        """The earliest monotonic time at which `poll` would act."""
+        return self._next_round_ns
+
+    def poll(self) -> None:
+        """Ask every member that can be reached, when that is due."""
+        ctx = self._ctx
+        if ctx.now_ns < self._next_round_ns:
+            return
+        self._next_round_ns = ctx.now_ns + _INTERVAL_NS
+        for member in ctx.others:
+            if member.is_reachable:
+                self._ask(member.member_id)
+        self._judge_clocks()  # what is old counts no more
+
+    def ask_again(self, member_id: MemberId) -> None:
+        """Ask one member now: it has come up, or says what nobody vouches for. At most twenty times a second."""
+        newest_ns = max(self._asked[member_id].values(), default=None)
+        if newest_ns is None or self._ctx.now_ns - newest_ns >= _REPEAT_NS:
+            self._ask(member_id)
+
+    def on_query(self, message: ConditionQuery) -> None:
+        """A member asks how this one is."""
+        ctx = self._ctx
+        ctx.send(
+            MemberId(message.member_id),
+            MemberCondition(
+                nonce=message.nonce,
+                epoch_ms=ctx.timestamp,
+                leadership_term_id=TermId(ctx.vouched_term_id),
+                reluctance=sum(kind.value for kind in ctx.reluctance),
+                member_id=ctx.config.member_id,
+            ),
+        )
+
+    def on_condition(self, message: MemberCondition) -> None:
+        """A member says how it is."""
+        ctx, member_id = self._ctx, MemberId(message.member_id)
+        asked_ns = self._asked[member_id].pop(message.nonce, None)
+        if asked_ns is None:
+            return  # it answers no question of this member
+        ctx.members[member_id].is_reluctant = message.reluctance != 0
+        ctx.vouch_for_term(message.leadership_term_id)
+        self.clocks.note(
+            member_id, asked_ns=asked_ns, now_ns=ctx.now_ns, their_epoch_ms=message.epoch_ms, epoch_ms=ctx.timestamp
+        )
+        self._judge_clocks()
+
+    def _ask(self, member_id: MemberId) -> None:
+        ctx = self._ctx
+        nonce, asked = int(ctx.random() * _NONCE_LIMIT), self._asked[member_id]
+        if len(asked) >= _UNANSWERED_LIMIT:
+            del asked[next(iter(asked))]
+        asked[nonce] = ctx.now_ns
+        ctx.send(member_id, ConditionQuery(nonce=nonce, member_id=ctx.config.member_id))
+
+    def _judge_clocks(self) -> None:
+        """Reckon with the majority's clock where this member's own is off, and be reluctant to lead."""
+        ctx, clocks = self._ctx, self.clocks
+        is_changed = clocks.judge(ctx.now_ns)
+        majority_ns = clocks.majority_ns or 0
+        ctx.cluster_clock.correction_ns = majority_ns if clocks.is_off else 0
+        if is_changed:
+            where = "ahead of" if majority_ns < 0 else "behind"
+            detail = f"its clock is {abs(majority_ns) / 1e9:,.3f} s {where} the clocks of the majority"
+            ctx.note_reluctance(Reluctance.CLOCK_OFF, detail if clocks.is_off else None)
