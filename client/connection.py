@@ -99,8 +99,8 @@ class MemberConnection(asyncio.BufferedProtocol):
         self._conductor.flush()
 
     def write(self, data: bytearray) -> None:
-        """Write bytes to the socket; they must not change afterwards."""
-        if self._transport is not None:
+        """Write bytes to the socket, unless it has failed; they must not change afterwards."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     @property

@@ -247,9 +247,10 @@ class ArchiveConnection(asyncio.BufferedProtocol):
     # --- the stream
 
     def write(self, data: bytes | bytearray) -> None:
-        """Send bytes; a caller that sends many bounds them."""
+        """Send bytes, unless the connection has failed; a caller that sends many bounds them."""
         assert self._transport is not None
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     async def wait_for_data(self, timeout_s: float | None) -> None:
         """Return when more has arrived than is in `buffer` now; for the one reader of the stream.

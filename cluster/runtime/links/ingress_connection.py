@@ -181,7 +181,7 @@ class IngressConnection(asyncio.BufferedProtocol):
 
     def send_now(self, data: bytes | bytearray) -> None:
         """Give the transport what waited."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def choke(self, is_choked: bool) -> None:
@@ -427,7 +427,7 @@ class IngressConnection(asyncio.BufferedProtocol):
         self._ingress.forget(self)
         if transport is None:
             return
-        if self._is_set_up and not transport.get_write_buffer_size():
+        if self._is_set_up and not transport.is_closing() and not transport.get_write_buffer_size():
             transport.write(self._encode_end(reason))
             transport.close()
         else:

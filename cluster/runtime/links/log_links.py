@@ -128,6 +128,8 @@ class _LogLink(asyncio.Protocol):
         """Send chunks, or give the follower up when it does not read."""
         transport = self._transport
         assert transport is not None
+        if transport.is_closing():
+            return  # it failed or was dropped, and `connection_lost` is still to come; uvloop would raise
         if transport.get_write_buffer_size() > _SEND_LIMIT_BYTES:
             logger.warning(
                 "log_link.dropped",
@@ -237,7 +239,7 @@ class LogImage(asyncio.BufferedProtocol):
         assert self._transport is not None
         assert self.setup is not None
         self._receiver = receiver
-        if join_position is not None:
+        if join_position is not None and not self._transport.is_closing():
             self._transport.write(StatusFrame.at_position(join_position, setup=self.setup).encode())
         if self._filled:
             asyncio.get_running_loop().call_soon(self._receive_waiting)

@@ -127,9 +127,12 @@ class MemberLinks:
             tasks.create_task(dialling, name=f"consensus-link-{member_id}")
 
     def send(self, member_id: MemberId, message: Message) -> None:
-        """Send a message now, or drop it when the link is down or choked."""
+        """Send a message now, or drop it when the link is down, about to be, or choked.
+
+        A connection that failed is closed before this side is told that it is lost; uvloop raises on writes to it.
+        """
         transport = self._outbound.get(member_id)
-        if transport is None or transport.get_write_buffer_size() > _WRITE_LIMIT_BYTES:
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > _WRITE_LIMIT_BYTES:
             return
         transport.write(encode_frame(message.encode(), stream_id=CONSENSUS_STREAM_ID))
 

@@ -157,6 +157,22 @@ async def test_slow_follower_is_dropped_and_the_others_are_not_held_up() -> None
     assert quick.take_written() == flushed
 
 
+async def test_link_that_was_dropped_gets_no_more_before_its_loss_is_told() -> None:
+    """The connection is closed before `connection_lost` comes; uvloop raises on writes to it."""
+    leader = Leader(log_of(0))
+    slow = leader.join(ONE, 0)
+    slow.waiting_bytes = (32 << 20) + 1
+    append(leader.log_buffer, 1)
+    leader.flush()
+    slow.waiting_bytes = 0
+
+    append(leader.log_buffer, 1)
+    leader.flush()
+
+    assert slow.is_aborted
+    assert slow.take_written() == b""
+
+
 async def test_link_that_is_lost_gets_no_more_and_its_dialler_is_told() -> None:
     leader = Leader(log_of(0))
     protocol, transport = leader.dial(ONE)

@@ -161,6 +161,17 @@ async def test_message_to_a_member_whose_link_is_down_is_dropped() -> None:
     assert mine.changes == [(ONE, True), (ONE, False)]
 
 
+async def test_message_to_a_member_whose_link_has_just_failed_is_dropped() -> None:
+    """The connection is closed before `connection_lost` comes; uvloop raised on the write, and the node ended."""
+    mine = Links()
+    _, transport = mine.dialled(ONE)
+    transport.abort()
+
+    mine.links.send(ONE, canvass(ME))
+
+    assert transport.take_written() == b""
+
+
 async def test_member_that_does_not_read_gets_no_more_than_the_limit() -> None:
     """Memory is bounded. Source: peers.md C4 class 29."""
     mine = Links()
