@@ -3,17 +3,22 @@
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.trimaran-installed
+SPARK := $(VENV)/.trimaran-spark-installed
 STAMP := $(VENV)/.trimaran-tools-installed
 PACKAGES := service_api archive client cluster src
 SOURCES := $(PACKAGES) $(wildcard benchmarks examples notebooks) tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled demo notebooks test check campaign coverage sim chaos format bench peers bench-guard clean
+.PHONY: help setup setup-spark setup-dev compiled demo notebooks test check campaign coverage sim chaos format bench peers bench-guard clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP)  ## Create .venv with trimaran, Spark, notebooks and the development tools in it.
+setup: $(CORE)  ## Create .venv with trimaran in it: nodes, clients and every command but `report`.
+
+setup-spark: $(SPARK)  ## Add Spark, a Java and what the report needs (a minute, 0.9 GB).
+
+setup-dev: $(STAMP)  ## Add Spark, notebooks and the development tools (one to two minutes, 1.3 GB).
 
 # Both run again only when pyproject.toml changed. `PYTHON=/path/to/python make setup` picks the interpreter.
 $(CORE): pyproject.toml
@@ -36,6 +41,12 @@ $(CORE): pyproject.toml
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .; \
 	touch $(CORE); \
 	echo "==> ready: $(BIN)/trimaran --help"
+
+$(SPARK): $(CORE)
+	@set -eu; \
+	echo "==> installing Spark into $(VENV) (a minute, 0.9 GB)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[spark]'; \
+	touch $(SPARK)
 
 $(STAMP): $(CORE)
 	@set -eu; \

@@ -6,5 +6,5 @@ if __name__ == "__main__":
     try:
         from trimaran.benchmarks.app import main
     except ModuleNotFoundError as error:
-        sys.exit(f"trimaran: the benchmarks need more packages: pip install 'trimaran[bench]' ({error})")
+        sys.exit(f"trimaran: the benchmarks need more packages: in a checkout, pip install '.[bench]' ({error})")
     main()

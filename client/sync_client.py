@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
+from trimaran.service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId, MemberId, TermId
 
 from .cluster_client import ClusterClient
@@ -87,6 +87,10 @@ class SyncClusterClient:
         self._finalizer = weakref.finalize(self, self._thread.end)
         try:
             self._client = self._thread.call(side.connect)
+        except ClusterError as error:
+            self.close()
+            # Where in the library it was raised, on another thread and loop, tells the caller nothing.
+            raise error.with_traceback(None) from None
         except BaseException:
             self.close()
             raise

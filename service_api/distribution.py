@@ -8,6 +8,12 @@ from typing import Final
 DISTRIBUTION_NAME: Final = "trimaran"
 
 
+def install_advice(extra: str) -> str:
+    """Say how to install one of our extras, from a checkout: the registry's package of that name need not be ours."""
+    target = " or `make setup-spark`" if extra == "spark" else ""
+    return f"in a checkout of Trimaran: pip install '.[{extra}]'{target}"
+
+
 @functools.cache
 def installed_version() -> str:
     """The version of the installed distribution, or `not installed` in a bare checkout; looked up once per process."""

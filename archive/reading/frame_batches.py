@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from trimaran.service_api.distribution import install_advice
 from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import RecordingId, TimeUnit
 
@@ -133,7 +134,7 @@ def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
     try:
         from .vector.columns import frame_schema
     except ImportError as error:
-        message = f"record batches need numpy and pyarrow: pip install 'trimaran[arrow]' ({error})"
+        message = f"record batches need numpy and pyarrow: {install_advice('arrow')} ({error})"
         raise ConfigurationError(message) from error
     return frame_schema(choose_columns(columns), time_unit=time_unit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trimaran.service_api.distribution import install_advice
 from trimaran.service_api.errors import ConfigurationError
 
 try:
@@ -10,5 +11,5 @@ try:
     import numpy  # noqa: F401
     import pandas  # noqa: F401
 except ImportError as error:
-    message = f"trimaran.archive.report needs matplotlib, jinja2 and pandas: pip install 'trimaran[spark]' ({error})"
+    message = f"trimaran.archive.report needs matplotlib, jinja2 and pandas: {install_advice('spark')} ({error})"
     raise ConfigurationError(message) from error

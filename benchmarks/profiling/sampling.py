@@ -44,7 +44,7 @@ _ALL_CALLS: Final = "raw_syscalls:sys_enter"
 _START_LIMIT_S: Final = 10.0
 _SETTLING_S: Final = 0.3
 _STOP_LIMIT_S: Final = 30.0
-_HINT: Final = "pip install 'trimaran[bench]' and apt install linux-perf"
+_HINT: Final = "pip install '.[bench]' in the checkout and apt install linux-perf"
 
 
 @dataclass(slots=True, frozen=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import typer
+from pydantic_core import to_jsonable_python
 
 from trimaran.archive.tool.output import OutputFormat, OutputOption, new_group, print_line
 
-from ..settings.config_layers import LoadedConfig, setting_kind
-from .shared.setting_flags import load_from_flags, with_setting_flags
+from ..settings.config import ENV_PREFIX
+from ..settings.config_layers import flag_name, setting_kind
+from .shared.setting_flags import (
+    find_missing_from_flags,
+    load_from_flags,
+    load_given_from_flags,
+    with_setting_flags,
+)
 
 app: Final = new_group("Show the settings of a member, and the source of each value.")
 
@@ -28,30 +36,36 @@ def show_config(
 ) -> None:
     """Print every setting with its value and its source: a flag, a variable, the file, or the default.
 
-    It reads the same flags, environment and file as `trimaran node`, and refuses the same mistakes.
+    It reads the same flags, environment and file as `trimaran node`, and refuses the same mistakes. A setting that a
+    node needs and that nothing gives is shown as missing.
     """
-    loaded = load_from_flags(settings)
+    if not find_missing_from_flags(settings):
+        load_from_flags(settings)  # whether they fit together
+    values, origins = load_given_from_flags(settings)
     if output is OutputFormat.JSONL:
-        for name, setting in _as_dict(loaded).items():
+        for name, setting in _as_dict(values, origins).items():
             print_line({"setting": name, **setting})
     elif output is OutputFormat.JSON:
-        typer.echo(json.dumps(_as_dict(loaded), indent=2))
+        typer.echo(json.dumps(_as_dict(values, origins), indent=2))
     else:
-        typer.echo(_as_table(loaded))
+        typer.echo(_as_table(values, origins))
 
 
-def _shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
-    return [
-        (name, setting_kind(name).show(getattr(loaded.config, name)), origin) for name, origin in loaded.origins.items()
+def _as_table(values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    shown = [
+        (name, setting_kind(name).show(values[name]), origin)
+        if name in values
+        else (name, "", f"missing: give {flag_name(name)} or {ENV_PREFIX}{name.upper()}")
+        for name, origin in origins.items()
     ]
-
-
-def _as_table(loaded: LoadedConfig) -> str:
-    rows = [("setting", "value", "from"), *_shown(loaded)]
+    rows = [("setting", "value", "from"), *shown]
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
 
 
-def _as_dict(loaded: LoadedConfig) -> dict[str, dict[str, Any]]:  # what the settings are in JSON
-    values = loaded.config.model_dump(mode="json")
-    return {name: {"value": values[name], "from": origin} for name, origin in loaded.origins.items()}
+def _as_dict(values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, dict[str, Any]]:  # as JSON has them
+    plain = to_jsonable_python(values)
+    return {
+        name: {"value": plain[name], "from": origin} if name in plain else {"value": None, "from": "missing"}
+        for name, origin in origins.items()
+    }

@@ -61,7 +61,7 @@ def report(
 ) -> None:
     """Write one HTML page of the standard analyses: leaders, elections, traffic, sessions, timers, sizes, comparison.
 
-    Needs pip install 'trimaran[spark]'.
+    Needs Spark: `make setup-spark`, or pip install '.[spark]' in a checkout of Trimaran.
     """
     from trimaran.archive.report.building import ReportRequest, build_report, check_sources
     from trimaran.archive.report.page import render_page

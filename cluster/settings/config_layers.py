@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+from pydantic_settings import TomlConfigSettingsSource
 
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from trimaran.service_api.errors import ConfigurationError
@@ -88,6 +88,29 @@ def load_node_config(file: Path | None = None, flags: Mapping[str, Any] | None =
     except ValidationError as error:
         lines = [line for item in error.errors() for line in _validation_lines(dict(item), origins)]
         raise ConfigurationError("\n".join(lines)) from None
+
+
+def find_missing(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> list[str]:
+    """Name the required settings that no layer has.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read.
+    """
+    values, _ = _read_layers(file, flags or {})
+    return [name for name, field in NodeConfig.model_fields.items() if field.is_required() and name not in values]
+
+
+def load_given(
+    file: Path | None = None, flags: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the value of each setting that has one, and where it came from, without a look at how they fit.
+
+    Raises:
+        ConfigurationError: the user's: an unknown key, a value that cannot be read.
+    """
+    values, origins = _read_layers(file, flags or {})
+    defaults = {name: field.default for name, field in NodeConfig.model_fields.items() if not field.is_required()}
+    return {**defaults, **values}, origins
 
 
 def load_shared_settings(file: Path | None, flags: Mapping[str, Any], *, own: Collection[str]) -> dict[str, str]:
@@ -194,11 +217,12 @@ def _flag_layer(flags: Mapping[str, Any]) -> _Layer:
 
 
 def _env_layer() -> _Layer:
-    values: dict[str, Any] = dict(EnvSettingsSource(NodeConfig)())
-    known = {f"{ENV_PREFIX}{name}".upper() for name in NodeConfig.model_fields} | {CONFIG_FILE_VARIABLE}
-    for variable in os.environ:
-        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in known:
-            values[variable.upper().removeprefix(ENV_PREFIX).lower()] = os.environ[variable]
+    # As text, each: pydantic-settings' own source makes some a value already, such as a path.
+    values = {
+        variable.upper().removeprefix(ENV_PREFIX).lower(): text
+        for variable, text in os.environ.items()
+        if variable.upper().startswith(ENV_PREFIX) and variable.upper() != CONFIG_FILE_VARIABLE
+    }
     return _Layer(values, lambda name: f"{ENV_PREFIX}{name.upper()}", is_text=True)
 
 

@@ -201,7 +201,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Pa
 
     assert ended.returncode == 2
     assert ended.stderr.startswith(
-        "trimaran: trimaran.archive.report needs matplotlib, jinja2 and pandas: pip install 'trimaran["
+        "trimaran: trimaran.archive.report needs matplotlib, jinja2 and pandas: in a checkout of Trimaran: "
     )
     assert ended.stderr.count("\n") == 1
 

@@ -21,8 +21,10 @@ from ...settings.config import MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
     CONFIG_FILE_VARIABLE,
     LoadedConfig,
+    find_missing,
     flag_name,
     load_cluster_id,
+    load_given,
     load_health_limits,
     load_members,
     load_node_config,
@@ -121,6 +123,24 @@ def load_from_flags(settings: dict[str, Any]) -> LoadedConfig:
         ConfigurationError: the user's: see `load_node_config`.
     """
     return load_node_config(*_file_and_flags(settings))
+
+
+def find_missing_from_flags(settings: dict[str, Any]) -> list[str]:
+    """The required settings that flags, environment and file do not give.
+
+    Raises:
+        ConfigurationError: the user's: see `find_missing`.
+    """
+    return find_missing(*_file_and_flags(settings))
+
+
+def load_given_from_flags(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The value of each setting that has one, and where it came from.
+
+    Raises:
+        ConfigurationError: the user's: see `load_given`.
+    """
+    return load_given(*_file_and_flags(settings))
 
 
 def load_members_from_flags(settings: dict[str, Any]) -> tuple[MemberEndpoints, ...]:

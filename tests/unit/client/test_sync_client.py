@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -277,6 +278,18 @@ def test_a_full_egress_queue_holds_the_member_back() -> None:
 
         assert unsent_bytes > 0
         assert {len(message.payload) for message in (first, *rest)} == {50_000}
+
+
+def test_a_refused_connection_is_the_message_without_a_traceback_through_the_library() -> None:
+    try:
+        SyncClusterClient("127.0.0.1:1", connect_timeout_s=0.1)
+    except ConnectTimeoutError as error:
+        lines = "".join(traceback.format_exception(error)).splitlines()
+    else:
+        pytest.fail("nothing listens there")
+
+    assert len(lines) <= 8  # where it was called, one line of the library, and the message; there were 31
+    assert "127.0.0.1:1: connection refused" in lines[-1]
 
 
 def test_its_own_loop_is_refused_instead_of_waiting_for_itself() -> None:

@@ -216,7 +216,7 @@ def test_without_pyarrow_lines_are_written_and_parquet_says_what_to_install(chec
     lines_done = python(checksummed, "--to", tmp_path / "jsonl", "--format", "jsonl", without="pyarrow")
 
     assert parquet_done.returncode == 2
-    assert "pip install 'trimaran[arrow]'" in parquet_done.stderr
+    assert "pip install '.[arrow]'" in parquet_done.stderr
     assert not (tmp_path / "parquet").exists()
     assert lines_done.returncode == 0, lines_done.stderr
     assert len(read_rows(tmp_path / "jsonl")) == archive.frames(checksummed).read_all().num_rows

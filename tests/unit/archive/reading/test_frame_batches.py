@@ -296,7 +296,7 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    assert re.match(r"ConfigurationError .*pip install 'trimaran\[arrow\]'", python(program))
+    assert re.match(r"ConfigurationError .*pip install '\.\[arrow\]'", python(program))
 
 
 def test_the_program_in_the_documentation_runs(checksummed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -109,6 +111,18 @@ def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None
 
     assert result.returncode == 0, result.stderr
     assert f'"from": "{file}"' in result.stdout
+
+
+def test_config_show_works_without_required_settings_and_shows_what_is_missing() -> None:
+    table, document = run("config", "show"), run("config", "show", "-o", "json", "--session-limit", "7")
+
+    assert (table.returncode, document.returncode) == (0, 0), table.stderr + document.stderr
+    for name in ("member_id", "members", "directory", "service"):
+        assert re.search(rf"^{name} +missing: give {flag_name(name)} or TRIMARAN_{name.upper()}$", table.stdout, re.M)
+    shown = json.loads(document.stdout)
+    assert shown["directory"] == {"value": None, "from": "missing"}
+    assert shown["session_limit"] == {"value": 7, "from": "--session-limit"}
+    assert shown["file_sync_level"] == {"value": 1, "from": "default"}
 
 
 def test_config_show_has_a_flag_for_every_setting() -> None:

@@ -10,7 +10,7 @@ from tests.unit.cluster.service.log_writer import SESSION, RecordingService, Rig
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.client_session import ContainerClientSession
-from trimaran.service_api import Cluster, LocalProtocolError, Role, SnapshotPublication
+from trimaran.service_api import Cluster, ConfigurationError, LocalProtocolError, Role, SnapshotPublication
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
@@ -152,25 +152,31 @@ def test_what_one_service_raises_keeps_nothing_from_the_others(two: SeveralRig) 
     assert two.agent.error_count == 5
 
 
-def test_requests_and_queries_are_answered_by_the_first_service_that_takes_them() -> None:
-    """Requests go to every service that takes them, or their states would not be those of one log."""
-    given: list[str] = []
+class Answering(RecordingService):
+    """Answers requests with its name."""
 
-    class Answering(RecordingService):
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.given: list[bytes] = []
 
-        def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
-            given.append(self.name)
-            if bytes(payload) == b"fail":
-                raise ValueError(self.name)
-            return self.name.encode()
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        self.given.append(bytes(payload))
+        if bytes(payload) == b"fail":
+            raise ValueError(self.name)
+        return self.name.encode()
 
-        def on_query(self, payload: memoryview) -> bytes:
-            return self.name.encode()
 
-    three = SeveralRig(RecordingService(), Answering("second"), Answering("third"))
+class Queried(RecordingService):
+    """Answers queries."""
+
+    def on_query(self, payload: memoryview) -> bytes:
+        return b"third"
+
+
+def test_a_request_goes_to_the_one_service_that_takes_requests_and_a_query_to_the_first_that_takes_queries() -> None:
+    second = Answering("second")
+    three = SeveralRig(RecordingService(), second, Queried())
     session = ContainerClientSession(SESSION, b"", three.agent.egress, max_payload_length=100)
 
     three.agent.enter_messages()
@@ -178,11 +184,19 @@ def test_requests_and_queries_are_answered_by_the_first_service_that_takes_them(
         three.agent.requests.on_request(session, 5, sequence, 0, memoryview(payload))
     three.agent.leave_messages()
 
-    assert given == ["second", "third"] * 2
+    assert second.given == [b"go", b"fail"]
     kept = three.agent.requests.sessions[SESSION].kept
     assert [reply for _, reply in kept] == [b"second", b"ValueError: second"]
-    assert three.agent.error_count == 2
-    assert three.agent.query(memoryview(b"")) == b"second"
+    assert three.agent.error_count == 1
+    assert three.agent.query(memoryview(b"")) == b"third"
+
+
+def test_two_services_that_take_requests_are_refused_by_name() -> None:
+    """The second one's reply used to be dropped without a word."""
+    with pytest.raises(
+        ConfigurationError, match=r"several services take requests: 1 Answering, 2 Answering; .* in one"
+    ):
+        SeveralRig(RecordingService(), Answering("second"), Answering("third"))
 
 
 def test_services_that_take_no_requests_and_queries_say_so(two: SeveralRig) -> None:

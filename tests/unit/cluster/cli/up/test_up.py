@@ -18,11 +18,14 @@ from trimaran.cluster.cli.shared.cluster_report import make_report
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess
 from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
 from trimaran.cluster.cli.up.supervisor import Supervisor
+from trimaran.cluster.cli.up.up import choose_settings
 from trimaran.cluster.cli.up.up_view import UpView
-from trimaran.cluster.settings.config_layers import load_members
+from trimaran.cluster.settings.config import NodeConfig
+from trimaran.cluster.settings.config_layers import flag_arguments, load_members
 from trimaran.service_api.errors import ConfigurationError
 
 DEADLINE_S = 30.0
+NO_FLAGS = dict.fromkeys(NodeConfig.model_fields) | {"config_file": None}
 PLACE = Place(Path("/data"), ("127.0.0.1:9000", "127.0.0.1:9010"), is_new=True)
 
 
@@ -40,6 +43,54 @@ def test_a_place_that_is_there_is_the_same_cluster(tmp_path: Path) -> None:
     again = open_place(tmp_path, member_count=3, base_port=None)
 
     assert (again.endpoints, again.is_new) == (first.endpoints, False)
+
+
+def test_members_get_the_settings_of_flags_environment_and_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / CONFIG_FILE_NAME
+    file.write_text('members = "0=127.0.0.1:9000"\nsession_limit = 5\nchecksums = false\n')
+    monkeypatch.setenv("TRIMARAN_SESSION_LIMIT", "7")
+    monkeypatch.setenv("TRIMARAN_DIRECTORY", "/not/of/up")
+    flags = NO_FLAGS | {
+        "service": "registers:Registers,access_quota:AccessQuota",
+        "mtu_length_bytes": "1408",
+        "term_length_bytes": "64MiB",
+    }
+
+    chosen = choose_settings(flags, file)
+    small = choose_settings(NO_FLAGS | {"term_length_bytes": "64KiB", "mtu_length_bytes": "1408"}, tmp_path / "none")
+    arguments = [part for name, value in chosen.items() for part in flag_arguments(name, value)]
+
+    assert chosen["service"] == "registers:Registers,access_quota:AccessQuota"
+    assert (chosen["session_limit"], chosen["mtu_length_bytes"], chosen["checksums"]) == ("7", "1408", "false")
+    assert (chosen["term_length_bytes"], chosen["segment_length_bytes"]) == ("64MiB", "64MiB")
+    assert (small["term_length_bytes"], small["segment_length_bytes"]) == ("64KiB", "16MiB")
+    assert not {"members", "member_id", "directory", "log_format"} & set(chosen)
+    assert "--no-checksums" in arguments
+    assert arguments[arguments.index("--session-limit") + 1] == "7"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"mtu_length_bytes": "1409"}, "mtu_length_bytes=1409: expected a multiple of 32"),
+        ({"election_timeout_ms": "soon"}, "invalid setting: election_timeout_ms='soon' from --election-timeout-ms"),
+    ],
+)
+def test_settings_that_no_member_would_take_are_refused_before_any_starts(
+    flags: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        choose_settings(NO_FLAGS | flags, tmp_path / CONFIG_FILE_NAME)
+
+
+def test_a_variable_that_is_no_setting_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to be dropped without a word, as those that are settings were."""
+    monkeypatch.setenv("TRIMARAN_SESION_LIMIT", "7")
+
+    with pytest.raises(ConfigurationError, match="did you mean TRIMARAN_SESSION_LIMIT"):
+        choose_settings(dict(NO_FLAGS), tmp_path / CONFIG_FILE_NAME)
 
 
 def test_a_first_port_gives_all_ports(tmp_path: Path) -> None:
