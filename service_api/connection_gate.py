@@ -36,6 +36,9 @@ _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""
 _REPORT_INTERVAL_S: Final = 10.0
 
+REFUSAL_KINDS: Final = ("limit", "address_limit", "evicted", "deadline", "descriptors", "superseded")
+"""Why a connection is refused, or ended before it is anybody's."""
+
 Warn = Callable[..., Any]  # what a logger's method returns is nobody's business
 """Logs a warning: an event, and its fields by name."""
 
@@ -190,13 +193,18 @@ class ConnectionGate:
         """None where descriptors are not limited."""
         self._crowds = {purpose: _Crowd() for purpose in Purpose}
         self.refused_counts: Counter[tuple[str, str]] = Counter()
-        """By purpose and kind: `limit`, `address_limit`, `evicted`, `deadline`, `descriptors`."""
+        """By purpose and kind, one of `REFUSAL_KINDS`."""
         self._unreported: dict[tuple[str, str], int] = {}
         self._report_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         counts = {purpose.value: crowd.count for purpose, crowd in self._crowds.items() if crowd.count}
         return f"<ConnectionGate {counts}>"
+
+    @property
+    def purposes(self) -> list[Purpose]:
+        """What there are limits for."""
+        return [*self._limits]
 
     def limits(self, purpose: Purpose) -> GateLimits:
         """Return what holds for a purpose."""

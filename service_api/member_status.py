@@ -153,6 +153,12 @@ class MemberStatus(Document):
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count
     """Client connections to this member; a client keeps one to every member."""
+    connection_limit: Count | None = None
+    """How many of these there may be."""
+    descriptor_count: Count | None = None
+    """Files and connections that its process has open; None if that is not known."""
+    descriptor_limit: Count | None = None
+    """How many it may have open."""
     last_election: ElectionStatus | None
     """None before the first one."""
     stall_count: Count = 0

@@ -66,6 +66,8 @@ class ProblemKind(StrEnum):
     """A member could not read a part of its archive."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
+    DESCRIPTORS_SCARCE = "descriptors_scarce"
+    """A member has nearly as many client connections, or files open, as it may."""
 
 
 class Problem(BaseModel):
@@ -79,6 +81,9 @@ class Problem(BaseModel):
     detail: str
     advice: str
     """What to do, or what to look at first."""
+
+
+_SCARCE_PERCENT: Final = 90
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -355,6 +360,15 @@ def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]
         yield f"the disk of its directory has {free_mib:,} MiB left, {percent:.1f} % of {size_mib:,} MiB"
 
 
+def _find_descriptors_scarce(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    for what, count, limit in (
+        ("client connections", status.connection_count, status.connection_limit),
+        ("files and connections open", status.descriptor_count, status.descriptor_limit),
+    ):
+        if count is not None and limit and 100 * count >= _SCARCE_PERCENT * limit:
+            yield f"{count:,} {what} of {limit:,}"
+
+
 MEMBER_RULES: Final = (
     MemberRule(
         ProblemKind.DIFFERS,
@@ -406,5 +420,12 @@ MEMBER_RULES: Final = (
         ProblemKind.DISK_FULL,
         _find_disk_full,
         "free space, or let it remove old log after a snapshot (keep_all=false): a member whose disk is full stops",
+    ),
+    MemberRule(
+        ProblemKind.DESCRIPTORS_SCARCE,
+        _find_descriptors_scarce,
+        "find who holds them (`ss -tn`, connection.refused in its log), or raise connection_limit and the limit of "
+        "open files (`ulimit -n`)",
+        is_ready=True,  # it serves those whom it has, and members and operators have descriptors of their own
     ),
 )

@@ -16,6 +16,7 @@ from typing import Final
 
 from . import (
     action_plants,
+    bound_plants,
     code_plants,
     consensus_plants,
     query_plants,
@@ -36,6 +37,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,
             *action_plants.PLANTS,
+            *bound_plants.PLANTS,
             *query_plants.PLANTS,
             *relay_plants.PLANTS,
             *retention_plants.PLANTS,

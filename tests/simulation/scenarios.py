@@ -37,6 +37,7 @@ from trimaran.service_api.wire.frame import TYPE_DATA, HeaderField, iter_headers
 from trimaran.service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
+from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
 from .code_plants import a_member_with_other_code
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
@@ -666,6 +667,8 @@ SCENARIOS: Final = {
     "deposed-leader": Scenario(a_deposed_leader, timeout_ms=2_000),
     "deposed-leader-asks": Scenario(a_deposed_leader_that_asks, timeout_ms=4_000),
     "bounded-memory": Scenario(memory_is_bounded, window_bytes=_WINDOW_BYTES),
+    "clients-that-read-nothing": Scenario(clients_that_read_nothing),
+    "connections-that-say-nothing": Scenario(connections_that_say_nothing),
 }
 
 

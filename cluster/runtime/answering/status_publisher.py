@@ -14,6 +14,7 @@ from trimaran.archive.disk.file_system import DiskSpace
 from trimaran.archive.store.damage import DamagedPlace
 from trimaran.service_api import Clock, Role
 from trimaran.service_api.cluster_id import format_cluster_id
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
@@ -25,6 +26,7 @@ from trimaran.service_api.member_status import (
     MemberStatus,
     SnapshotFetchStatus,
 )
+from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import TICKS_PER_MS, MemberId
 from trimaran.service_api.wire.log.code_digest import UNKNOWN_CODE
 
@@ -61,6 +63,7 @@ class StatusPublisher:
         pid: int,
         delivered_position: Callable[[], int],
         connection_count: Callable[[], int],
+        gate: ConnectionGate,
         damaged_places: Callable[[], Sequence[DamagedPlace]],
         differing_members: Callable[[], Mapping[MemberId, str]],
         snapshot_fetch: Callable[[], FetchProgress | None],
@@ -75,6 +78,7 @@ class StatusPublisher:
         self._pid = pid
         self._delivered_position = delivered_position
         self._connection_count = connection_count
+        self._gate = gate
         self._damaged_places = damaged_places
         self._differing_members = differing_members
         self._snapshot_fetch = snapshot_fetch
@@ -96,6 +100,7 @@ class StatusPublisher:
         """Return how this member is now."""
         module, ctx = self._module, self._module.ctx
         now_ns, space, stalled_ns = self._clock.monotonic_ns(), self._disk_space(), self._progress.look()
+        descriptors = self._gate.descriptors
         damaged, snapshot_position = self._damaged_places(), module.snapshots.newest_position
         return MemberStatus(
             member_id=ctx.config.member_id,
@@ -139,6 +144,9 @@ class StatusPublisher:
             held=_describe_held(module),
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),
+            connection_limit=self._gate.limits(Purpose.INGRESS).connection_limit,
+            descriptor_count=None if descriptors is None else descriptors.used_count,
+            descriptor_limit=None if descriptors is None else descriptors.limit,
             last_election=_describe_election(module, now_ns),
             stall_count=self._stalls.count,
             stall_max_s=_seconds(self._stalls.max_ns),

@@ -12,9 +12,8 @@ Source: aeron.md §5.9, the counters of Aeron.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -26,6 +25,8 @@ from trimaran.service_api.cluster_id import format_cluster_id
 from trimaran.service_api.distribution import installed_version
 
 from ...core.members import ClusterMember, is_active, quorum_threshold
+from .connection_metrics import CONNECTION_METRICS
+from .metric_row import Labelled, MetricRow
 from .stall_tracker import LOOP
 from .sync_timer import DurationHistogram
 from .vitals import Vitals
@@ -35,23 +36,6 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _NS_PER_S: Final = 1_000_000_000
 _CLOSED_STATE: Final = 17
 _ROLES: Final = {Role.FOLLOWER: 0, Role.CANDIDATE: 1, Role.LEADER: 2}
-
-Labelled = Iterable[tuple[tuple[str, ...], float]]
-"""Values with the values of their labels."""
-
-
-@dataclass(slots=True, frozen=True)
-class MetricRow:
-    """One metric: a row of the table."""
-
-    name: str
-    kind: Literal["gauge", "counter", "histogram"]
-    meaning: str
-    read: Callable[[Vitals], float | Labelled | None]
-    """Reads it; None leaves it out. Of a histogram it says nothing: that is read by its name."""
-    labels: tuple[str, ...] = ()
-    aeron: str = ""
-    """The type ids of the counters of Aeron that say the same."""
 
 
 def _followers(vitals: Vitals, read: Callable[[ClusterMember], float | None]) -> Labelled:
@@ -467,6 +451,7 @@ METRICS: Final = (
         "client connections to this member; a client keeps one to every member",
         lambda v: len(v.ingress.connections),
     ),
+    *CONNECTION_METRICS,
     MetricRow(
         "trimaran_window_bytes",
         "gauge",

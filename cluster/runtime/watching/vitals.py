@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trimaran.service_api import Clock
+from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.member_status import MemberStatus
 
 from ...core import effects as fx
@@ -130,6 +131,7 @@ class Vitals:
     module: ConsensusModule
     agent: ConsensusModuleAgent
     ingress: Ingress
+    gate: ConnectionGate
     service: ClusteredServiceAgent
     queries: QueryHandler
     stalls: StallTracker

@@ -70,6 +70,10 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"disk_free_bytes": 0, "disk_size_bytes": None},
         {"disk_free_bytes": 0, "disk_size_bytes": 0},
     ],
+    ProblemKind.DESCRIPTORS_SCARCE: [
+        {"connection_count": 89, "connection_limit": 100, "descriptor_count": 1_799, "descriptor_limit": 2_000},
+        {"connection_count": 10_000, "connection_limit": None},
+    ],
     ProblemKind.DAMAGED: [{"damaged_places": [], "damaged_place_count": 0}],
     ProblemKind.DIFFERS: [{"differing_members": []}],
     ProblemKind.SERVICE_HELD: [{"held": None}],
@@ -107,6 +111,16 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.DISK_FULL,
         {"disk_free_bytes": 4 * GIB, "disk_size_bytes": 100 * GIB},
         "the disk of its directory has 4,096 MiB left, 4.0 % of 102,400 MiB",
+    ),
+    (
+        ProblemKind.DESCRIPTORS_SCARCE,
+        {"connection_count": 90, "connection_limit": 100},
+        "90 client connections of 100",
+    ),
+    (
+        ProblemKind.DESCRIPTORS_SCARCE,
+        {"descriptor_count": 1_800, "descriptor_limit": 2_000},
+        "1,800 files and connections open of 2,000",
     ),
     (
         ProblemKind.SERVICE_HELD,

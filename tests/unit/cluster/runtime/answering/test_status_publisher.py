@@ -15,8 +15,10 @@ from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress
 from trimaran.cluster.runtime.watching.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.watching.progress_tracker import ProgressTracker
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.documents import read_document
 from trimaran.service_api.member_status import STATUS_LENGTH_LIMIT_BYTES, DifferingMember, ElectionStatus, MemberStatus
+from trimaran.service_api.transport import Purpose
 from trimaran.service_api.types import MemberId
 
 
@@ -57,6 +59,7 @@ def publisher_of(
         pid=4711,
         delivered_position=lambda: 64,
         connection_count=lambda: 5,
+        gate=ConnectionGate({Purpose.INGRESS: GateLimits.of_count(7)}),
         damaged_places=lambda: damaged,
         differing_members=lambda: differing or {},
         snapshot_fetch=lambda: fetch,

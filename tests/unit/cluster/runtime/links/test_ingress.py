@@ -14,6 +14,16 @@ import trimaran.cluster.runtime.links.ingress as ingress_module
 from tests.unit.cluster.runtime.fake_gate import let_in, quiet_gate
 from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
 from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
+from tests.unit.cluster.runtime.ingress_client import (
+    CLIENT_MTU,
+    SESSION,
+    TERM,
+    Client,
+    control,
+    keep_alive,
+    session_message,
+    setup,
+)
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.runtime.links import ingress_connection
 from trimaran.cluster.runtime.links.egress_tracker import READ_LIMIT_BYTES
@@ -32,7 +42,6 @@ from trimaran.service_api.types import (
 )
 from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, unpack_header
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.queries import QueryRequest
 from trimaran.service_api.wire.session import (
     REFUSES_MESSAGES,
@@ -42,48 +51,8 @@ from trimaran.service_api.wire.session import (
     SessionCloseRequest,
     SessionConnectRequest,
     SessionEvent,
-    SessionKeepAlive,
-    SessionMessageHeader,
 )
 from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
-
-TERM, SESSION = 3, 11
-CLIENT_MTU = 65504
-
-
-def setup() -> bytes:
-    return SetupFrame(session_id=0, stream_id=INGRESS_STREAM_ID).encode()
-
-
-def control(message: Message) -> bytes:
-    return encode_frame(message.encode(), stream_id=INGRESS_STREAM_ID)
-
-
-def session_message(payload: bytes, *, term: int = TERM, session: int = SESSION) -> bytes:
-    header = SessionMessageHeader(
-        leadership_term_id=TermId(term), cluster_session_id=ClusterSessionId(session), timestamp=0
-    )
-    return encode_message(header.encode() + payload, stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU)
-
-
-def keep_alive() -> SessionKeepAlive:
-    return SessionKeepAlive(leadership_term_id=TermId(TERM), cluster_session_id=ClusterSessionId(SESSION))
-
-
-class Client:
-    """One connection to the ingress of a member that leads."""
-
-    def __init__(self, ingress: Ingress, *, is_bound: bool = True) -> None:
-        self.accepted = let_in(ingress.gate, Purpose.INGRESS)
-        self.connection = IngressConnection(ingress, self.accepted)
-        self.transport = FakeTransport()
-        self.connection.connection_made(self.transport)
-        self.send(setup())
-        if is_bound:
-            self.connection.bind(ClusterSessionId(SESSION), TERM)
-
-    def send(self, data: bytes) -> None:
-        receive(self.connection, data)
 
 
 @pytest.fixture

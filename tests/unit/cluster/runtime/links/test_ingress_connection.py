@@ -1,0 +1,116 @@
+"""What a connection may do before it has a session, and what is kept of what it has not finished."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cluster.runtime.fake_gate import FakeTime, quiet_gate
+from tests.unit.cluster.runtime.fake_ingress_owner import FakeIngressOwner
+from tests.unit.cluster.runtime.ingress_client import (
+    Client,
+    session_message,
+)
+from trimaran.cluster.runtime.links.ingress import Ingress
+from trimaran.service_api.types import (
+    INGRESS_STREAM_ID,
+)
+from trimaran.service_api.wire.frame import FLAG_BEGIN, encode_frame
+from trimaran.service_api.wire.session import (
+    SessionEvent,
+)
+from trimaran.service_api.wire.stream import FrameParser
+
+
+@pytest.fixture
+def owner() -> FakeIngressOwner:
+    return FakeIngressOwner()
+
+
+@pytest.fixture
+def ingress(owner: FakeIngressOwner) -> Ingress:
+    return Ingress(owner, gate=quiet_gate())
+
+
+# --- before a session is open
+
+
+def test_length_is_not_believed_before_a_session_is_open(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Issue 20 §3: the header of a long frame is enough to be refused; nothing is kept for it."""
+    stranger = Client(ingress, is_bound=False)
+
+    stranger.send(session_message(bytes(60_000))[:100])
+
+    assert stranger.transport.is_aborted
+    assert ingress.unfinished_bytes == 0 or stranger.connection.drop_unfinished()
+
+
+def test_client_of_a_follower_may_send_long_frames_once_its_session_is_known_to_be_its(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """A query to a follower is long at times; nothing was bound there."""
+    client = Client(ingress, is_bound=False)
+    owner.holders.add(client.connection.connection_id)
+
+    client.send(session_message(bytes(60_000)))
+
+    assert not client.transport.is_aborted
+
+
+def test_message_in_fragments_before_a_session_is_open_is_refused_at_once(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    stranger = Client(ingress, is_bound=False)
+
+    stranger.send(encode_frame(bytes(1_000), stream_id=INGRESS_STREAM_ID, flags=FLAG_BEGIN))
+
+    assert stranger.transport.is_aborted
+
+
+def test_what_is_unfinished_is_bounded_for_all_and_the_greediest_goes(owner: FakeIngressOwner) -> None:
+    ingress = Ingress(owner, gate=quiet_gate(), unfinished_limit_bytes=100_000)
+    greedy, modest = Client(ingress), Client(ingress)
+    modest.send(encode_frame(bytes(1_000), stream_id=INGRESS_STREAM_ID, flags=FLAG_BEGIN))
+    greedy.transport.waiting_bytes = 2 << 20  # so that it is ended without a last message
+    for flags in (FLAG_BEGIN, 0, 0, 0):
+        if not greedy.transport.is_aborted:
+            greedy.send(encode_frame(bytes(30_000), stream_id=INGRESS_STREAM_ID, flags=flags))
+
+    assert greedy.transport.is_aborted
+    assert not modest.transport.is_aborted
+    assert ingress.unfinished_bytes == 1_000
+
+
+def test_nothing_is_unfinished_once_the_message_is_whole() -> None:
+    ingress = Ingress(FakeIngressOwner(term_length_bytes=1 << 20), gate=quiet_gate())
+    client = Client(ingress)
+    data = session_message(bytes(100_000))
+
+    client.send(data[:-64])
+    during = ingress.unfinished_bytes
+    client.send(data[-64:])
+
+    assert during > 90_000
+    assert ingress.unfinished_bytes == 0
+
+
+def test_client_without_a_session_is_told_why_it_makes_room(owner: FakeIngressOwner) -> None:
+    time = FakeTime()
+    ingress = Ingress(owner, gate=quiet_gate(time=time))
+    client = Client(ingress, is_bound=False)
+
+    time.advance(30)
+
+    (frame,) = FrameParser().feed(client.transport.take_written())
+    assert SessionEvent.decode(frame.payload).detail == "no session within 30 s"
+    assert client.transport.is_closed
+    assert not ingress.connections
+
+
+def test_session_that_is_bound_has_no_deadline(owner: FakeIngressOwner) -> None:
+    time = FakeTime()
+    ingress = Ingress(owner, gate=quiet_gate(time=time))
+    client = Client(ingress)
+
+    time.advance(300)
+
+    assert not client.transport.is_closed
