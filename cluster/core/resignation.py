@@ -30,7 +30,7 @@ from .reluctance import Reluctance
 _POLL_NS = 1_000_000
 """How often a leader that holds looks whether a follower has everything: that takes a round trip and a sync."""
 
-_FIRST_PAUSE_NS = 60_000_000_000
+_FIRST_PAUSE_HEARTBEAT_TIMEOUTS = 4
 _PAUSE_LIMIT_NS = 3_600_000_000_000
 
 
@@ -71,7 +71,8 @@ class ResignationControl:
         if ctx.append_position == end_position and any(
             self._could_lead(member) and member.append_position >= end_position for member in ctx.others
         ):
-            pause_ns = min(_FIRST_PAUSE_NS << min(self._resigned_count, 10), _PAUSE_LIMIT_NS)
+            first_pause_ns = _FIRST_PAUSE_HEARTBEAT_TIMEOUTS * ctx.config.leader_heartbeat_timeout_ns
+            pause_ns = min(first_pause_ns << min(self._resigned_count, 20), _PAUSE_LIMIT_NS)
             self._resigned_count += 1
             self._not_before_ns = ctx.now_ns + pause_ns
             return reason

@@ -70,6 +70,8 @@ class Nemesis:
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
         self._wiped: dict[MemberId, None] = {}
+        self._flipped_below: tuple[Member, Path, int, int] | None = None
+        """Whose disk has a bit flipped below its newest snapshot: in which file, at which offset, and the bit."""
         self._abandoned: list[Member] = []
         """Members that are left for dead in the end."""
         self._restart_random = Random(f"{cluster.seed} restart")
@@ -414,22 +416,74 @@ class Nemesis:
             return False
         if member.node is None:
             return False  # its last start may have been before a power loss: the next one takes a flip for a tear
-        segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
+        segment_length = member.config.segment_length_bytes
         newest_base = len(self._referee.committed) // segment_length * segment_length
         newest = [end for end in ends[:-1] if end > newest_base]
         if newest and random.random() < 0.5:
             ends = newest  # where the next start looks for the end of the log: it must not take this for the end
         begin = ends[random.randrange(len(ends) - bool(len(ends) > 1))]
-        offset = begin + random.randrange(64)
-        if begin // term_length != (begin + 96) // term_length:
-            return False  # padding may follow, which nobody reads
-        bit = random.choice([bit for bit in range(8) if not _is_unprotected(offset - begin, bit)] or [None])
-        if bit is None:
+        place = self._draw_bit(begin, member, random)
+        if place is None:
             return False
-        base = begin - begin % segment_length
         if member.is_running and random.random() < 0.7:
             self._kill_member(member, random)
-        return self._flip(member, f"archive/{self._recording_id(member)}-{base}.rec", offset - base, bit, random)
+        path, offset, bit = place
+        return self._flip(member, path, offset, bit, random)
+
+    def _flip_below_snapshot(self, random: Random) -> bool:
+        """Flip a bit of the leader's log that no start of it reads, and have another member lose its disk.
+
+        What that member needs, a third one has: the cluster heals itself, and nobody has a cause to stop. The bit is
+        put right once that member has everything.
+        """
+        leader, referee = self._cluster.leader(), self._referee
+        members = [*self._cluster.members.values()]
+        if leader is None or leader.node is None or len(members) < 3 or referee.damaged or self._excused:
+            return False
+        wiped = random.choice([member for member in members if member is not leader])
+        rest = [member for member in members if member is not wiped]
+        if not all(referee.has_joined(member) and referee.is_sound(member) for member in rest):
+            return False
+        snapshot_position = leader.node.module.snapshots.newest_position
+        segment_length = leader.config.segment_length_bytes
+        newest_base = len(referee.committed) // segment_length * segment_length  # a start looks for the end in there
+        begin, end = leader.node.log_start_position, min(snapshot_position or 0, newest_base)
+        places = [at for at in referee.delivered if begin <= at < end]
+        place = self._draw_bit(places[random.randrange(len(places))], leader, random) if places else None
+        if place is None:
+            return False
+        path, offset, bit = place
+        disk = leader.machine.disk
+        if not (data := disk.durable_read(path, 1, offset)):
+            return False
+        disk.damage(path, offset, bytes([data[0] ^ bit]))
+        self._flipped_below = leader, path, offset, bit
+        for member in (leader, wiped):
+            referee.damaged[member.member_id] = None
+        self._cluster.kill(wiped.member_id)
+        self._wipe_directory(wiped)
+        self._restart_later(wiped, random)
+        return True
+
+    def _draw_bit(self, begin: int, member: Member, random: Random) -> tuple[Path, int, int] | None:
+        """Draw a bit of the frame at a position that its checksum or its rules protect: file, offset, and the bit."""
+        segment_length, term_length = member.config.segment_length_bytes, member.config.term_length_bytes
+        offset = begin + random.randrange(64)
+        bits = [bit for bit in range(8) if not _is_unprotected(offset - begin, bit)]
+        if not bits or begin // term_length != (begin + 96) // term_length:
+            return None  # padding may follow, which nobody reads
+        base = begin - begin % segment_length
+        path = Path(DIRECTORY / f"archive/{self._recording_id(member)}-{base}.rec")
+        return path, offset - base, 1 << random.choice(bits)
+
+    def _mend_below_snapshot(self) -> None:
+        """Put the bit right; a segment that was purged meanwhile has none."""
+        if self._flipped_below is None:
+            return
+        (member, path, offset, bit), self._flipped_below = self._flipped_below, None
+        if data := member.machine.disk.durable_read(path, 1, offset):
+            member.machine.disk.damage(path, offset, bytes([data[0] ^ bit]))
+        self._referee.damaged.pop(member.member_id, None)
 
     def _flip_catalog(self, random: Random) -> bool:
         return self._flip_small_file(random, "archive/archive.catalog", 32, 128)
@@ -447,14 +501,15 @@ class Nemesis:
             return False
         if member.is_running:
             self._kill_member(member, random)
-        return self._flip(member, name, random.randrange(begin, end), random.randrange(8), random)
+        offset, bit = random.randrange(begin, end), 1 << random.randrange(8)
+        return self._flip(member, Path(DIRECTORY / name), offset, bit, random)
 
-    def _flip(self, member: Member, name: str, offset: int, bit: int, random: Random) -> bool:
-        path, disk = Path(DIRECTORY / name), member.machine.disk
+    def _flip(self, member: Member, path: Path, offset: int, bit: int, random: Random) -> bool:
+        disk = member.machine.disk
         data = disk.durable_read(path, 1, offset)
         if not data:
             return False
-        disk.damage(path, offset, bytes([data[0] ^ 1 << bit]))
+        disk.damage(path, offset, bytes([data[0] ^ bit]))
         self._referee.damaged[member.member_id] = None
         self._excused[member.member_id] = "flip"
         self._after(self._duration_ns(random, 1.0), self._scrub, member)
@@ -494,6 +549,7 @@ class Nemesis:
             if node is not None and node.module.election is None and self._referee.is_sound(member):
                 del self._wiped[member_id]
                 self._referee.damaged.pop(member_id, None)
+                self._mend_below_snapshot()
         self._after(self._unit_ns // 8, self._look_after_damage)
 
     # --- the operator
@@ -623,6 +679,7 @@ KINDS: Final = (
     Kind("disk_slow", 0.4, 6.0, Nemesis._disk_slow),
     Kind("disk_stall", 0.4, 6.0, Nemesis._disk_stall),
     Kind("flip_recording", 0.3, 12.0, Nemesis._flip_recording),
+    Kind("flip_below_snapshot", 0.5, 1.5, Nemesis._flip_below_snapshot),
     Kind("flip_catalog", 0.2, 15.0, Nemesis._flip_catalog),
     Kind("flip_recording_log", 0.2, 15.0, Nemesis._flip_recording_log),
     Kind("flip_node_state", 0.2, 15.0, Nemesis._flip_node_state),
