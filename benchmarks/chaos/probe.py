@@ -71,8 +71,7 @@ class _Probe(ClusteredService):
 
     def on_query(self, payload: memoryview) -> bytes:
         if bytes(payload) == HASH_QUERY:
-            state_hash = getattr(self, "state_hash", None)
-            return b"" if state_hash is None else _as_bytes(state_hash())
+            return _as_bytes(self.state_hash()) if self.has_state_hash else b""
         answer = self.chaos_base.on_query(self, payload)
         if self.chaos_plant is not Plant.STALE_READ:
             return answer

@@ -6,7 +6,6 @@ import asyncio
 import bisect
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -226,21 +225,24 @@ class ChaosRound:
 
     async def _ask_hashes(self, cluster: ChaosCluster, client: ClusterClient) -> None:
         """Ask every member for its state hash, until all answers are of one position."""
-        deadline_s = time.monotonic() + _HASH_S
+        deadline_s, refusal = time.monotonic() + _HASH_S, ""
         while time.monotonic() < deadline_s:
             answers = {}
-            with suppress(ClusterError):
+            try:
                 for member_id in cluster.member_ids:
                     result = await client.query(
                         HASH_QUERY, max_staleness_s=_STALENESS_S, read_from=member_id, timeout_s=5.0
                     )
                     answers[member_id] = result.log_position, result.payload
+            except ClusterError as error:
+                refusal = str(error)
             if len(answers) == len(cluster.member_ids):
                 self._hashes = answers
                 if len({position for position, _ in answers.values()}) == 1:
                     return
             await asyncio.sleep(0.1)
-        raise RecoveryError(f"members gave no state hashes at one position: waited_s={_HASH_S:g} {self._hashes}")
+        told = refusal or self._hashes
+        raise RecoveryError(f"members gave no state hashes at one position: waited_s={_HASH_S:g} {told}")
 
     async def _stop(self, cluster: ChaosCluster) -> None:
         """End every member in order."""
