@@ -29,6 +29,7 @@ from ...errors import CorruptionError
 from ...reading.frame_batches import ReadProblem
 from ..streaming.stream import make_stream_reader
 from .batch_reader import read_partition
+from .catalog_tables import find_options, keep_options, table_options
 from .columns import check_struct, frame_struct
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
 from .partitions import FramePartition, plan_read
@@ -61,7 +62,10 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong.
         """
-        return frame_struct(parse_options(self.options, also=STREAM_OPTIONS).columns)
+        of_table = table_options(self.options)
+        options = self.options if of_table is None else of_table
+        schema = frame_struct(parse_options(options, also=STREAM_OPTIONS).columns)
+        return schema if of_table is None else keep_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a batch query.
@@ -69,7 +73,7 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong, or a column of the schema is.
         """
-        options = parse_options(self.options)
+        options = parse_options(find_options(schema, self.options))
         return AeronArchiveReader(options, check_struct(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
@@ -78,7 +82,7 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong, or a column of the schema is.
         """
-        return make_stream_reader(self.options, schema)
+        return make_stream_reader(find_options(schema, self.options), schema)
 
 
 class AeronArchiveReader(DataSourceReader):
