@@ -12,8 +12,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,18 +19,26 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.message import MESSAGE_HEADER_LENGTH, Message
 from trimaran.service_api.wire.request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH
 from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH, SESSION_MESSAGE, SessionMessageHeader
 
-from ..reading.vector.message_columns import Faults, read_messages
+from ..reading.vector.message_columns import read_messages
 from ..reading.vector.message_plan import MessagePlan
-from ..reading.vector.payloads import Payloads
 from ..reading.vector.struct_columns import StructPlan, read_structs
+from .executor_readers import (
+    DROPMALFORMED,
+    FAILFAST,
+    PROBLEM,
+    BodyReader,
+    function_reader,
+    make_body_decoder,
+    plan_reader,
+)
 from .json_schema import json_schema, required_fields
-from .messages import DROPMALFORMED, FAILFAST, PROBLEM, check_mode, expect_columns, parse_time_unit
+from .messages import check_mode, expect_columns, parse_time_unit
 
 Decoder = str | struct.Struct | type | Callable[[Any], Any]
 """See `decode_payload`."""
@@ -50,9 +56,6 @@ _UNFRAGMENTED: Final = 0xC0
 _PREVIEW_LENGTH: Final = 60
 _MIN_INT64: Final = -(1 << 63)
 _SERVICE_SHIFT: Final = 56
-
-_Read = Callable[[Any], tuple[Any, Any]]
-"""A BinaryArray without NULLs -> a StructArray and the reasons for those that are NULL."""
 
 
 def decode_payload(
@@ -188,7 +191,7 @@ class _DecoderChoice:
         if isinstance(decoder, type) and issubclass(decoder, Message):
             plan = MessagePlan.of(decoder, self._time_unit)
             return _apply_python(
-                rows, _struct_reader(read_messages, plan), _spark_struct(plan.schema), is_filtered=self._is_filtered
+                rows, plan_reader(read_messages, plan), _spark_struct(plan.schema), is_filtered=self._is_filtered
             )
         if isinstance(decoder, type) and issubclass(decoder, BaseModel):
             return _apply_json(rows, json_schema(decoder), required_fields(decoder))
@@ -197,14 +200,14 @@ class _DecoderChoice:
                 f"decoder={decoder!r} expected bytes, str, a struct format, 'json', a model, message or callable"
             )
         schema = _struct_type(self._schema)
-        reader = _function_reader(decoder, to_arrow_type(schema, timezone="UTC"))
+        reader = function_reader(decoder, to_arrow_type(schema, timezone="UTC"))
         return _apply_python(rows, reader, schema, is_filtered=self._is_filtered)
 
     def _apply_struct(self, rows: DataFrame, decoder: str | struct.Struct) -> DataFrame:
         self._expect(names=True, schema=False)
         plan = StructPlan.of(decoder if isinstance(decoder, str) else decoder.format, tuple(self._names or ()))
         return _apply_python(
-            rows, _struct_reader(read_structs, plan), _spark_struct(plan.schema), is_filtered=self._is_filtered
+            rows, plan_reader(read_structs, plan), _spark_struct(plan.schema), is_filtered=self._is_filtered
         )
 
     def _expect(self, *, names: bool, schema: bool) -> None:
@@ -239,80 +242,19 @@ def _apply_json(rows: DataFrame, schema: StructType, required: Sequence[str]) ->
     return _decoded(rows, F.struct(*(F.col(_READ)[name].alias(name) for name in schema.names)), problem)
 
 
-def _apply_python(rows: DataFrame, read: _Read, schema: StructType, *, is_filtered: bool) -> DataFrame:
+def _apply_python(rows: DataFrame, read: BodyReader, schema: StructType, *, is_filtered: bool) -> DataFrame:
     """Read by whole arrays in Python; other columns stay in the JVM.
 
     `is_filtered`: rows will be chosen by what came out. Spark would then decode twice, once for the filter; it does not
     if the decoder is said not to be deterministic, at the price that filters after it are not pushed down.
     """
     returned = StructType([StructField("value", schema), StructField(PROBLEM, StringType())])
-
-    def decode(bodies: pa.Array) -> pa.Array:
-        values, problems = _read_bodies(read, bodies)
-        return pa.StructArray.from_arrays([values, problems], names=["value", PROBLEM])
-
-    decoder = arrow_udf(decode, returned)  # type: ignore[call-overload]
+    decoder = arrow_udf(make_body_decoder(read), returned)  # type: ignore[call-overload]
     if is_filtered:
         decoder = decoder.asNondeterministic()
     body = F.when(F.col(_WRONG).isNull(), F.col(_BODY))
     rows = rows.withColumn(_READ, decoder(body))
     return _decoded(rows, F.col(_READ)["value"], F.col(_READ)[PROBLEM])
-
-
-def _read_bodies(read: _Read, bodies: Any) -> tuple[Any, Any]:
-    """Read the bodies that are there; the others are NULL without a reason of their own."""
-    if not bodies.null_count:
-        return read(bodies)
-    is_there = bodies.is_valid()
-    values, problems = read(bodies.filter(is_there))
-    numbers = np.cumsum(is_there.to_numpy(zero_copy_only=False)) - 1
-    places = pa.array(numbers, mask=bodies.is_null().to_numpy(zero_copy_only=False))
-    return values.take(places), problems.take(places)
-
-
-def _struct_reader(read: Callable[[Payloads, Any], tuple[list[Any], Faults]], plan: MessagePlan | StructPlan) -> _Read:
-    """Make the reader of a plan: columns and faults as structs."""
-
-    def read_structs_of(bodies: Any) -> tuple[Any, Any]:
-        columns, faults = read(Payloads.of(bodies), plan)
-        is_bad = pa.array(faults.is_bad)
-        return pa.StructArray.from_arrays(columns, fields=list(plan.schema), mask=is_bad), faults.texts()
-
-    return read_structs_of
-
-
-def _function_reader(function: Callable[[Any], Any], arrow_type: Any) -> _Read:
-    """Make the reader of a caller's function: what it gives must have as many rows, and the columns of the schema."""
-
-    def read(bodies: Any) -> tuple[Any, Any]:
-        given = function(bodies)
-        table = pa.Table.from_struct_array(given) if isinstance(given, pa.StructArray) else given
-        if not isinstance(table, pa.Table | pa.RecordBatch):
-            raise LocalProtocolError(
-                f"the decoder gave {type(given).__name__} expected a StructArray, RecordBatch or Table"
-            )
-        if table.num_rows != len(bodies):
-            raise LocalProtocolError(f"the decoder gave rows={table.num_rows} expected={len(bodies)}")
-        missing = [field.name for field in arrow_type if field.name not in table.column_names]
-        if missing:
-            raise LocalProtocolError(f"the decoder gave columns={table.column_names} missing={missing}")
-        is_null = given.is_null() if isinstance(given, pa.StructArray) else pa.array([False] * len(bodies))
-        columns = [_one(table.column(field.name)).cast(field.type) for field in arrow_type]
-        value = pa.StructArray.from_arrays(columns, fields=list(arrow_type), mask=is_null)
-        problems = pa.array(["the decoder gave NULL"]).take(
-            pa.array(np.zeros(len(bodies), np.int8), mask=~_mask(is_null))
-        )
-        return value, problems
-
-    return read
-
-
-def _one(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _mask(array: Any) -> Any:
-    return array.to_numpy(zero_copy_only=False)
 
 
 def _struct_type(schema: StructType | str | None) -> StructType:

@@ -6,39 +6,29 @@ caller passes it in. Executors get a plan of names and numbers, never the class,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
+from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.types import TimeUnit
 from trimaran.service_api.wire.log.fields import LOG_FIELDS
 from trimaran.service_api.wire.log.layout import LOG_SCHEMA_ID
 from trimaran.service_api.wire.message import Message
 
-from ..reading.vector.message_columns import find_messages, read_messages
-from ..reading.vector.message_plan import TIMESTAMP, MessagePlan
-from ..reading.vector.payloads import Payloads
+from ..reading.vector.message_plan import MessagePlan
+from .executor_readers import DROPMALFORMED, FAILFAST, PERMISSIVE, PLACE, MessageMapper
 from .source.field_comments import field_comments
 
-PERMISSIVE: Final = "PERMISSIVE"
-DROPMALFORMED: Final = "DROPMALFORMED"
-FAILFAST: Final = "FAILFAST"
 MODES: Final = (PERMISSIVE, DROPMALFORMED, FAILFAST)
 """What becomes of a message that cannot be read: NULL and a reason, no row, or the end of the query."""
 
-PROBLEM: Final = "problem"
-"""The column that says why the others are NULL."""
-
 TIME_UNITS: Final = {"ms": TimeUnit.MILLIS, "us": TimeUnit.MICROS, "ns": TimeUnit.NANOS}
 
-_PLACE: Final = ("recording_id", "position")
 _OTHER_FILES: Final = {100: "archive-mark.dat", 110: "cluster-mark.dat", 112: "node-state.dat"}
 _FLAG_BEGIN: Final = 0x80
 
@@ -74,15 +64,15 @@ def log_messages(
         raise ConfigurationError(
             f"no recording holds it: {message.WIRE_NAME} is of schema {plan.schema_id}, of {where}"
         )
-    expect_columns(df, (*_PLACE, "payload"))
+    expect_columns(df, (*PLACE, "payload"))
     chosen = df
     if plan.schema_id == LOG_SCHEMA_ID and "template_id" in df.columns:
         chosen = df.where(F.col("template_id") == plan.template_id)
     elif "flags" in df.columns:
         chosen = df.where(F.col("flags").bitwiseAND(_FLAG_BEGIN) != 0)
-    mapper = _MessageMapper(plan, mode)
+    mapper = MessageMapper(plan, mode)
     schema = _spark_schema(mapper.schema, field_comments(message))
-    return chosen.select(*_PLACE, "payload", *times).mapInArrow(mapper, schema)
+    return chosen.select(*PLACE, "payload", *times).mapInArrow(mapper, schema)
 
 
 def message_schema(message: type[Message]) -> StructType:
@@ -91,7 +81,7 @@ def message_schema(message: type[Message]) -> StructType:
     Raises:
         ConfigurationError: it is no message class.
     """
-    mapper = _MessageMapper(MessagePlan.of(message, TimeUnit.MILLIS), FAILFAST)
+    mapper = MessageMapper(MessagePlan.of(message, TimeUnit.MILLIS), FAILFAST)
     return _spark_schema(mapper.schema, field_comments(message))
 
 
@@ -135,61 +125,10 @@ def expect_columns(df: DataFrame, names: Iterable[str]) -> None:
         raise ConfigurationError(f"not the columns of a log: missing={','.join(missing)} found={','.join(df.columns)}")
 
 
-class _MessageMapper:
-    """Turns batches of recording_id, position, payload into those of the message's columns, on an executor.
-
-    With a fourth column, that is the time of the message; its unit is known already.
-    """
-
-    def __init__(self, plan: MessagePlan, mode: str) -> None:
-        self._plan = plan
-        self._mode = mode
-        fields = [pa.field(name, pa.int64()) for name in _PLACE]
-        fields += [field.with_name(f"message_{field.name}") if field.name in _PLACE else field for field in plan.schema]
-        if mode == PERMISSIVE:
-            fields.append(pa.field(PROBLEM, pa.string()))
-        self.schema = pa.schema(fields)
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            yield self.read(batch)
-
-    def read(self, batch: Any) -> Any:
-        """Read one batch.
-
-        Raises:
-            RemoteProtocolError: a message cannot be read, with FAILFAST.
-        """
-        recording_ids, positions, column, *times = batch.columns
-        payloads = Payloads.of(column)
-        is_found = find_messages(payloads, self._plan)
-        if not is_found.all():
-            payloads = payloads.rows(is_found)
-            chosen = pa.array(is_found)
-            recording_ids, positions = recording_ids.filter(chosen), positions.filter(chosen)
-            times = [column.filter(chosen) for column in times]
-        columns, faults = read_messages(payloads, self._plan)
-        if times:
-            is_good = pa.array(~faults.is_bad)
-            columns[self._plan.schema.get_field_index("timestamp")] = pc.if_else(
-                is_good, times[0].cast(TIMESTAMP), None
-            )
-        bad = faults.first()
-        if bad is not None and self._mode == FAILFAST:
-            raise RemoteProtocolError(
-                f"recording_id={recording_ids[bad[0]]} position={positions[bad[0]]} {bad[1]}; "
-                "the option messages=true joins the frames of a message"
-            )
-        if self._mode == PERMISSIVE:
-            columns.append(faults.texts())
-        read = pa.RecordBatch.from_arrays([recording_ids, positions, *columns], schema=self.schema)
-        return read.filter(pa.array(~faults.is_bad)) if bad is not None and self._mode == DROPMALFORMED else read
-
-
 def _spark_schema(schema: Any, comments: dict[str, str]) -> StructType:
     fields = []
     for field in schema:
-        comment = comments.get(field.name.removeprefix("message_"), "") if field.name not in _PLACE else ""
+        comment = comments.get(field.name.removeprefix("message_"), "") if field.name not in PLACE else ""
         metadata = {"comment": comment} if comment else None
         fields.append(StructField(field.name, from_arrow_type(field.type, False), True, metadata))
     return StructType(fields)

@@ -1,0 +1,59 @@
+"""What travels to executors reads there without pydantic, which they need not have."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+from trimaran.archive.reading.vector.message_columns import read_messages
+from trimaran.archive.reading.vector.message_plan import MessagePlan
+from trimaran.archive.reading.vector.struct_columns import StructPlan, read_structs
+from trimaran.archive.spark.executor_readers import MessageMapper, make_body_decoder, plan_reader
+from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.wire.log.messages import TimerEvent
+
+EXECUTOR = """
+import base64, pickle, sys
+sys.modules["pydantic"] = sys.modules["pydantic_settings"] = None
+import pyarrow as pa
+function, column = pickle.loads(base64.b64decode(sys.argv[1]))
+given = pa.array(column, pa.binary())
+if type(function).__name__ == "MessageMapper":
+    numbers = pa.array(range(len(column)), pa.int64())
+    given = [pa.RecordBatch.from_arrays([numbers, numbers, given], ["recording_id", "position", "payload"])]
+    print([row for batch in function(given) for row in batch.to_pylist()])
+else:
+    print(function(given).to_pylist())
+"""
+
+
+def run_there(function: Any, column: list[bytes]) -> str:
+    sent = base64.b64encode(cloudpickle.dumps((function, column))).decode()
+    done = subprocess.run([sys.executable, "-c", EXECUTOR, sent], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_struct_format_is_decoded_without_pydantic() -> None:
+    decoder = make_body_decoder(plan_reader(read_structs, StructPlan.of("<hq", ("a", "b"))))
+
+    found = run_there(decoder, [b"\x01\x00" + bytes(8), b"\x02"])
+
+    assert "{'value': {'a': 1, 'b': 0}, 'problem': None}" in found
+    assert "{'value': None, 'problem': " in found
+
+
+@pytest.mark.parametrize("way", ["messages", "payloads"])
+def test_messages_are_decoded_without_pydantic(way: str) -> None:
+    plan = MessagePlan.of(TimerEvent, TimeUnit.MILLIS)
+    message = TimerEvent(leadership_term_id=3, correlation_id=77, timestamp=5).encode()
+    function = (
+        MessageMapper(plan, "FAILFAST") if way == "messages" else make_body_decoder(plan_reader(read_messages, plan))
+    )
+
+    assert "'correlation_id': 77" in run_there(function, [message])
