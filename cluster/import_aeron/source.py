@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
+from trimaran.archive.disk.file_system import ReadableFileSystem, read_file
 from trimaran.archive.files.catalog import CatalogContent, CatalogEntry
 from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
@@ -42,6 +43,8 @@ class Source:
 
     name: str
     """As the user named it."""
+    file_system: ReadableFileSystem
+    """The one that both directories are in: this machine's, or that of a URL."""
     archive: Path
     cluster: Path
     recording_log: RecordingLog
@@ -81,7 +84,7 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
     """Read the small files of a member that does not run; of one that may run if `now_ms` is None.
 
     `name` is a directory that holds a cluster's and an archive's directory, or is both; or the two of them, the
-    cluster's first, with a comma between.
+    cluster's first, with a comma between. It may be a URL that fsspec knows, where `now_ms` is None.
 
     Raises:
         ConfigurationError: there are no such files, or a process still renews a mark file there.
@@ -93,18 +96,21 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
             f"files={RECORDING_LOG_FILE_NAME} found=0 expected=1 in {name} or a directory in it; name both directories "
             "as CLUSTER_DIR,ARCHIVE_DIR"
         )
-    archive, cluster = member.archive.directory, member.recording_log.parent
+    file_system, archive, cluster = member.archive.file_system, member.archive.directory, member.recording_log.parent
+    if now_ms is not None and not member.archive.is_local:
+        raise ConfigurationError(f"a member is taken over from a local directory: copy it first: path={name!r}")
     if now_ms is not None:
         for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
             _refuse_if_alive(path, now_ms)
     try:
-        recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME)
+        recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME, file_system)
         content = member.read_catalog()
-        candidate_term_id = _candidate_term_id(cluster / NODE_STATE_FILE_NAME)
+        candidate_term_id = _candidate_term_id(file_system, cluster / NODE_STATE_FILE_NAME)
     except OSError as error:
         raise ConfigurationError(f"directory cannot be read: {error}") from error
     return Source(
         name=name,
+        file_system=file_system,
         archive=archive,
         cluster=cluster,
         recording_log=recording_log,
@@ -115,16 +121,18 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
     )
 
 
-def _candidate_term_id(path: Path) -> int:
+def _candidate_term_id(file_system: ReadableFileSystem, path: Path) -> int:
     """Read the highest term that the member voted in; -1 without a file, which old versions of Aeron had not.
 
     Raises:
         ClusterError: the file is damaged.
     """
-    if not path.is_file():
+    try:
+        data = read_file(file_system, path)
+    except FileNotFoundError:
         return NULL_VALUE
     try:
-        return parse_node_state(path.read_bytes())[0].candidate_term_id
+        return parse_node_state(data)[0].candidate_term_id
     except RemoteProtocolError as error:
         raise ClusterError(f"damaged node state: path={path}: {error}") from error
 

@@ -44,6 +44,7 @@ class FrameCheck:
                 start_position=position,
                 stop_position=stop_position,
                 block_length_bytes=limit_bytes,
+                file_system=self._log.location.file_system,
             )
             self._blocks, self._arguments = iter(scanner), (limit_bytes, stop_position)
         block = next(self._blocks, None)

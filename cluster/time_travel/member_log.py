@@ -1,4 +1,4 @@
-"""A member's log and snapshots on a disk, ours or a real Aeron Cluster's, read and never changed.
+"""A member's log and snapshots on a disk or behind a URL, ours or a real Aeron Cluster's, read and never changed.
 
 The member may run. Then the log grows while it is read, its end is what was there when the directory was opened, and
 what is purged meanwhile is missed with an error that says so.
@@ -20,6 +20,7 @@ from trimaran.archive.errors import CorruptionError
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.log.log_file import LogFile
+from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
@@ -62,10 +63,9 @@ class MemberLog:
             raise ConfigurationError(
                 f"log recording_id={self.log.recording_id} stream_id={self.log.stream_id} expected={LOG_STREAM_ID}"
             )
-        self._file = LogFile.of(source.archive, self.log)
-        self._reader = RangeReader(
-            source.archive, self._file.location.file_system, refuse_if_purged=self._refuse_if_purged
-        )
+        self._location = ArchiveLocation(source.file_system, source.archive)
+        self._file = LogFile(self._location, self.log)
+        self._reader = RangeReader(source.archive, source.file_system, refuse_if_purged=self._refuse_if_purged)
         self._frame_check = make_frame_check(self._file)
         self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
         """What was read of the log last, and its arguments: two services that are compared read the same."""
@@ -113,7 +113,9 @@ class MemberLog:
     @property
     def committed_position(self) -> int:
         """How much of the log is known to be committed by what this directory says."""
-        claim = prove_commit(self._source.archive, self.log, marks_of(self.recording_log.entries))
+        claim = prove_commit(
+            self._source.archive, self.log, marks_of(self.recording_log.entries), self._source.file_system
+        )
         return self.log.start_position if claim is None else min(claim.position, self.recorded_position)
 
     @cached_property
@@ -243,7 +245,7 @@ class MemberLog:
         Raises:
             ArchiveError: it cannot be read.
         """
-        return LogFile.of(self._source.archive, self.descriptor(recording_id)).reader()
+        return LogFile(self._location, self.descriptor(recording_id)).reader()
 
     def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
         """Whole frames of a recording that check out, at least one.

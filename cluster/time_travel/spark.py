@@ -274,7 +274,9 @@ def _plan(
         service, directory=Path(service_dir), service_id=service_id, service_count=service_count, log=log
     )
     return _Task(
-        directory=str(Path(directory).absolute()) if "," not in str(directory) else str(directory),
+        directory=str(directory)
+        if "," in str(directory) or "://" in str(directory)
+        else str(Path(directory).absolute()),
         service=service,
         service_id=service_id,
         service_count=len(services),

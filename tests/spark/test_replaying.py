@@ -74,6 +74,22 @@ def test_states_are_those_that_the_member_had(spark: SparkSession, recorded: Rec
     assert found.select(F.spark_partition_id().alias("task")).distinct().count() == len(starts) > 1
 
 
+def test_states_of_a_member_behind_a_url_are_those_of_its_directory(spark: SparkSession, recorded: Recorded) -> None:
+    """`local://` goes through fsspec, as a store would; executors open it, too."""
+    positions = sorted(recorded.observed)[::50]
+    url = f"local://{recorded.directory.absolute()}"
+
+    found = states_at(spark, url, LEDGER, positions, extract=digest_and_balances, schema="digest string, total long")
+
+    assert {row.position: row.digest for row in found.collect()} == {
+        position: recorded.observed[position] for position in positions
+    }
+    assert replay_outputs(spark, url, LEDGER).count() == replay_outputs(spark, recorded.directory, LEDGER).count()
+    verdicts = snapshot_verdicts(spark, url, LEDGER).collect()
+    assert verdicts
+    assert all(verdict.problem is None for verdict in verdicts)
+
+
 def test_a_state_is_a_text_unless_told(spark: SparkSession, recorded: Recorded) -> None:
     position = sorted(recorded.observed)[40] + 1
 

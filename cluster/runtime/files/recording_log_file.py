@@ -16,7 +16,9 @@ from typing import Final, Self
 from trimaran.archive.disk.file_system import (
     FileSystem,
     OsFileSystem,
+    ReadableFileSystem,
     open_or_create,
+    read_file,
     read_fully,
     sync_at_level,
     write_fully,
@@ -151,14 +153,14 @@ class RecordingLogFile:
         self._file_system.close_file(self._handle)
 
 
-def read_recording_log(path: Path) -> RecordingLog:
-    """Read the file of a member without changing it, whether the member runs or not.
+def read_recording_log(path: Path, file_system: ReadableFileSystem | None = None) -> RecordingLog:
+    """Read the file of a member without changing it, whether the member runs or not; without a system, of a disk.
 
     Raises:
         ClusterError: the file holds what cannot be a recording log; the entry is named.
         OSError: the disk refused.
     """
-    data = path.read_bytes()
+    data = path.read_bytes() if file_system is None else read_file(file_system, path)
     try:
         recording_log = RecordingLog.parse(data)
     except RemoteProtocolError as error:

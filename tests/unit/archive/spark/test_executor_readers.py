@@ -14,7 +14,7 @@ from trimaran.archive.reading.vector.message_columns import read_messages
 from trimaran.archive.reading.vector.message_plan import MessagePlan
 from trimaran.archive.reading.vector.struct_columns import StructPlan, read_structs
 from trimaran.archive.spark.executor_readers import MessageMapper, make_body_decoder, plan_reader
-from trimaran.service_api.types import TimeUnit
+from trimaran.service_api.types import CorrelationId, TermId, TimeUnit
 from trimaran.service_api.wire.log.messages import TimerEvent
 
 EXECUTOR = """
@@ -33,7 +33,7 @@ else:
 
 
 def run_there(function: Any, column: list[bytes]) -> str:
-    sent = base64.b64encode(cloudpickle.dumps((function, column))).decode()
+    sent = base64.b64encode(cloudpickle.dumps((function, column))).decode()  # type: ignore[no-untyped-call]
     done = subprocess.run([sys.executable, "-c", EXECUTOR, sent], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -51,7 +51,7 @@ def test_a_struct_format_is_decoded_without_pydantic() -> None:
 @pytest.mark.parametrize("way", ["messages", "payloads"])
 def test_messages_are_decoded_without_pydantic(way: str) -> None:
     plan = MessagePlan.of(TimerEvent, TimeUnit.MILLIS)
-    message = TimerEvent(leadership_term_id=3, correlation_id=77, timestamp=5).encode()
+    message = TimerEvent(leadership_term_id=TermId(3), correlation_id=CorrelationId(77), timestamp=5).encode()
     function = (
         MessageMapper(plan, "FAILFAST") if way == "messages" else make_body_decoder(plan_reader(read_messages, plan))
     )
