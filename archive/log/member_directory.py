@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 from trimaran.service_api.errors import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME
 
-from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_fully
+from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file, read_fully
 from ..disk.remote_file_system import RemoteFileSystem
 from ..errors import CorruptionError
 from ..files.catalog import CATALOG_FILE_NAME, CatalogContent, read_catalog
@@ -147,6 +147,14 @@ class MemberDirectory:
             OSError: the disk or the store refused.
         """
         return read_catalog(self.archive.file_system, self.archive.directory)
+
+    def read_file(self, path: Path) -> bytes:
+        """Read a small file of the member, on the archive's file system.
+
+        Raises:
+            OSError: it is not there, or the disk or the store refused.
+        """
+        return read_file(self.archive.file_system, path)
 
     def read_marks(self) -> MemberMarks | None:
         """Read what the recording log says, of a member that runs or not; None without one.

@@ -8,7 +8,7 @@ import pandas as pd
 from . import words
 from .session_figures import ending_of
 from .theme import Frame
-from .traffic_figures import OTHERS, kind_names, session_name, stack_by_session
+from .traffic_figures import OTHERS, session_name, stack_by_session
 
 
 def term_timeline(frame: Frame) -> str:
@@ -168,17 +168,17 @@ def bursts_and_gaps(bursts: Frame, gaps: Frame) -> str:
     return " ".join(sentences)
 
 
-def payload_sizes(frame: Frame) -> str:
-    """Say how long messages usually are, and which kind takes the most bytes."""
+def payload_sizes(frame: Frame, sizes: Frame) -> str:
+    """Say how long messages usually are, and which kind takes the most of the log, as the table of `sizes` does."""
     if frame.empty:
         return "The log holds no message."
     total = frame["messages"].sum()
     bins = frame.groupby(["from_length", "to_length"])["messages"].sum()
     (begin, end), most = bins.idxmax(), bins.max()
-    by_kind = frame.assign(kind=kind_names(frame)).groupby("kind")["message_bytes"].sum()
+    by_kind = sizes.assign(kind=sizes["message"].fillna("other")).groupby("kind")["log_bytes"].sum()
     return (
         f"{words.share(most / total)} of {words.count(total, 'message')} are {begin:,} to {end - 1:,} bytes long; "
-        f"{by_kind.idxmax()} takes {words.share(by_kind.max() / max(by_kind.sum(), 1))} of the bytes."
+        f"{by_kind.idxmax()} takes {words.share(by_kind.max() / max(by_kind.sum(), 1))} of the log's bytes."
     )
 
 

@@ -198,6 +198,7 @@ def bursts_and_gaps(bursts: Frame, gaps: Frame, snippet: str) -> Section:
 
 def payload_sizes(histogram: Frame, sizes: Frame, snippet: str) -> Section:
     """The section of `analyses.payload_histogram`; the table is that of `analyses.payload_sizes`."""
+    log_bytes = max(sizes["log_bytes"].sum(), 1)
     columns: dict[str, Cell] = {
         "kind": lambda row: _text(row.message) or "other",
         "messages": lambda row: words.count(row.messages),
@@ -206,12 +207,13 @@ def payload_sizes(histogram: Frame, sizes: Frame, snippet: str) -> Section:
         "99th percentile": lambda row: _count(row.length_p99),
         "longest": lambda row: _count(row.length_max),
         "bytes of log": lambda row: words.count(row.log_bytes),
+        "share of log": lambda row: words.share(row.log_bytes / log_bytes),
         "overhead": lambda row: words.share(row.overhead_share),
     }
     return Section(
         anchor="sizes",
         title="Lengths of messages",
-        caption=captions.payload_sizes(histogram),
+        caption=captions.payload_sizes(histogram, sizes),
         chart=None if histogram.empty else figures.payload_sizes(histogram),
         table=_table("Lengths by kind of message, in bytes", sizes, columns, texts=("kind",)),
         snippet=snippet,

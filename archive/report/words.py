@@ -69,8 +69,12 @@ def rate(value_per_s: float, what: str) -> str:
 
 
 def share(part: float) -> str:
-    """Write a part of a whole, which is 1: "12 %", "0.4 %"."""
+    """Write a part of a whole, which is 1: "12 %", "0.4 %"; only the whole is "100 %", and only nothing is "0 %"."""
     percent = 100 * part
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    if 99.5 <= percent < 100:
+        return f"{min(percent, 99.9):.1f} %"
     return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.1f} %"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final
@@ -123,10 +124,19 @@ def _telling_spark_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _showing_steps() -> Iterator[Callable[[str], None]]:
-    """Show on a terminal what is being done, and since when; the lines are gone at the end."""
-    console = Console(stderr=True)
+    """Show on a terminal what is being done, and since when, in a line that is gone at the end.
+
+    Elsewhere each step is a line that stays.
+
+    A log of many gigabytes takes minutes, and a script or a notebook shows that it goes on, too.
+    """
+    console = Console(stderr=True, soft_wrap=True)
+    if not console.is_terminal:
+        begin_s = time.monotonic()
+        yield lambda step: console.print(f"{time.monotonic() - begin_s:6.1f} s  {step}", highlight=False)
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda step: progress.update(task, description=step)
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from trimaran.archive import ArchiveError, RecordingDescriptor, RecordingState
-from trimaran.archive.disk.file_system import ReadableFileSystem, read_file
 from trimaran.archive.files.catalog import CatalogContent, CatalogEntry
 from trimaran.archive.files.mark_file import LIVENESS_TIMEOUT_MS
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
-from trimaran.archive.log.member_directory import MemberDirectory
+from trimaran.archive.log.member_directory import ArchiveLocation, MemberDirectory
 from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
@@ -43,9 +42,8 @@ class Source:
 
     name: str
     """As the user named it."""
-    file_system: ReadableFileSystem
-    """The one that both directories are in: this machine's, or that of a URL."""
-    archive: Path
+    location: ArchiveLocation
+    """The archive with the file system that both directories are in: this machine's, or that of a URL."""
     cluster: Path
     recording_log: RecordingLog
     entries: dict[int, CatalogEntry]
@@ -54,6 +52,11 @@ class Source:
     candidate_term_id: int
     terms: tuple[RecordingLogEntry, ...]
     """The valid terms, oldest first; at least one."""
+
+    @property
+    def archive(self) -> Path:
+        """The directory of the archive."""
+        return self.location.directory
 
     @property
     def log_recording_id(self) -> int:
@@ -96,22 +99,21 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
             f"files={RECORDING_LOG_FILE_NAME} found=0 expected=1 in {name} or a directory in it; name both directories "
             "as CLUSTER_DIR,ARCHIVE_DIR"
         )
-    file_system, archive, cluster = member.archive.file_system, member.archive.directory, member.recording_log.parent
+    archive, cluster = member.archive.directory, member.recording_log.parent
     if now_ms is not None and not member.archive.is_local:
         raise ConfigurationError(f"a member is taken over from a local directory: copy it first: path={name!r}")
     if now_ms is not None:
         for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
             _refuse_if_alive(path, now_ms)
     try:
-        recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME, file_system)
+        recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME, member.archive.file_system)
         content = member.read_catalog()
-        candidate_term_id = _candidate_term_id(file_system, cluster / NODE_STATE_FILE_NAME)
+        candidate_term_id = _candidate_term_id(member, cluster / NODE_STATE_FILE_NAME)
     except OSError as error:
         raise ConfigurationError(f"directory cannot be read: {error}") from error
     return Source(
         name=name,
-        file_system=file_system,
-        archive=archive,
+        location=member.archive,
         cluster=cluster,
         recording_log=recording_log,
         entries=_by_recording_id(content),
@@ -121,14 +123,14 @@ def read_source(name: str, *, now_ms: int | None) -> Source:
     )
 
 
-def _candidate_term_id(file_system: ReadableFileSystem, path: Path) -> int:
+def _candidate_term_id(member: MemberDirectory, path: Path) -> int:
     """Read the highest term that the member voted in; -1 without a file, which old versions of Aeron had not.
 
     Raises:
         ClusterError: the file is damaged.
     """
     try:
-        data = read_file(file_system, path)
+        data = member.read_file(path)
     except FileNotFoundError:
         return NULL_VALUE
     try:

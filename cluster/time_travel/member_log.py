@@ -20,7 +20,6 @@ from trimaran.archive.errors import CorruptionError
 from trimaran.archive.files.reader import FrameReader
 from trimaran.archive.log.commit_proof import marks_of, prove_commit
 from trimaran.archive.log.log_file import LogFile
-from trimaran.archive.log.member_directory import ArchiveLocation
 from trimaran.archive.store.range_reader import RangeReader
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.types import LOG_STREAM_ID, TimeUnit
@@ -63,9 +62,8 @@ class MemberLog:
             raise ConfigurationError(
                 f"log recording_id={self.log.recording_id} stream_id={self.log.stream_id} expected={LOG_STREAM_ID}"
             )
-        self._location = ArchiveLocation(source.file_system, source.archive)
-        self._file = LogFile(self._location, self.log)
-        self._reader = RangeReader(source.archive, source.file_system, refuse_if_purged=self._refuse_if_purged)
+        self._file = LogFile(source.location, self.log)
+        self._reader = RangeReader(source.archive, source.location.file_system, refuse_if_purged=self._refuse_if_purged)
         self._frame_check = make_frame_check(self._file)
         self._newest_read: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
         """What was read of the log last, and its arguments: two services that are compared read the same."""
@@ -114,7 +112,7 @@ class MemberLog:
     def committed_position(self) -> int:
         """How much of the log is known to be committed by what this directory says."""
         claim = prove_commit(
-            self._source.archive, self.log, marks_of(self.recording_log.entries), self._source.file_system
+            self._source.archive, self.log, marks_of(self.recording_log.entries), self._source.location.file_system
         )
         return self.log.start_position if claim is None else min(claim.position, self.recorded_position)
 
@@ -245,7 +243,7 @@ class MemberLog:
         Raises:
             ArchiveError: it cannot be read.
         """
-        return LogFile(self._location, self.descriptor(recording_id)).reader()
+        return LogFile(self._source.location, self.descriptor(recording_id)).reader()
 
     def read(self, recording_id: int, position: int, limit_bytes: int, *, stop_position: int) -> bytes:
         """Whole frames of a recording that check out, at least one.

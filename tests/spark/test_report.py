@@ -131,6 +131,24 @@ def test_a_member_that_went_astray_is_found(made: Made) -> None:
     assert f"node0 and changed differ at position {where}, in payload" in made.content.text
 
 
+def test_a_share_in_a_caption_is_that_of_the_table(made: Made) -> None:
+    """Frame headers and padding are a part of the log: the messages alone are never all of it."""
+    table = made.content.tables["Lengths by kind of message, in bytes"]
+    kind, share = table[0].index("kind"), table[0].index("share of log")
+    found = re.search(r"; (\w+) takes (\S+ %) of the log's bytes", made.content.text)
+
+    assert found is not None
+    assert {row[kind]: row[share] for row in table[1:]}[found[1]] == found[2]
+
+
+def test_where_there_is_no_terminal_each_step_is_a_line(made: Made) -> None:
+    steps = [line.split(" s  ", 1)[1] for line in made.ended.stderr.splitlines() if " s  " in line]
+
+    assert steps[:3] == ["starting Spark", "looking for damage", "comparing the members"]
+    assert "throughput" in steps
+    assert steps[-1] == "writing the page"
+
+
 def test_the_title_of_a_page_is_text(made: Made) -> None:
     assert "<h1>Three &lt;members&gt;</h1>" in made.html
 
@@ -207,7 +225,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(failover: Pa
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
-@pytest.mark.parametrize("width", [375, 1280])
+@pytest.mark.parametrize("width", [375, 1100, 1280])
 def test_a_browser_shows_the_page_and_asks_for_nothing(made: Made, tmp_path: Path, width: int) -> None:
     """`.ci/run` installs Debian's chromium, so it is not left out there."""
     with chromium(tmp_path) as browser:
@@ -223,6 +241,12 @@ def test_a_browser_shows_the_page_and_asks_for_nothing(made: Made, tmp_path: Pat
             ".map(t => t.textContent))"
         )
 
+        cut = browser.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter(d => d.querySelector('table') && "
+            "d.scrollWidth > d.clientWidth).map(d => [d.ariaLabel, d.scrollWidth, d.clientWidth])"
+        )
+
+    assert width < 1100 or cut == []
     assert browser.requests == [made.path.as_uri()]
     assert browser.complaints == []
     assert len(sizes) == 9

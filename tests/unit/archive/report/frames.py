@@ -144,6 +144,19 @@ def histogram() -> pd.DataFrame:
     )
 
 
+def sizes() -> pd.DataFrame:
+    """Of the same messages: what they take in the log, and the padding there, which is no message."""
+    return pd.DataFrame(
+        {
+            "template_id": [1, 20, None, None],
+            "message": ["SessionMessageHeader", "TimerEvent", None, "(padding)"],
+            "messages": [90, 6, 4, 0],
+            "message_bytes": [7_500, 240, 300, 0],
+            "log_bytes": [10_600, 450, 450, 500],
+        }
+    )
+
+
 def pairs(*, with_difference: bool = True) -> pd.DataFrame:
     """Member 2 goes astray at 640; member 1 is behind."""
     same = {"start_position": 0, "stop_position": 960, "identical_to": 960, "diverges_at": None, "differences": None}

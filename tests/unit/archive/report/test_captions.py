@@ -78,8 +78,8 @@ def test_bursts_and_gaps_say_when() -> None:
 
 
 def test_lengths_say_what_is_usual_and_what_takes_the_bytes() -> None:
-    assert captions.payload_sizes(frames.histogram()) == (
-        "64 % of 100 messages are 64 to 127 bytes long; SessionMessageHeader takes 93 % of the bytes."
+    assert captions.payload_sizes(frames.histogram(), frames.sizes()) == (
+        "64 % of 100 messages are 64 to 127 bytes long; SessionMessageHeader takes 88 % of the log's bytes."
     )
 
 
@@ -104,7 +104,7 @@ def test_divergence_says_where_the_first_difference_is() -> None:
         (captions.inter_arrival, frames.arrivals(), "No session sent two messages."),
         (captions.session_lives, frames.lives(), "No client opened a session."),
         (captions.timers, frames.timers(), "No timer fired."),
-        (captions.payload_sizes, frames.histogram(), "The log holds no message."),
+        (lambda frame: captions.payload_sizes(frame, frames.sizes()), frames.histogram(), "The log holds no message."),
         (captions.divergence, frames.pairs(), "There is nothing to compare."),
     ],
 )

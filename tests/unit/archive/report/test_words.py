@@ -44,5 +44,11 @@ def test_one_thing_is_not_many() -> None:
     assert words.rate(12.5, "message") == "12.5 messages/s"
     assert words.rate(1_204.4, "message") == "1,204 messages/s"
     assert [words.share(part) for part in (0, 0.004, 0.123, 1)] == ["0 %", "0.4 %", "12 %", "100 %"]
+
+
+def test_only_the_whole_is_100_percent_and_only_nothing_is_0() -> None:
+    parts = (0.975, 0.994, 0.9951, 0.99999, 0.0004)
+
+    assert [words.share(part) for part in parts] == ["98 %", "99 %", "99.5 %", "99.9 %", "under 0.1 %"]
     assert words.listing(["a"]) == "a"
     assert words.listing(["a", "b", "c"]) == "a, b and c"
