@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final
@@ -132,8 +131,7 @@ def _showing_steps() -> Iterator[Callable[[str], None]]:
     """
     console = Console(stderr=True, soft_wrap=True)
     if not console.is_terminal:
-        begin_s = time.monotonic()
-        yield lambda step: console.print(f"{time.monotonic() - begin_s:6.1f} s  {step}", highlight=False)
+        yield lambda step: console.print(f"report: {step}", highlight=False)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

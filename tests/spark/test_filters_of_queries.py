@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.unit.archive.streams import extract_sample
@@ -72,6 +73,36 @@ def test_one_dataframe_answers_many_questions_again_cached_joined_and_in_unions(
         cached.unpersist()
     finally:
         spark.conf.set(PUSHDOWN, default or "false")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"where": "position < 5 XOR type = 1"},
+            "option where: 'XOR' in 'position < 5 XOR type = 1' expected AND, OR or",
+        ),
+        ({"where": "size > 5"}, "option where: 'size' in 'size > 5' expected a column out of"),
+        ({"nosuch": "1"}, "no such option: option='nosuch' expected some of path"),
+    ],
+)
+def test_a_mistake_is_said_in_one_line_without_a_traceback(
+    spark: SparkSession, directory: Path, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException) as caught:
+        read(spark, directory, **options).count()
+
+    text = str(caught.value).partition("SQLSTATE")[0].strip()
+    assert said in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_directory_that_is_not_there_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException) as caught:
+        read(spark, tmp_path).count()
+
+    assert "no archive.catalog in" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_dataframes_with_where_are_used_again_and_together(spark: SparkSession, directory: Path) -> None:

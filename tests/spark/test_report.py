@@ -142,7 +142,7 @@ def test_a_share_in_a_caption_is_that_of_the_table(made: Made) -> None:
 
 
 def test_where_there_is_no_terminal_each_step_is_a_line(made: Made) -> None:
-    steps = [line.split(" s  ", 1)[1] for line in made.ended.stderr.splitlines() if " s  " in line]
+    steps = [line[8:] for line in made.ended.stderr.splitlines() if line.startswith("report: ")]
 
     assert steps[:3] == ["starting Spark", "looking for damage", "comparing the members"]
     assert "throughput" in steps

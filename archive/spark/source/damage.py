@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from ...reading.frame_batches import ReadProblem
 from .batch_reader import find_problems
+from .error_lines import said_in_one_line
 from .options import ReadOptions, parse_options
 from .partitions import FramePartition, plan_read
 
@@ -43,7 +44,8 @@ class _ProblemsDataSource(DataSource):
         return StructType().add("recording_id", LongType()).add("position", LongType()).add("reason", StringType())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _ProblemsReader(parse_options(self.options), schema)
+        with said_in_one_line():
+            return _ProblemsReader(parse_options(self.options), schema)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class _ProblemsReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = plan_read(self._options, ("position",))
+        with said_in_one_line():
+            plan = plan_read(self._options, ("position",))
         return [_Known(plan.problems), *plan.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

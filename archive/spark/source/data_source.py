@@ -31,6 +31,7 @@ from ..streaming.stream import make_stream_reader
 from .batch_reader import read_partition
 from .catalog_tables import find_options, keep_options, table_options
 from .columns import check_struct, frame_struct
+from .error_lines import said_in_one_line
 from .options import STREAM_OPTIONS, ReadMode, ReadOptions, parse_options
 from .partitions import FramePartition, plan_read
 
@@ -62,10 +63,11 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong.
         """
-        of_table = table_options(self.options)
-        options = self.options if of_table is None else of_table
-        schema = frame_struct(parse_options(options, also=STREAM_OPTIONS).columns)
-        return schema if of_table is None else keep_options(schema, of_table)
+        with said_in_one_line():
+            of_table = table_options(self.options)
+            options = self.options if of_table is None else of_table
+            schema = frame_struct(parse_options(options, also=STREAM_OPTIONS).columns)
+            return schema if of_table is None else keep_options(schema, of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a batch query.
@@ -73,8 +75,9 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong, or a column of the schema is.
         """
-        options = parse_options(find_options(schema, self.options))
-        return AeronArchiveReader(options, check_struct(schema), schema)
+        with said_in_one_line():
+            options = parse_options(find_options(schema, self.options))
+            return AeronArchiveReader(options, check_struct(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the name is Spark's
         """Make the reader of a streaming query.
@@ -82,7 +85,8 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong, or a column of the schema is.
         """
-        return make_stream_reader(find_options(schema, self.options), schema)
+        with said_in_one_line():
+            return make_stream_reader(find_options(schema, self.options), schema)
 
 
 class AeronArchiveReader(DataSourceReader):
@@ -102,10 +106,11 @@ class AeronArchiveReader(DataSourceReader):
             CorruptionError: an entry of the catalog is damaged, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
-        plan = plan_read(self._options, self._columns)
-        for problem in plan.problems:
-            _problem_handler(self._options.mode)(problem)
-        return list(plan.partitions)
+        with said_in_one_line():
+            plan = plan_read(self._options, self._columns)
+            for problem in plan.problems:
+                _problem_handler(self._options.mode)(problem)
+            return list(plan.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition; nothing for the empty one that Spark makes where there is none.
@@ -114,10 +119,10 @@ class AeronArchiveReader(DataSourceReader):
             CorruptionError: frames are not valid, and the mode is FAILFAST.
             OSError: the disk or the store refused.
         """
-        if not isinstance(partition, FramePartition):
-            return iter(())
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return read_partition(partition, schema, _problem_handler(partition.settings.mode))
+        if isinstance(partition, FramePartition):
+            schema = to_arrow_schema(self._schema, timezone="UTC")
+            with said_in_one_line():
+                yield from read_partition(partition, schema, _problem_handler(partition.settings.mode))
 
 
 def _problem_handler(mode: ReadMode) -> Any:
