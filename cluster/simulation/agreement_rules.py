@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from trimaran.service_api import LocalProtocolError
+
+from ..service.state_difference import describe_difference
 from .cluster import Member
 from .rules import expect
 
@@ -23,3 +28,18 @@ def expect_agreement(member: Member) -> None:
     check = member.node.service_agent.query_check
     change = None if check is None else check.last_change
     expect(change is None, "a query leaves the state as it is", member=member.member_id, change=change)
+
+
+def expect_same(member: Member, position: int, expected: tuple[object, ...], actual: tuple[object, ...]) -> None:
+    """Check what a service was given, and what it has become, the last part of each, against what others did.
+
+    Where `state_hash` returned a state, the difference of the two states is told.
+    """
+    if expected == actual:
+        return
+    facts: dict[str, object] = {"expected": expected, "actual": actual}
+    if expected[:-1] == actual[:-1] and not isinstance(expected[-1], int | bytes | str | None):
+        with suppress(LocalProtocolError):  # it is, or holds, what only the service itself understands
+            facts = {"entry": expected[:-1], "difference": describe_difference(expected[-1], actual[-1])}
+    rule = "every service is given the same, and becomes the same"
+    expect(False, rule, member=member.member_id, position=position, **facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
 from trimaran.service_api.cluster import SnapshotImage, SnapshotPublication
@@ -27,7 +28,9 @@ class ObservedService(ClusteredService):
         self.service = service
         self._observe, self._on_error, self._on_loaded = observe, on_error, on_loaded
         self._cluster: Cluster | None = None
-        self._state_hash: Callable[[], object] = service.state_hash if service.has_state_hash else lambda: None
+
+    def __repr__(self) -> str:
+        return repr(self.service)
 
     async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
         """Start the service; tell what it has become, if it was given a snapshot."""
@@ -146,6 +149,10 @@ class ObservedService(ClusteredService):
     def on_terminate(self, cluster: Cluster) -> None:
         """Stop the service."""
         self.service.on_terminate(cluster)
+
+    def _state_hash(self) -> object:
+        """Return a copy of what the service returned: that may be the state itself, which changes at the next entry."""
+        return deepcopy(self.service.state_hash()) if self.service.has_state_hash else None
 
     def _tell(self, timestamp: int, *what: object) -> None:
         assert self._cluster is not None

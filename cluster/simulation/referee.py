@@ -28,9 +28,10 @@ from ..messages.consensus import AppendPosition, RequestVote, Vote
 from ..messages.nodestate import CandidateTerm
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .action_rules import ActionRules
-from .agreement_rules import expect_agreement
+from .agreement_rules import expect_agreement, expect_same
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
+from .messenger import Messenger
 from .observed_service import ObservedService
 from .relay import Relay
 from .role_rules import expect_role, overdue_timers
@@ -79,7 +80,12 @@ class Counts:
 class Referee:
     """Watches one cluster. Every method may raise `RuleBroken`."""
 
-    def __init__(self, make_service: Callable[[], ClusteredService]) -> None:
+    def __init__(
+        self,
+        make_service: Callable[[], ClusteredService],
+        *,
+        make_relay: Callable[[], Relay | Messenger] = Relay,
+    ) -> None:
         self.committed = bytearray()
         """The log as far as any member has called it committed."""
         self.delivered: dict[int, tuple[object, ...]] = {}
@@ -97,11 +103,11 @@ class Referee:
         self.actions = ActionRules(expect)
         self._cluster: SimulatedCluster | None = None
         self._trace: Trace | None = None
-        self._make_service = make_service
+        self._make_service, self._make_relay = make_service, make_relay
         self._views: dict[MemberId, _View] = {}
         self._services: dict[MemberId, ClusteredService] = {}
         """Of the newest process of each member."""
-        self._relays: dict[MemberId, Relay] = {}
+        self._relays: dict[MemberId, Relay | Messenger] = {}
         self._held: dict[MemberId, tuple[object, int]] = {}
         """How much of the committed log each member was seen to have, and on which disk."""
         self._kept_logs: dict[MemberId, tuple[tuple[object, ...], KeptLog]] = {}
@@ -138,7 +144,7 @@ class Referee:
 
     def make_others(self, member: Member) -> list[ObservedService]:
         """Give a member the service beside the first, observed."""
-        relay = self._relays[member.member_id] = Relay()
+        relay = self._relays[member.member_id] = self._make_relay()
         return [
             ObservedService(
                 relay,
@@ -445,15 +451,7 @@ class Referee:
                 committed=len(self.committed),
             )
             expect_role(member, position)
-            first = self.delivered.setdefault(position, what)
-            expect(
-                first == what,
-                "every service is given the same, and becomes the same",
-                member=member.member_id,
-                position=position,
-                expected=first,
-                actual=what,
-            )
+            expect_same(member, position, self.delivered.setdefault(position, what), what)
             if position > self._newest_position:
                 expect(
                     timestamp >= self._newest_time,
@@ -506,20 +504,12 @@ class Referee:
                 sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
             )
 
-    def _on_relayed(self, member: Member, relay: Relay, position: int, what: tuple[object, ...]) -> None:
+    def _on_relayed(self, member: Member, relay: Relay | Messenger, position: int, what: tuple[object, ...]) -> None:
         """Look at what the service beside the first was given, and at what its messages have become."""
         if member.node is None:
             return
         try:
-            first = self.relayed.setdefault(position, what)
-            expect(
-                first == what,
-                "every service is given the same, and becomes the same",
-                member=member.member_id,
-                position=position,
-                expected=first,
-                actual=what,
-            )
+            expect_same(member, position, self.relayed.setdefault(position, what), what)
             expect(
                 not relay.faults,
                 "a message of a service is delivered once, in the order offered",

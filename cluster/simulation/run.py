@@ -27,8 +27,10 @@ from .clients.service_workload import ClientApplication, MakeWorkload
 from .clients.workload import Workload, WorkloadSettings
 from .cluster import Member, Settings, SimulatedCluster
 from .faults import RELAY, RELAY_CHANCE, Nemesis
+from .messenger import Messenger, draw_message_of
 from .referee import Referee
 from .registers import Registers, Request
+from .relay import Relay
 from .rules import RuleBroken, expect
 from .trace import Trace
 
@@ -173,9 +175,12 @@ class _Run:
         self._seed, self._options = seed, options
         settings = draw_settings(seed, options.member_count)
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
-        self._referee = Referee(make_service)
+        draw_message = draw_message_of(make_service)
+        self._referee = Referee(
+            make_service, make_relay=Relay if draw_message is None else partial(Messenger, draw_message)
+        )
         self._has_relay = (
-            make_service is Registers
+            (make_service is Registers or draw_message is not None)
             and RELAY not in options.without
             and Random(f"{seed} {RELAY}").random() < RELAY_CHANCE
         )
@@ -219,7 +224,7 @@ class _Run:
         outcome.unknown_count = self._history.unknown_count
         if self._nemesis is not None:
             outcome.fired = {**self._nemesis.fired, QUERY_KIND: self._history.query_count}
-            outcome.fired[QUERY_KIND] += len(self._history.stale_reads)
+            outcome.fired[QUERY_KIND] += len(self._history.stale_reads) + self._history.service_query_count
         outcome.trace_hash = self._trace.hexdigest()
 
     # --- the phases

@@ -19,6 +19,7 @@ from . import (
     bound_plants,
     code_plants,
     consensus_plants,
+    digest_plants,
     query_plants,
     relay_plants,
     request_plants,
@@ -33,6 +34,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
     sorted(
         (
             *consensus_plants.PLANTS,
+            *digest_plants.PLANTS,
             *storage_plants.PLANTS,
             *service_plants.PLANTS,
             *snapshot_plants.PLANTS,

@@ -39,19 +39,18 @@ from trimaran.service_api.wire.session import EventCode
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
 from .code_plants import a_member_with_other_code
+from .digest_scenarios import a_member_whose_service_differs
 from .relay_scenarios import a_leader_that_dies_with_the_offers
 
 S: Final = 1_000_000_000
 MS: Final = 1_000_000
-TIMEOUT_MS: Final = 1_000
-"""The heartbeat timeout of nearly every scenario."""
+TIMEOUT_MS: Final = 1_000  # the heartbeat timeout of nearly every scenario
 
 _LINK_LIMIT_BYTES: Final = 256 << 10
 """What may wait for a follower here; the product's own limit would take minutes to reach."""
 
 _WINDOW_BYTES: Final = 64 << 10
-_ON_THE_WAY_BYTES: Final = 1 << 20
-"""Room for what one pass of the loop may bring: received and sent in one go."""
+_ON_THE_WAY_BYTES: Final = 1 << 20  # room for what one pass of the loop may bring: received and sent in one go
 
 
 @dataclass(slots=True)
@@ -648,6 +647,7 @@ SCENARIOS: Final = {
     "suspended-failover": Scenario(a_suspended_cluster),
     "order-undone": Scenario(an_order_that_comes_to_nothing),
     "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
+    "one-differs": Scenario(a_member_whose_service_differs),
     "other-code": Scenario(a_member_with_other_code),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),

@@ -64,6 +64,7 @@ async def test_a_service_that_uses_random_is_found_by_every_member(data_dir: Pat
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
 async def test_a_member_whose_state_alone_differs_stops(data_dir: Path, is_leader: bool) -> None:
     service, odd = f"{PLACE}:OddService", data_dir / "odd"
+    data_dir.mkdir(parents=True, exist_ok=True)
     odd.touch()
     async with SystemCluster(data_dir, service=service, settings=None if is_leader else STEADY) as cluster:
         leader = await cluster.wait_for_leader()
@@ -88,6 +89,7 @@ async def test_a_member_whose_state_alone_differs_stops(data_dir: Path, is_leade
 
 async def test_a_member_that_differs_goes_on_where_its_setting_says_report(data_dir: Path) -> None:
     settings, odd = {**STEADY, "when_diverged": "report"}, data_dir / "odd"
+    data_dir.mkdir(parents=True, exist_ok=True)
     odd.touch()
     async with SystemCluster(data_dir, service=f"{PLACE}:OddService", settings=settings) as cluster:
         await cluster.wait_for_leader()

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from ...settings.service_loading import load_service_class
 from ...simulation.campaign import check_determinism
-from ...simulation.clients.service_workload import ServiceWorkload, draw_request_of, takes_requests
+from ...simulation.clients.queries import QUERY_KIND
+from ...simulation.clients.service_workload import (
+    ServiceWorkload,
+    draw_query_of,
+    draw_request_of,
+    takes_requests,
+)
 from ...simulation.run import Options, RunOutcome, simulate
 
 
@@ -34,7 +40,10 @@ class SeedJob:
             return simulate(seed, options, write_line=write_line)
         service_class = load_service_class(self.service, self.service_dir)
         make_workload = partial(
-            ServiceWorkload, draw_request=draw_request_of(service_class), uses_requests=takes_requests(service_class)
+            ServiceWorkload,
+            draw_request=draw_request_of(service_class),
+            uses_requests=takes_requests(service_class),
+            draw_query=None if QUERY_KIND in options.without else draw_query_of(service_class),
         )
         return simulate(seed, options, make_service=service_class, make_workload=make_workload, write_line=write_line)
 

@@ -80,7 +80,7 @@ def up(
 
     Every member gets the settings of flags, TRIMARAN_* variables and a TOML file, which is DIR/cluster.toml unless you
     name another; but ids, endpoints and directories, which this command chooses. Without a service it runs an example.
-    Terms and segments are 16MiB long unless you say otherwise.
+    Terms and segments are 16MiB long, and a query that changes the state fails, unless you say otherwise.
     """
     shared = choose_settings(settings, directory / CONFIG_FILE_NAME)
     service = shared["service"]
@@ -109,6 +109,7 @@ def choose_settings(flags: dict[str, Any], config_file: Path) -> dict[str, str]:
     shared = load_shared_from_flags(flags, file=config_file, own=OWN_SETTINGS)
     if "service" not in shared:
         shared |= {"service": EXAMPLE_SERVICE, "service_dir": str(examples_directory())}
+    shared.setdefault("check_queries", "true")
     shared["service_dir"] = str(Path(shared.get("service_dir", ".")).absolute())
     term_length = shared.setdefault("term_length_bytes", format_size_bytes(DEVELOPMENT_LENGTH_BYTES))
     segment_length_bytes = max(parse_size_bytes(term_length), DEVELOPMENT_LENGTH_BYTES)

@@ -82,6 +82,8 @@ class History:
         self.acknowledged_count = 0
         self.query_count = 0
         """How many of these are in no log."""
+        self.service_query_count = 0
+        """Queries of a user's service that were answered; nothing is known about the answers."""
         self.stale_reads: list[StaleRead] = []
         self.unknown_count = 0
         self.rejected_count = 0

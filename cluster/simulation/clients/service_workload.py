@@ -1,9 +1,10 @@
 """Client applications for the user's own service: they send the requests that the service's class makes.
 
 A service says so with a function `simulation_request`, a static method of its class; without one, clients send random
-bytes. A service that takes requests gets them with `request`, another as messages. Nothing is known about answers, so
-they are only counted, and no application sends twice: what holds for a service of any kind is checked by the referee,
-on the members.
+bytes. A service that takes requests gets them with `request`, another as messages. One that takes queries gets these,
+too, linearizable and stale ones, from `simulation_query`; without that function they are its requests. Nothing is known
+about answers, so they are only counted, and no application sends twice: what holds for a service of any kind is checked
+by the referee, on the members.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from trimaran.client import (
     ClientConfig,
     ClusterClient,
     ConnectRejectedError,
+    QueryRefusedError,
     RejectedError,
     RequestFailedError,
     RequestIndeterminateError,
@@ -29,6 +31,9 @@ from .history import History
 from .workload import WorkloadSettings
 
 REQUEST_FUNCTION: Final = "simulation_request"
+QUERY_FUNCTION: Final = "simulation_query"
+_QUERY_CHANCE: Final = 0.3
+_STALENESS_S: Final = 1.0
 
 DrawRequest = Callable[[Random, int], bytes]
 """Gives a client's next request, from its chance and how many it has sent in this session."""
@@ -74,6 +79,14 @@ def draw_request_of(service_class: type[ClusteredService]) -> DrawRequest:
     return draw_request
 
 
+def draw_query_of(service_class: type[ClusteredService]) -> DrawRequest | None:
+    """Return what draws the queries of a service; None where it takes none."""
+    if service_class.on_query is ClusteredService.on_query:
+        return None
+    draw_query: DrawRequest = getattr(service_class, QUERY_FUNCTION, draw_request_of(service_class))
+    return draw_query
+
+
 def takes_requests(service_class: type[ClusteredService]) -> bool:
     """Whether a service has an `on_request`."""
     return service_class.on_request is not ClusteredService.on_request
@@ -98,12 +111,15 @@ class ServiceWorkload:
         settings: WorkloadSettings,
         draw_request: DrawRequest = random_request,
         uses_requests: bool = False,
+        draw_query: DrawRequest | None = None,
     ) -> None:
         self.number = number
         self.sent_count = 0
         self.session_count = 0
         self._config, self._settings, self._random = config, settings, random
         self._history, self._draw_request, self._uses_requests = history, draw_request, uses_requests
+        self._draw_query = draw_query
+        self._query_random = random if draw_query is None else Random(random.getrandbits(64))
         self._asking_count = 0
         self._stopped = asyncio.Event()
 
@@ -143,6 +159,8 @@ class ServiceWorkload:
                 request = bytes(self._draw_request(chance, number))
                 if not await self._send(client, request, tasks):
                     return
+                if self._draw_query is not None and self._query_random.random() < _QUERY_CHANCE:
+                    tasks.create_task(self._query(client, bytes(self._draw_query(self._query_random, number))))
                 number += 1
                 self.sent_count += 1
                 if chance.random() < settings.close_rate:
@@ -176,6 +194,15 @@ class ServiceWorkload:
             return
         finally:
             self._asking_count -= 1
+
+    async def _query(self, client: ClusterClient, payload: bytes) -> None:
+        """Ask for the state; what the service or the cluster refuses is an answer."""
+        is_stale = self._query_random.random() < 0.5
+        try:
+            await client.query(payload, max_staleness_s=_STALENESS_S if is_stale else None)
+            self._history.service_query_count += 1
+        except (QueryRefusedError, ClusterTimeoutError, SessionClosedError):
+            return
 
     async def _pause(self, duration_s: float) -> None:
         """Let time pass; stopping ends it."""
