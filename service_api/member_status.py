@@ -40,6 +40,36 @@ class SnapshotFetchStatus(DocumentPart):
     """All there is to copy, the log around it included; 0 until that is known."""
 
 
+class MemberClock(DocumentPart):
+    """The clock of another member, compared with that of the one that answers."""
+
+    member_id: Id
+    difference_s: float
+    """What it says more, in seconds."""
+    error_s: Seconds
+    """How far from that the true difference may be."""
+
+
+class ClockStatus(DocumentPart):
+    """Whether a member's clock agrees with the others'."""
+
+    majority_difference_s: float | None
+    """What the majority's clock says more than its own, in seconds; None where no majority is known to agree."""
+    cluster_time_ahead_s: float
+    """How far cluster time, as it knows it, is ahead of the time of day; 0 but on a leader."""
+    problem: Line | None
+    """What is wrong, as a sentence: it is far from the majority, or clocks differ and no majority says which is off."""
+    members: list[MemberClock]
+
+
+class ReluctanceStatus(DocumentPart):
+    """One reason for which a member would rather not lead."""
+
+    kind: Line
+    """To count and filter by, such as `clock_off`."""
+    detail: Line
+
+
 class DifferingMember(DocumentPart):
     """Another member that is not heard, because its settings differ."""
 
@@ -149,6 +179,10 @@ class MemberStatus(Document):
     """None unless it gets a snapshot from another member, because its own log begins too early."""
     held: HeldStatus | None = None
     """None unless it stands still before an entry that its service cannot take; then it delivers nothing."""
+    clock: ClockStatus | None = None
+    """What it knows of the members' clocks; None of a member that does not compare them."""
+    reluctance: list[ReluctanceStatus] = Field(default_factory=list)
+    """Why it leaves an election to a willing member where one can win; empty if it is willing itself."""
     session_count: Count
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count

@@ -158,6 +158,12 @@ COMMANDS: Final = {
         READ,
         "trimaran recording-log data/node-0 -o jsonl",
     ),
+    "reset-candidate-term": Command(
+        "trimaran.cluster.cli.reset_candidate_term:reset_candidate_term",
+        "Lower an absurd term of a stopped member, so that a leader can be elected again.",
+        OPERATE,
+        "trimaran reset-candidate-term data/node-0",
+    ),
     "recovery-plan": Command(
         "trimaran.cluster.cli.recovery_plan:recovery_plan",
         "Show what a member would start from.",

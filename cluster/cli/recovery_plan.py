@@ -31,11 +31,13 @@ from trimaran.archive.tool.output import (
     new_table,
     print_object,
 )
-from trimaran.service_api.errors import ClusterError, ConfigurationError
+from trimaran.service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
 from trimaran.service_api.types import NULL_VALUE
 from trimaran.service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 
 from ..core.log.recording_log import RecordingLog
+from ..core.peers.terms import is_usable
+from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log
 
@@ -128,6 +130,7 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         replay_length=None if end is None else max(0, end - plan.replay_position),
         problems=[
             *_catalog_problems(entries),
+            *_vote_state_problems(directory, plan.last_leadership_term_id),
             *_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
             *([] if log is None or end is None else _find_log_damage(log, plan.replay_position, end)),
         ],
@@ -175,6 +178,24 @@ def _recording_lengths(entries: tuple[CatalogEntry, ...]) -> dict[int, int | Non
 def _catalog_problems(entries: tuple[CatalogEntry, ...]) -> list[str]:
     return [
         f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem is not None
+    ]
+
+
+def _vote_state_problems(directory: Path, last_leadership_term_id: int) -> list[str]:
+    """Return what is wrong with the term on disk: a start goes well with it, and no leader can come of it."""
+    path = expect_recording_log(directory).parent / NODE_STATE_FILE_NAME
+    if not path.is_file():
+        return []
+    try:
+        candidate, _ = parse_node_state(path.read_bytes())
+    except RemoteProtocolError as error:
+        return [f"damaged node state: path={path}: {error}"]
+    if is_usable(last_leadership_term_id, candidate.candidate_term_id):
+        return []
+    return [
+        f"the vote state is not usable: candidate_term_id={candidate.candidate_term_id} is far above "
+        f"last_leadership_term_id={last_leadership_term_id}, no leader can come of it; if other members say so too, "
+        f"stop every member and run `trimaran reset-candidate-term {directory}` on each"
     ]
 
 

@@ -44,6 +44,8 @@ class ProblemKind(StrEnum):
     """A member answers, but is in an election or in another term than the leader."""
     BEHIND = "behind"
     """A member's durable log, or what its service was given, is further behind the leader's than allowed."""
+    CLOCK_OFF = "clock_off"
+    """A member's clock is far from the majority's, or from another's where no majority says which is off."""
     DIFFERS = "differs"
     """A member does not hear another one, because their settings differ."""
     CODE_DIFFERS = "code_differs"
@@ -282,6 +284,11 @@ def _find_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
         yield f"does not hear member {other.member_id}: {other.detail}"
 
 
+def _find_clock_off(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    if status.clock is not None and status.clock.problem is not None:
+        yield status.clock.problem
+
+
 def _find_diverged(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     for divergence in status.divergences:
         if not divergence.has_majority:
@@ -375,6 +382,11 @@ MEMBER_RULES: Final = (
         _find_differs,
         "make the settings equal on all members, and restart the member that was wrong",
         is_ready=True,  # it serves its clients; the other one does not
+    ),
+    MemberRule(
+        ProblemKind.CLOCK_OFF,
+        _find_clock_off,
+        "correct its clock (`timedatectl`, `chronyc tracking`); until then it leaves elections to the other members",
     ),
     MemberRule(
         ProblemKind.DIVERGED,

@@ -58,6 +58,22 @@ class ClockAgreement:
         difference_ns = (their_epoch_ms - epoch_ms) * _NS_PER_MS + half_ns
         self.differences[member_id] = ClockDifference(difference_ns, half_ns + _NS_PER_MS, now_ns)
 
+    def describe_problem(self) -> str | None:
+        """Say in one line what is wrong with the clocks, as far as this member can tell; None if nothing is."""
+        if self.is_off:
+            return f"its clock is {_ahead_or_behind(-(self.majority_ns or 0))} the clocks of the majority"
+        if self.majority_ns is not None:
+            return None
+        far = {
+            member_id: known.difference_ns
+            for member_id, known in self.differences.items()
+            if abs(known.difference_ns) > self.limit_ns + known.error_ns
+        }
+        if not far:
+            return None
+        others = ", ".join(f"{_ahead_or_behind(-far[member_id])} member {member_id}'s" for member_id in sorted(far))
+        return f"its clock is {others}, and no majority of clocks says which is off"
+
     def judge(self, now_ns: int) -> bool:
         """Find out what the majority's clock says. Returns whether that changed what this member thinks of its own."""
         for member_id, known in [*self.differences.items()]:
@@ -75,3 +91,7 @@ class ClockAgreement:
         distance_ns = abs(self.majority_ns)
         self.is_off = distance_ns > self.limit_ns + error_ns or (was_off and distance_ns > self.limit_ns // 2)
         return self.is_off != was_off
+
+
+def _ahead_or_behind(difference_ns: int) -> str:
+    return f"{abs(difference_ns) / 1e9:,.3f} s {'ahead of' if difference_ns > 0 else 'behind'}"

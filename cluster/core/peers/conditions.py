@@ -113,6 +113,4 @@ class ConditionExchange:
         majority_ns = clocks.majority_ns or 0
         ctx.cluster_clock.correction_ns = majority_ns if clocks.is_off else 0
         if is_changed:
-            where = "ahead of" if majority_ns < 0 else "behind"
-            detail = f"its clock is {abs(majority_ns) / 1e9:,.3f} s {where} the clocks of the majority"
-            ctx.note_reluctance(Reluctance.CLOCK_OFF, detail if clocks.is_off else None)
+            ctx.note_reluctance(Reluctance.CLOCK_OFF, clocks.describe_problem() if clocks.is_off else None)

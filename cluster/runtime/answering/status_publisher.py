@@ -18,12 +18,15 @@ from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.distribution import installed_version
 from trimaran.service_api.documents import RoleName, printable_line
 from trimaran.service_api.member_status import (
+    ClockStatus,
     DamagedPlaceStatus,
     DifferingMember,
     DivergenceStatus,
     ElectionStatus,
     HeldStatus,
+    MemberClock,
     MemberStatus,
+    ReluctanceStatus,
     SnapshotFetchStatus,
 )
 from trimaran.service_api.transport import Purpose
@@ -123,15 +126,7 @@ class StatusPublisher:
             log_after_snapshot_s=self._seconds_after_snapshot(),
             stalled_s=None if stalled_ns is None else _seconds(stalled_ns),
             log_recording_id=ctx.log_recording_id,
-            damaged_places=[
-                DamagedPlaceStatus(
-                    recording_id=place.recording_id,
-                    position=place.position,
-                    file=printable_line(place.file_name),
-                    reason=printable_line(place.reason),
-                )
-                for place in damaged[:_DAMAGED_PLACE_LIMIT]
-            ],
+            damaged_places=_describe_damage(damaged),
             damaged_place_count=len(damaged),
             differing_members=[
                 DifferingMember(member_id=member_id, detail=printable_line(detail))
@@ -142,6 +137,8 @@ class StatusPublisher:
             query_change=None if (change := self._query_change()) is None else printable_line(change),
             snapshot_fetch=_describe_fetch(self._snapshot_fetch()),
             held=_describe_held(module),
+            clock=_describe_clock(module, now_ns, self._clock.epoch_time()),
+            reluctance=_describe_reluctance(module),
             session_count=len(module.sessions.sessions),
             connection_count=self._connection_count(),
             connection_limit=self._gate.limits(Purpose.INGRESS).connection_limit,
@@ -207,6 +204,43 @@ def _describe_held(module: ConsensusModule) -> HeldStatus | None:
         return None
     return HeldStatus(
         log_position=held.log_position, callback=printable_line(held.callback), failure=printable_line(held.failure)
+    )
+
+
+def _describe_damage(damaged: Sequence[DamagedPlace]) -> list[DamagedPlaceStatus]:
+    return [
+        DamagedPlaceStatus(
+            recording_id=place.recording_id,
+            position=place.position,
+            file=printable_line(place.file_name),
+            reason=printable_line(place.reason),
+        )
+        for place in damaged[:_DAMAGED_PLACE_LIMIT]
+    ]
+
+
+def _describe_reluctance(module: ConsensusModule) -> list[ReluctanceStatus]:
+    return [
+        ReluctanceStatus(kind=kind.label, detail=printable_line(detail))
+        for kind, detail in module.ctx.reluctance.items()
+    ]
+
+
+def _describe_clock(module: ConsensusModule, now_ns: int, epoch_ms: int) -> ClockStatus:
+    clocks = module.conditions.clocks
+    ahead_ns = module.ctx.cluster_clock.ahead_ns(now_ns, epoch_ms) if module.leader is not None else 0
+    return ClockStatus(
+        majority_difference_s=None if clocks.majority_ns is None else round(clocks.majority_ns / _NS_PER_S, 3),
+        cluster_time_ahead_s=round(ahead_ns / _NS_PER_S, 3),
+        problem=clocks.describe_problem(),
+        members=[
+            MemberClock(
+                member_id=member_id,
+                difference_s=round(known.difference_ns / _NS_PER_S, 3),
+                error_s=_seconds(known.error_ns),
+            )
+            for member_id, known in sorted(clocks.differences.items())
+        ],
     )
 
 

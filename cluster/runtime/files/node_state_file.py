@@ -229,3 +229,39 @@ def _parse(data: bytes) -> tuple[CandidateTerm, int, int]:
     if found is None:
         raise RemoteProtocolError("no candidate term before the footer")
     return *found, position + _RECORD_HEADER_LENGTH
+
+
+def replace_candidate_term(
+    directory: Path, candidate_term_id: int, log_position: int, timestamp_ms: int, *, file_system: FileSystem
+) -> Path:
+    """Write a file with another candidate term, lower or higher, in place of the one there, which is kept.
+
+    Both are durable when this returns; a crash leaves the old file, or the new one. Gives where the old one is.
+
+    Raises:
+        ClusterError: the file is of another major version, or damaged.
+        OSError: the disk refused, or there is no file.
+    """
+    disk, path = file_system, directory / NODE_STATE_FILE_NAME
+    handle = disk.open_file(path, writable=False)
+    try:
+        data = read_fully(disk, handle, disk.file_length(handle), 0)
+    finally:
+        disk.close_file(handle)
+    try:
+        candidate, position, length = _parse(data)
+        _check(data, length)
+    except RemoteProtocolError as error:
+        raise ClusterError(f"damaged node state: path={path}: {error}") from error
+    record = CandidateTerm(
+        candidate_term_id=TermId(candidate_term_id), timestamp=timestamp_ms, log_position=log_position
+    ).encode()
+    content = data[:position] + record + data[position + len(record) : length]
+    kept_path = path.with_name(f"{path.name}.term-{candidate.candidate_term_id}")
+    write_new_file(disk, kept_path, data, is_synced=True)
+    working_path = path.with_name(path.name + ".new")
+    write_new_file(disk, working_path, (content + _checksum(content)).ljust(len(data), b"\0"), is_synced=True)
+    disk.sync_directory(directory)
+    disk.rename(working_path, path)
+    disk.sync_directory(directory)
+    return kept_path

@@ -576,6 +576,28 @@ METRICS: Final = (
         "the threshold of a stall: the setting `stall_threshold_ms`",
         lambda v: v.stalls.threshold_ns / _NS_PER_S,
     ),
+    MetricRow(
+        "trimaran_clock_difference_seconds",
+        "gauge",
+        "what the majority's clock says more than this member's; 0 where no majority is known to agree",
+        lambda v: (v.module.conditions.clocks.majority_ns or 0) / _NS_PER_S,
+    ),
+    MetricRow(
+        "trimaran_clock_off",
+        "gauge",
+        "1 while the clock is far from the majority's, or from another's where no majority says which is off",
+        lambda v: int(v.module.conditions.clocks.describe_problem() is not None),
+    ),
+    MetricRow(
+        "trimaran_cluster_time_ahead_seconds",
+        "gauge",
+        "on the leader, how far cluster time is ahead of the time of day, towards which it drifts slowly",
+        lambda v: (
+            0
+            if v.module.leader is None
+            else v.module.ctx.cluster_clock.ahead_ns(v.now_ns, v.clock.epoch_time()) / _NS_PER_S
+        ),
+    ),
 )
 """Every metric, in the order in which it is shown."""
 
