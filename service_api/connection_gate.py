@@ -244,19 +244,25 @@ class ConnectionGate:
     def on_out_of_descriptors(self, purpose: Purpose) -> bool:
         """There was no descriptor for a new connection: free one. Whether the connection may have it.
 
-        A client may not. For anybody else a client has to go, so that the descriptor is one of theirs.
+        A client may not. For anybody else a client has to go, so that the descriptor is one of theirs; where there are
+        no clients, as in an archive by itself, nobody may.
         """
         if self.descriptors is not None:
             self.descriptors.release_spare()
         clients = self._crowds[Purpose.INGRESS]
-        if purpose is Purpose.INGRESS:
+        if purpose is Purpose.INGRESS or not clients.count:
             self.note(purpose, "descriptors", "-", "every file descriptor of this process is in use")
-            self._make_room(clients.pending, "for other descriptors")
+            self._make_room(self._crowds[purpose].pending, "for want of descriptors")
             return False
         if not self._make_room(clients.pending, "for members and operators") and clients.admitted:
             newest = next(reversed(clients.admitted))
             newest.refuse("descriptors", "its descriptor is needed for members and operators: connect again later")
         return True
+
+    def renew_spares(self) -> None:
+        """Take a descriptor in hand again, where one was freed."""
+        if self.descriptors is not None:
+            self.descriptors.renew_spares()
 
     # --- what connections tell
 
@@ -285,8 +291,7 @@ class ConnectionGate:
         To be called once a second; `_LOOK_LIMIT` connections of each purpose are looked at, in turn. Such a connection
         has `within_s` to be needed again.
         """
-        if self.descriptors is not None:
-            self.descriptors.renew_spares()
+        self.renew_spares()
         for crowd in self._crowds.values():
             for connection in [*islice(crowd.admitted, _LOOK_LIMIT)]:
                 del crowd.admitted[connection]

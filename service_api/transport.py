@@ -271,6 +271,7 @@ class SocketListener(Listener):
             self._begin(sock, peer)
         else:
             sock.close()
+            self._gate.renew_spares()
         return True
 
     def _begin(self, sock: socket.socket, peer: object) -> None:

@@ -21,7 +21,10 @@ import typer
 
 from trimaran.service_api.authenticator import AcceptAll, Authenticator
 from trimaran.service_api.authorisation import AllowAll
+from trimaran.service_api.connection_gate import ConnectionGate, GateLimits
+from trimaran.service_api.descriptors import DescriptorBudget
 from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.transport import Purpose
 
 from ...config import ArchiveConfig
 from ...errors import ArchiveError
@@ -35,6 +38,8 @@ DEFAULT_PORT: Final = 8010
 """That of an Aeron archive's control channel in its examples."""
 
 _DEFAULTS: Final = ArchiveConfig()
+_FILES: Final = 64
+"""Descriptors that connections never have."""
 TERM_LENGTH_MIN_BYTES: Final = 64 << 10
 TERM_LENGTH_MAX_BYTES: Final = 1 << 30
 
@@ -99,7 +104,13 @@ async def _serve(
         directory, config, clock_ms=lambda: time.time_ns() // 1_000_000, is_power_loss_possible=True
     )
     try:
-        server = ArchiveServer(archive, **options)
+        budget = DescriptorBudget.of_process(reserved=_FILES)
+        gate = ConnectionGate(
+            {Purpose.ARCHIVE: GateLimits.of_count(min(options["connection_limit"], budget.client_limit))},
+            descriptors=budget,
+            warn=structlog.get_logger().warning,
+        )
+        server = ArchiveServer(archive, gate=gate, **options)
         await server.start(Endpoint(host, port))
         try:
             typer.echo(f"serving on {server.endpoint} directory={directory} pid={os.getpid()}")

@@ -199,6 +199,18 @@ def test_without_descriptors_a_client_goes_for_a_member() -> None:
     assert rig.ended_names == ["idle", "with a session"]
 
 
+def test_without_descriptors_an_archive_by_itself_refuses_and_makes_room() -> None:
+    """Nothing may be accepted for ever, or the loop would turn without end."""
+    rig = Rig(descriptors=DescriptorBudget(100, reserved=0))
+    rig.enter("silent", purpose=Purpose.ARCHIVE)
+
+    may_have_it = rig.gate.on_out_of_descriptors(Purpose.ARCHIVE)
+    rig.gate.close()
+
+    assert not may_have_it
+    assert rig.ended_names == ["silent"]
+
+
 def test_clients_never_have_the_descriptors_of_members_and_operators() -> None:
     enough, few = DescriptorBudget(1_000, reserved=300), DescriptorBudget(100, reserved=300)
 
@@ -210,14 +222,17 @@ def test_clients_never_have_the_descriptors_of_members_and_operators() -> None:
 def test_spare_descriptors_are_there_when_all_others_are_in_use() -> None:
     budget = DescriptorBudget(100, reserved=20)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (budget.used_count, hard))
+    others: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (budget.used_count + 8, hard))
     try:
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-            os.close(os.open(os.devnull, os.O_RDONLY))
+            others.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(soft))
         budget.release_spare()
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        others.append(os.open(os.devnull, os.O_RDONLY))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in others:
+            os.close(descriptor)
         budget.close()
 
 
