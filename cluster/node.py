@@ -122,6 +122,8 @@ async def _run_process(config: NodeConfig, log_tap: ErrorLogProcessor | None) ->
 
 async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProcessor | None) -> NodeEnd:
     """Run a node that was opened, with everything that goes with a process."""
+    if stop.is_asked:
+        return NodeEnd.STOPPED  # while it was opened again
     settle_garbage_collector()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_unhandled)

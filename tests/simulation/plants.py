@@ -17,6 +17,7 @@ from typing import Final
 from . import (
     action_plants,
     bound_plants,
+    careless_plants,
     code_plants,
     consensus_plants,
     digest_plants,
@@ -45,6 +46,7 @@ PLANTS: Final[tuple[Plant, ...]] = tuple(
             *retention_plants.PLANTS,
             *request_plants.PLANTS,
             *code_plants.PLANTS,
+            *careless_plants.PLANTS,
         ),
         key=lambda plant: plant.class_number,
     )

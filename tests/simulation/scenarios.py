@@ -34,10 +34,10 @@ from trimaran.service_api import ClusterError
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.types import LOG_STREAM_ID
 from trimaran.service_api.wire.frame import TYPE_DATA, HeaderField, iter_headers
-from trimaran.service_api.wire.session import EventCode
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
+from .careless_plants import Deaf, a_member_without_memory, nested_messages
 from .code_plants import a_member_with_other_code
 from .digest_scenarios import a_member_whose_service_differs
 from .relay_scenarios import a_leader_that_dies_with_the_offers
@@ -121,7 +121,7 @@ class Scene:
         )
 
         async def read() -> None:
-            async with ClusterClient.connect([], egress_listener=_Deaf(), config=self.client_config()) as client:
+            async with ClusterClient.connect([], egress_listener=Deaf(), config=self.client_config()) as client:
                 await queries.run(client)
 
         self.cluster.add_client("reader", read)
@@ -138,7 +138,7 @@ class Scene:
         """Start a client that sends 4 messages a millisecond, and waits for no answers."""
 
         async def flood() -> None:
-            async with ClusterClient.connect([], egress_listener=_Deaf(), config=self.client_config()) as client:
+            async with ClusterClient.connect([], egress_listener=Deaf(), config=self.client_config()) as client:
                 for sequence in itertools.count(1):
                     request = Request(RequestKind.PUT, 0, sequence, 1, sequence)
                     await client.offer(request.encode(padding_length=payload_length))
@@ -188,19 +188,6 @@ class Scene:
         while self.cluster.now_ns < end_ns:
             count = self.history.acknowledged_count
             self.run_until(lambda count=count: self.history.acknowledged_count > count, gap_s, rule)  # type: ignore[misc]
-
-
-class _Deaf:
-    """Listens to nothing."""
-
-    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
-        """Drop an answer."""
-
-    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
-        """Go on."""
-
-    def on_session_event(self, code: EventCode, detail: str) -> None:
-        """Go on."""
 
 
 # --- what happens
@@ -540,7 +527,7 @@ def _change_a_frame(end: SimulatedTransport, changed: list[int]) -> None:
     end.write = change  # type: ignore[method-assign]
 
 
-class _TermListener(_Deaf):
+class _TermListener(Deaf):
     """Notes what comes of an older term than it has been told of."""
 
     def __init__(self) -> None:
@@ -648,6 +635,8 @@ SCENARIOS: Final = {
     "order-undone": Scenario(an_order_that_comes_to_nothing),
     "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
     "one-differs": Scenario(a_member_whose_service_differs),
+    "no-memory": Scenario(a_member_without_memory),
+    "nested-messages": Scenario(nested_messages),
     "other-code": Scenario(a_member_with_other_code),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),
