@@ -133,7 +133,7 @@ class ClusteredService:
         differences are shown. Include every field that counts, above all what a snapshot may forget. Change nothing.
         `hash()` of a str differs from process to process: do not use it here.
 
-        The method is optional. A member calls it a few times for each MiB of log, more rarely where it takes long.
+        The method is optional. A member calls it about twice for each MiB of log, more rarely where it takes long.
         """
         raise LocalProtocolError(f"the service has no state_hash: service={type(self).__qualname__}")
 

@@ -76,11 +76,6 @@ class Relay(ClusteredService):
             if self.cluster.cancel_timer(correlation_id) is not was_set:
                 self._report(f"cancel_timer: correlation_id={correlation_id} expected={was_set}")
 
-    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
-        """Take a request as a message; the service beside this one answers it."""
-        self.on_session_message(session, timestamp, payload)
-        return b""
-
     def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
         """Expect the next message; now and then, offer another one because of it."""
         self._absorb("service message", service_id, timestamp, bytes(payload))

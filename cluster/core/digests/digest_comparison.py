@@ -41,7 +41,7 @@ from ..events import LinkChanged, SnapshotDigested
 from .divergence import Divergence
 
 _POSITION_LIMIT: Final = 4096
-"""Digests kept of each member: some 400 MiB of log, or more; 1 MB of memory at most."""
+"""Digests kept of each member: some GiB of log; 1 MB of memory at most."""
 
 _REPEATED_COUNT: Final = 64
 """The newest digests of its own that a member tells one whose link comes up."""
