@@ -23,6 +23,7 @@ from trimaran.cluster.documents.health import (
 from trimaran.cluster.settings.health_limits import HealthLimits
 from trimaran.service_api.documents import LINE_LENGTH_LIMIT
 from trimaran.service_api.member_status import (
+    ClockStatus,
     DamagedPlaceStatus,
     DifferingMember,
     DivergenceStatus,
@@ -53,6 +54,11 @@ def divergence(member_ids: list[int], *, has_majority: bool) -> DivergenceStatus
     )
 
 
+def clock(problem: str | None) -> ClockStatus:
+    """What a member says of the clocks."""
+    return ClockStatus(majority_difference_s=None, cluster_time_ahead_s=0.0, problem=problem, members=[])
+
+
 WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.DELIVERY_STALLED: [
         {"stalled_s": 10.0, "delivered_position": 64},
@@ -76,12 +82,18 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ],
     ProblemKind.DAMAGED: [{"damaged_places": [], "damaged_place_count": 0}],
     ProblemKind.DIFFERS: [{"differing_members": []}],
+    ProblemKind.CLOCK_OFF: [{"clock": None}, {"clock": clock(None)}],
     ProblemKind.SERVICE_HELD: [{"held": None}],
     ProblemKind.DIVERGED: [{"divergences": [], "message_divergence_count": 0}],
     ProblemKind.MEMBER_DIVERGED: [{"divergences": []}],
     ProblemKind.QUERY_CHANGES_STATE: [{"query_change": None}],
 }
 ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
+    (
+        ProblemKind.CLOCK_OFF,
+        {"clock": clock("its clock is 3,600.000 s ahead of the clocks of the majority")},
+        "its clock is 3,600.000 s ahead of the clocks of the majority",
+    ),
     (
         ProblemKind.DELIVERY_STALLED,
         {"stalled_s": 10.1, "delivered_position": 64},
