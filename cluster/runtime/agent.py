@@ -282,6 +282,10 @@ class ConsensusModuleAgent:
         """Whether the client of a connection has shown that an open session is its own."""
         return self.module.sessions.session_on(connection_id) is not None
 
+    def disconnect_egress(self, session_id: ClusterSessionId) -> None:
+        """Discard what a session offers: its connection is gone."""
+        self._service.disconnect_egress(session_id)
+
     @property
     def publisher(self) -> LogPublisher | None:
         """The leader's publisher of entries, or None while this member does not lead."""

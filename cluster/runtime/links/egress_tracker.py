@@ -39,9 +39,6 @@ DEFAULT_LIMIT_BYTES: Final = 256 << 20
 STALLED_AFTER_NS: Final = 200_000_000
 """A socket that takes nothing for so long belongs to a client that does not read."""
 
-_TRIM_BYTES: Final = 32 << 20
-"""How much less must wait before freed memory is given back to the system: that takes milliseconds."""
-
 PIECE_BYTES: Final = 64 << 10
 """Small writes are joined up to this, so that objects do not cost more than what they hold; long ones are cut."""
 
@@ -95,7 +92,7 @@ class WaitingEgress:
 class EgressTracker:
     """Holds the egress that waits, and keeps it within the limit."""
 
-    def __init__(self, limit_bytes: int, monotonic_ns: Callable[[], int], *, trim_memory: Callable[[], None]) -> None:
+    def __init__(self, limit_bytes: int, monotonic_ns: Callable[[], int]) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         """Of all connections that wait."""
@@ -103,9 +100,7 @@ class EgressTracker:
         self._other_bytes = 0
         """What transports of connections that do not wait held at the last look."""
         self._monotonic_ns = monotonic_ns
-        self._trim_memory = trim_memory
         self._peak_bytes = 0
-        """The most that waited since memory was given back last."""
         self._waiting: dict[Waiter, WaitingEgress] = {}
         """In the order in which they began to wait."""
 
@@ -116,6 +111,11 @@ class EgressTracker:
     def waiting_bytes(self) -> int:
         """All that clients have not taken: of those that wait now, of the others when they were looked at last."""
         return self.held_bytes + self._other_bytes
+
+    def take_peak_bytes(self) -> int:
+        """Return the most that was held since the last call."""
+        peak_bytes, self._peak_bytes = self._peak_bytes, self.held_bytes
+        return peak_bytes
 
     def begin(self, waiter: Waiter) -> WaitingEgress:
         """A transport is full: what follows for its connection waits."""
@@ -177,7 +177,7 @@ class EgressTracker:
             self._count(waiting, queued_bytes=0, unsent_bytes=0)
 
     def look(self, connections: Iterable[Waiter]) -> None:
-        """Count again what the transports of all connections hold, keep to the limit, and give memory back.
+        """Count again what the transports of all connections hold, and keep to the limit.
 
         To be called once in a while.
         """
@@ -191,9 +191,6 @@ class EgressTracker:
                 self._cut_off(waiter, self._overflow(), unsent_bytes)
                 if self.waiting_bytes <= self.limit_bytes:
                     break
-        if self._peak_bytes - self.held_bytes >= _TRIM_BYTES:
-            self._peak_bytes = self.held_bytes
-            self._trim_memory()
 
     def _keep_to_limits(self, waiter: Waiter, waiting: WaitingEgress) -> None:
         if waiting.held_bytes > READ_LIMIT_BYTES and not waiting.is_choked:

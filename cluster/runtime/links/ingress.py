@@ -22,12 +22,14 @@ from typing import Final, Protocol, Self
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose
+from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.queries import QueryRequest
 
 from ...core import events as ev
 from ...core.log.log_publisher import LogPublisher
 from ...settings.config import NodeConfig
 from .egress_tracker import DEFAULT_LIMIT_BYTES, EgressTracker
+from .freed_memory import FreedMemory
 from .ingress_connection import IngressConnection
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
@@ -49,6 +51,9 @@ class IngressOwner(Protocol):
 
     def holds_session(self, connection_id: int) -> bool:
         """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
+
+    def disconnect_egress(self, session_id: ClusterSessionId) -> None:
+        """Send no egress of a session any more: its connection is gone."""
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         """Take a query; it is answered on its connection."""
@@ -80,7 +85,9 @@ class Ingress:
         trim_memory: Callable[[], None] = lambda: None,
     ) -> None:
         self.owner = owner
-        self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns, trim_memory=trim_memory)
+        self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
+        self._memory = FreedMemory(trim_memory, owner.monotonic_ns)
+        self._unfinished_peak_bytes = 0
         self.gate = gate
         self.session_open_timeout_s = session_open_timeout_s
         self.unfinished_bytes = 0
@@ -140,8 +147,11 @@ class Ingress:
         return connection_id
 
     def forget(self, connection: IngressConnection) -> None:
-        """Tell the core that a connection is gone, once."""
+        """Tell the core that a connection is gone, once; its session's egress is discarded from now on."""
         self.egress.end(connection)
+        if connection.is_bound and connection.session_id is not None:
+            connection.unbind()
+            self.owner.disconnect_egress(connection.session_id)
         self.unfinished_bytes -= connection.drop_unfinished()
         if self.connections.pop(connection.connection_id, None) is not None:
             self.owner.post(ev.ClientDisconnected(connection.connection_id))
@@ -149,6 +159,7 @@ class Ingress:
     def change_unfinished(self, difference_bytes: int) -> None:
         """Count what is unfinished; beyond the limit the connection that holds the most is ended."""
         self.unfinished_bytes += difference_bytes
+        self._unfinished_peak_bytes = max(self._unfinished_peak_bytes, self.unfinished_bytes)
         while self.unfinished_bytes > self.unfinished_limit_bytes:
             greediest = max(self.connections.values(), key=lambda connection: connection.unfinished_bytes)
             if not greediest.unfinished_bytes:
@@ -218,6 +229,9 @@ class Ingress:
         self.close_half_open_connections()
         self.egress.look(self.connections.values())
         self.gate.look(self.session_open_timeout_s)
+        peak_bytes = self.egress.take_peak_bytes() + self._unfinished_peak_bytes
+        self._unfinished_peak_bytes = self.unfinished_bytes
+        self._memory.look(peak_bytes, self.egress.held_bytes + self.unfinished_bytes)
 
     def close(self) -> None:
         """Stop listening, let what is written go out, and drop every connection."""

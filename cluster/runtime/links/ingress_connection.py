@@ -109,6 +109,11 @@ class IngressConnection(asyncio.BufferedProtocol):
         return f"<IngressConnection id={self.connection_id} session={self.session_id}>"
 
     @property
+    def is_bound(self) -> bool:
+        """Whether session messages are taken on it."""
+        return self._prefix is not None
+
+    @property
     def is_egress_waiting(self) -> bool:
         """Whether the transport is full, so that egress waits with `Ingress.egress`."""
         return self._waiting is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
+from trimaran.service_api.types import ClusterSessionId
 from trimaran.service_api.wire.queries import QueryRequest
 
 
@@ -22,6 +23,7 @@ class FakeIngressOwner:
         self.queries: list[tuple[int, QueryRequest]] = []
         self.flush_count = 0
         self.now_ns = 1_000
+        self.disconnected: list[ClusterSessionId] = []
         self.holders: set[int] = set()
         """Connections whose clients have shown that a session is theirs."""
 
@@ -41,6 +43,9 @@ class FakeIngressOwner:
 
     def holds_session(self, connection_id: int) -> bool:
         return connection_id in self.holders
+
+    def disconnect_egress(self, session_id: ClusterSessionId) -> None:
+        self.disconnected.append(session_id)
 
     def on_query(self, connection_id: int, request: QueryRequest) -> None:
         self.queries.append((connection_id, request))

@@ -79,13 +79,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def trims() -> list[int]:
-    return []
-
-
-@pytest.fixture
-def tracker(clock: Clock, trims: list[int]) -> EgressTracker:
-    return EgressTracker(LIMIT, clock.monotonic_ns, trim_memory=lambda: trims.append(1))
+def tracker(clock: Clock) -> EgressTracker:
+    return EgressTracker(LIMIT, clock.monotonic_ns)
 
 
 def test_what_waits_is_sent_in_order_once_the_socket_takes_it(tracker: EgressTracker) -> None:
@@ -185,22 +180,6 @@ def test_what_a_connection_held_is_free_when_it_is_gone(tracker: EgressTracker) 
     assert tracker.held_bytes == 0
     tracker.end(client)
     assert tracker.held_bytes == 0
-
-
-def test_memory_is_given_back_to_the_system_once_a_flood_is_over(tracker: EgressTracker, trims: list[int]) -> None:
-    flood = [Connection(tracker, str(index)) for index in range(4)]
-    for client in flood:
-        client.fill()
-        client.write(bytes(10 * MIB))
-    tracker.look(flood)
-    during = len(trims)
-
-    for client in flood:
-        tracker.end(client)
-    tracker.look(flood)
-    tracker.look(flood)
-
-    assert (during, len(trims)) == (0, 1)
 
 
 def test_many_clients_that_each_hold_too_little_to_wait_are_within_the_limit_too(tracker: EgressTracker) -> None:

@@ -497,6 +497,19 @@ async def test_client_that_does_not_read_its_egress_is_cut_off_at_the_limit_and_
     assert not ingress.connections
 
 
+def test_egress_of_a_session_is_discarded_once_its_connection_is_gone(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    """Else each message for it would be laid out, for nobody; and not that of a session that moved on."""
+    gone, moved = Client(ingress), Client(ingress)
+    moved.connection.unbind()
+
+    gone.connection.connection_lost(None)
+    moved.connection.connection_lost(None)
+
+    assert owner.disconnected == [SESSION]
+
+
 async def test_client_with_too_much_in_its_transport_is_cut_off_without_a_word(owner: FakeIngressOwner) -> None:
     """What a transport holds cannot be dropped but with it, and the memory is wanted."""
     ingress = Ingress(owner, gate=quiet_gate(), egress_limit_bytes=4 << 20)
