@@ -224,6 +224,13 @@ class ConsensusContext:
         """Return the time for a new log entry of this turn."""
         return self.cluster_clock.stamp(self.now_ns)
 
+    def is_before_skip(self, position: int) -> bool:
+        """Whether a position lies after an entry that is skipped, up to the entry that has it skipped.
+
+        There the members that know of the skip and those that do not yet have different states, as an operator wants.
+        """
+        return any(skipped <= position <= skip for skipped, skip in self.skipped_entries.items())
+
     def note_reluctance(self, kind: Reluctance, detail: str | None) -> bool:
         """Note that this member has a reason to be reluctant to lead, or None: no longer. Returns whether it is new."""
         is_new = kind not in self.reluctance

@@ -37,7 +37,7 @@ from trimaran.service_api.wire.frame import TYPE_DATA, HeaderField, iter_headers
 
 from .action_scenarios import a_cluster_that_stops, a_suspended_cluster, an_order_that_comes_to_nothing
 from .bound_scenarios import clients_that_read_nothing, connections_that_say_nothing
-from .careless_plants import Deaf, a_member_without_memory, nested_messages
+from .careless_plants import Deaf, a_member_without_memory, an_entry_that_a_majority_cannot_deliver, nested_messages
 from .code_plants import a_member_with_other_code
 from .digest_scenarios import a_member_whose_service_differs
 from .relay_scenarios import a_leader_that_dies_with_the_offers
@@ -636,6 +636,7 @@ SCENARIOS: Final = {
     "lost-offers": Scenario(a_leader_that_dies_with_the_offers, has_relays=True),
     "one-differs": Scenario(a_member_whose_service_differs),
     "no-memory": Scenario(a_member_without_memory),
+    "entry-skip": Scenario(an_entry_that_a_majority_cannot_deliver),
     "nested-messages": Scenario(nested_messages),
     "other-code": Scenario(a_member_with_other_code),
     "slow-disk": Scenario(a_slow_disk),

@@ -19,6 +19,9 @@ its digests when it gets there, in a replay, too. One that hears of a digest unl
 member that starts again hears what others found at a position long ago. Messages may get lost: then the next position
 is compared.
 
+Where an operator has an entry skipped, a member that had delivered it goes on from it until it meets the skip. In
+between members differ as they should: those that know of the skip tell and compare nothing there.
+
 A difference stays until each member that differed has a new process and has told a digest which is that of the others.
 One position at which they happen to agree is no proof.
 
@@ -96,6 +99,8 @@ class DigestComparison:
     def on_replay_digest(self, kind: int, service_id: int, log_position: int, digest: bytes, value: str) -> None:
         """This member has delivered the log up to here, and made a digest."""
         ctx = self._ctx
+        if ctx.is_before_skip(log_position):
+            return
         place = _Place(log_position, kind, service_id, ctx.config.code_digest)
         own = _Found(digest, value[:_VALUE_LIMIT])
         self._own[place] = None
@@ -110,6 +115,8 @@ class DigestComparison:
 
     def on_digest(self, message: ServiceDigest) -> None:
         """Another member tells a digest of its own."""
+        if self._ctx.is_before_skip(message.log_position):
+            return
         member_id = MemberId(message.member_id)
         place = _Place(message.log_position, message.kind, message.service_id, message.code_digest)
         theirs = _Found(message.digest[:_DIGEST_LIMIT], message.value[:_VALUE_LIMIT])

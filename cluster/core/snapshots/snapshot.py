@@ -99,7 +99,7 @@ class SnapshotControl:
         newest = self._ctx.recording_log.latest_snapshots(self._ctx.config.service_count)
         if newest and newest[0].log_position >= end_position:
             return False
-        if any(skipped < end_position < skip for skipped, skip in self._ctx.skipped_entries.items()):
+        if self._ctx.is_before_skip(end_position):
             return False  # a set there is one of a member that did not know of the skip: see `skipped_entries`
         self._action = action = _Action(end_position, event.leadership_term_id, event.timestamp)
         try:

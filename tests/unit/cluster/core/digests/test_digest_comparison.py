@@ -307,3 +307,20 @@ def test_what_is_kept_is_bounded() -> None:
         comparing.module.take_effects()
 
     assert "places=4096" in repr(comparing.module.digests)
+
+
+def test_nothing_is_compared_between_a_skipped_entry_and_its_skip() -> None:
+    """A member that had delivered the entry goes on from it until it meets the skip: it must get there."""
+    comparing = Comparing()
+    comparing.module.ctx.skipped_entries = {POSITION - 32: POSITION + 32}
+    comparing.module.take_effects()
+
+    comparing.own(A)
+    comparing.told(1, B)
+    comparing.told(2, B)
+    told = comparing.sent_to(1)
+    comparing.own(A, POSITION + 64)
+
+    assert told == []
+    assert [message.log_position for message in comparing.sent_to(1)] == [POSITION + 64]
+    assert comparing.module.digests.divergences == {}
