@@ -36,4 +36,5 @@ def overdue_timers(member: Member) -> list[int]:
     """Return the ids of the timers that a leader at rest should have fired."""
     assert member.node is not None
     module = member.node.module
-    return [key for key, deadline in module.timers.pending() if deadline < module.ctx.timestamp - _TIMER_SLACK]
+    now = module.ctx.cluster_clock.read(module.ctx.now_ns)
+    return [key for key, deadline in module.timers.pending() if deadline < now - _TIMER_SLACK]
