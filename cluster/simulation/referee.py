@@ -9,7 +9,7 @@ Source: Raft paper figure 3; DESIGN §5; aeron.md §10.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,7 @@ class Referee:
         make_service: Callable[[], ClusteredService],
         *,
         make_relay: Callable[[], Relay | Messenger] = Relay,
+        make_further: Sequence[Callable[[], ClusteredService]] = (),
     ) -> None:
         self.committed = bytearray()
         """The log as far as any member has called it committed."""
@@ -93,7 +94,9 @@ class Referee:
         self._modules: dict[int, tuple[frozenset[int], frozenset[tuple[int, int]], tuple[TrackerState, ...]]] = {}
         """The open sessions, the timers and what services have offered, by the end position of each delivered entry."""
         self.relayed: dict[int, tuple[object, ...]] = {}
-        """As `delivered`, of the service beside the first, where there is one."""
+        """As `delivered`, of the relay, where there is one."""
+        self.further: list[dict[int, tuple[object, ...]]] = [{} for _ in make_further]
+        """As `delivered`, of the services after the first."""
         self._kept: dict[int, dict[int, int]] = {}
         """What containers keep of requests, by the end position of each delivered entry: session id to a hash."""
         self.counts = Counts()
@@ -103,7 +106,7 @@ class Referee:
         self.actions = ActionRules(expect)
         self._cluster: SimulatedCluster | None = None
         self._trace: Trace | None = None
-        self._make_service, self._make_relay = make_service, make_relay
+        self._make_service, self._make_relay, self._make_further = make_service, make_relay, make_further
         self._views: dict[MemberId, _View] = {}
         self._services: dict[MemberId, ClusteredService] = {}
         """Of the newest process of each member."""
@@ -142,17 +145,26 @@ class Referee:
             lambda position, state_hash: self._on_loaded(member, position, state_hash, self.delivered),
         )
 
-    def make_others(self, member: Member) -> list[ObservedService]:
-        """Give a member the service beside the first, observed."""
-        relay = self._relays[member.member_id] = self._make_relay()
-        return [
-            ObservedService(
-                relay,
-                lambda position, timestamp, what: self._on_relayed(member, relay, position, what),
-                lambda position, error: self._on_service_error(member, position, error),
-                lambda position, state_hash: self._on_loaded(member, position, state_hash, self.relayed),
-            )
+    def make_others(self, member: Member, *, has_relay: bool = True) -> list[ObservedService]:
+        """Give a member the services after the first, observed, and the relay as the last one."""
+        others = [
+            self._observe(member, make_service(), delivered)
+            for make_service, delivered in zip(self._make_further, self.further, strict=True)
         ]
+        if has_relay:
+            relay = self._relays[member.member_id] = self._make_relay()
+            others.append(self._observe(member, relay, self.relayed))
+        return others
+
+    def _observe(
+        self, member: Member, service: ClusteredService, delivered: dict[int, tuple[object, ...]]
+    ) -> ObservedService:
+        return ObservedService(
+            service,
+            lambda position, timestamp, what: self._on_further(member, service, position, what, delivered),
+            lambda position, error: self._on_service_error(member, position, error),
+            lambda position, state_hash: self._on_loaded(member, position, state_hash, delivered),
+        )
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
         """Look at everything that happens in this cluster."""
@@ -504,18 +516,26 @@ class Referee:
                 sessions=sorted(key for key in {*first, *kept} if first.get(key) != kept.get(key)),
             )
 
-    def _on_relayed(self, member: Member, relay: Relay | Messenger, position: int, what: tuple[object, ...]) -> None:
-        """Look at what the service beside the first was given, and at what its messages have become."""
+    def _on_further(
+        self,
+        member: Member,
+        service: ClusteredService,
+        position: int,
+        what: tuple[object, ...],
+        delivered: dict[int, tuple[object, ...]],
+    ) -> None:
+        """Look at what a service after the first was given, and at what its messages have become."""
         if member.node is None:
             return
+        faults = getattr(service, "faults", ())
         try:
-            expect_same(member, position, self.relayed.setdefault(position, what), what)
+            expect_same(member, position, delivered.setdefault(position, what), what)
             expect(
-                not relay.faults,
+                not faults,
                 "a message of a service is delivered once, in the order offered",
                 member=member.member_id,
                 position=position,
-                faults=relay.faults[:3],
+                faults=faults[:3],
             )
             expect(
                 member.node.module.service_messages.divergence_count == 0,

@@ -6,7 +6,7 @@ when. Source: TigerBeetle's two modes; DESIGN §6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,16 +113,18 @@ def simulate(
     options: Options | None = None,
     *,
     make_service: Callable[[], ClusteredService] = Registers,
+    make_further: Sequence[Callable[[], ClusteredService]] = (),
     make_workload: MakeWorkload = Workload,
     write_line: Callable[[str], None] | None = None,
 ) -> RunOutcome:
     """Run one seed to its end and give what became of it. Never raises for what the cluster does wrong.
 
-    With clients of another kind than `Workload` only what holds for every service is checked.
+    Members run the service and the further ones, with ids in this order. With clients of another kind than `Workload`
+    only what holds for every service is checked.
     """
     options = Options() if options is None else options
     with _quiet(write_line is None):
-        return _Run(seed, options, make_service, make_workload, write_line).run()
+        return _Run(seed, options, make_service, make_further, make_workload, write_line).run()
 
 
 @contextmanager
@@ -169,15 +171,19 @@ class _Run:
         seed: int,
         options: Options,
         make_service: Callable[[], ClusteredService],
+        make_further: Sequence[Callable[[], ClusteredService]],
         make_workload: MakeWorkload,
         write_line: Callable[[str], None] | None,
     ) -> None:
         self._seed, self._options = seed, options
         settings = draw_settings(seed, options.member_count)
         self._unit_ns = settings.leader_heartbeat_timeout_ms * _MS
-        draw_message = draw_message_of(make_service)
+        drawn = (draw_message_of(make) for make in (make_service, *make_further))
+        draw_message = next((draw for draw in drawn if draw is not None), None)
         self._referee = Referee(
-            make_service, make_relay=Relay if draw_message is None else partial(Messenger, draw_message)
+            make_service,
+            make_relay=Relay if draw_message is None else partial(Messenger, draw_message),
+            make_further=make_further,
         )
         self._has_relay = (
             (make_service is Registers or draw_message is not None)
@@ -188,7 +194,7 @@ class _Run:
             seed,
             settings,
             self._referee.make_service,
-            make_others=self._referee.make_others if self._has_relay else lambda member: (),
+            make_others=partial(self._referee.make_others, has_relay=self._has_relay),
             clock_skew=_draw_skew,
         )
         self._trace = Trace(self._cluster, write_line)

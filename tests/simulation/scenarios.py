@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -69,7 +70,7 @@ class Scene:
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
-        make_others = self.referee.make_others if self.has_relays else lambda member: []
+        make_others = partial(self.referee.make_others, has_relay=self.has_relays)
         self.cluster = SimulatedCluster(1, self.settings, self.referee.make_service, make_others=make_others)
         self.trace = Trace(self.cluster, None)
         self.referee.watch(self.cluster, self.trace)

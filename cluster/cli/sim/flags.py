@@ -42,7 +42,9 @@ LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults occur
 OperationsFlag = Annotated[
     int | None, typer.Option(min=0, help="The most operations of a client. [default: no limit]", show_default=False)
 ]
-ServiceFlag = Annotated[str | None, typer.Option(metavar="MODULE:CLASS", help="Run this service.", show_default=False)]
+ServiceFlag = Annotated[
+    str | None, typer.Option(metavar="MODULE:CLASS,...", help="Run this service, or up to ten.", show_default=False)
+]
 ServiceDirFlag = Annotated[Path, typer.Option(metavar="DIR", help="The directory of the service's module.")]
 TraceFlag = Annotated[bool, typer.Option("--trace", help="Print a line per event of one seed.")]
 TraceFileFlag = Annotated[

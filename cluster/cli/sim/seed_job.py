@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from trimaran.service_api import ClusteredService, ConfigurationError
+
+from ...core.service_messages import SERVICE_LIMIT
 from ...settings.service_loading import load_service_class
 from ...simulation.campaign import check_determinism
 from ...simulation.clients.queries import QUERY_KIND
@@ -21,9 +24,10 @@ from ...simulation.run import Options, RunOutcome, simulate
 
 @dataclass(slots=True, frozen=True)
 class SeedJob:
-    """Runs seeds of one service; None is the service that comes with the simulator."""
+    """Runs seeds of one node's services; None is the service that comes with the simulator."""
 
     service: str | None = None
+    """As the setting `service`: up to ten, with commas."""
     service_dir: Path = Path()
     is_run_twice: bool = False
     """Whether each seed is run twice and the traces are compared."""
@@ -38,14 +42,35 @@ class SeedJob:
         """Run one seed once."""
         if self.service is None:
             return simulate(seed, options, write_line=write_line)
-        service_class = load_service_class(self.service, self.service_dir)
+        services = self.load_services(self.service)
+        # One service at most takes requests; queries go to the first that takes any.
+        requested = next((service for service in services if takes_requests(service)), services[0])
+        draw_queries = (draw_query_of(service) for service in services)
         make_workload = partial(
             ServiceWorkload,
-            draw_request=draw_request_of(service_class),
-            uses_requests=takes_requests(service_class),
-            draw_query=None if QUERY_KIND in options.without else draw_query_of(service_class),
+            draw_request=draw_request_of(requested),
+            uses_requests=takes_requests(requested),
+            draw_query=None if QUERY_KIND in options.without else next(filter(None, draw_queries), None),
         )
-        return simulate(seed, options, make_service=service_class, make_workload=make_workload, write_line=write_line)
+        return simulate(
+            seed,
+            options,
+            make_service=services[0],
+            make_further=services[1:],
+            make_workload=make_workload,
+            write_line=write_line,
+        )
+
+    def load_services(self, names: str) -> list[type[ClusteredService]]:
+        """Import the classes that `names` stands for.
+
+        Raises:
+            ConfigurationError: as `load_service_class`, or there are more than a node takes.
+        """
+        services = [load_service_class(name, self.service_dir) for name in names.split(",")]
+        if len(services) > SERVICE_LIMIT:
+            raise ConfigurationError(f"services={len(services)}: expected 1 to {SERVICE_LIMIT}")
+        return services
 
     def arguments(self, *, is_run_twice: bool) -> list[str]:
         """Return the command-line flags that mean the same; running it twice only helps against another trace."""

@@ -30,7 +30,6 @@ from trimaran.service_api.errors import ConfigurationError
 from trimaran.service_api.processors import count_processors
 
 from ...runtime.system_clock import SystemClock
-from ...settings.service_loading import load_service_class
 from ...simulation.campaign import run_campaign
 from ...simulation.run import Options, RunOutcome
 from ...simulation.shrink import Attempt, shrink
@@ -135,7 +134,7 @@ def sim(
         operation_limit=operations,
     )
     if service is not None:
-        load_service_class(service, service_dir)
+        job.load_services(service)
     if trace or trace_file is not None:
         if end != begin + 1:
             raise ConfigurationError(f"a trace needs exactly one seed: seeds={seeds!r} (--trace)")

@@ -538,23 +538,23 @@ OFFERED_RULE = "the log holds what services have offered"
 def test_messages_of_a_service_that_are_not_as_offered_are_told(small: SmallCluster, rule: str) -> None:
     node, relay = small.follower.node, Relay()
     assert node is not None
-    small.referee._on_relayed(small.follower, relay, 64, ("service message", 1))
+    small.referee._on_further(small.follower, relay, 64, ("service message", 1), small.referee.relayed)
     look(small, small.follower)
     if rule == ONCE_RULE:
         relay.faults.append("number=3 expected=2")
     else:
         node.module.service_messages.divergence_count = 1
 
-    small.referee._on_relayed(small.follower, relay, 128, ("service message", 1))
+    small.referee._on_further(small.follower, relay, 128, ("service message", 1), small.referee.relayed)
 
     with pytest.raises(RuleBroken, match=rule):
         look(small, small.follower)
 
 
 def test_a_second_service_that_becomes_another_is_told(small: SmallCluster) -> None:
-    small.referee._on_relayed(small.leader, Relay(), 64, ("message", 1, "state"))
+    small.referee._on_further(small.leader, Relay(), 64, ("message", 1, "state"), small.referee.relayed)
 
-    small.referee._on_relayed(small.follower, Relay(), 64, ("message", 1, "another state"))
+    small.referee._on_further(small.follower, Relay(), 64, ("message", 1, "another state"), small.referee.relayed)
 
     with pytest.raises(RuleBroken, match="every service is given the same, and becomes the same"):
         look(small, small.follower)

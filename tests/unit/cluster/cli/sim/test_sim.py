@@ -117,6 +117,24 @@ def test_a_failure_ends_in_a_command_that_replays_it(
     assert "1 of 1 seed failed" in printed
 
 
+@pytest.mark.parametrize(
+    ("names", "status"),
+    [("{0}:Counter,{0}:Counter", 0), ("{0}:Counter,{0}:Own", 1)],
+    ids=["equal", "the second differs"],
+)
+def test_several_services_run_as_on_a_node(
+    services: tuple[str, ...], capsys: pytest.CaptureFixture[str], names: str, status: int
+) -> None:
+    flags = (*services[:-1], names.format(services[-1]))
+
+    assert run("--seeds", "0:1", *SHORT, "--no-shrink", *flags, "-o", "json") == status
+
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    assert {failure["rule"] for failure in failures} == (
+        {"every service is given the same, and becomes the same"} if status else set()
+    )
+
+
 def test_a_service_that_raises_is_at_fault(services: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--length", "4", "--no-shrink", *services[:-1], f"{services[-1]}:Picky", "-o", "json")
     status = run("--seeds", "0:1", *arguments)
