@@ -84,7 +84,8 @@ class ClusteredService:
         It is called once for each request, however often the client had to send it. The reply is kept, on every member
         and in snapshots, until the client has it. An exception is an answer too: the client gets its text, on every
         member the same, so it should say nothing that differs between them. A service without this method takes no
-        requests, and clients are told so. `payload` and `timestamp` are as for `on_session_message`.
+        requests, and clients are told so. Where a node runs several services, each that has this method is given every
+        request, and the one with the lowest id answers. `payload` and `timestamp` are as for `on_session_message`.
         """
         raise LocalProtocolError(f"the service has no on_request: service={type(self).__qualname__}")
 

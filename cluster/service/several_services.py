@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from trimaran.service_api import ClientSession, ClusteredService, ConfigurationError
+import structlog
+
+from trimaran.service_api import ClientSession, ClusteredService
 
 Reply = bytes | bytearray | memoryview
+
+logger = structlog.get_logger()
 
 
 class MessageReceiver(Protocol):
@@ -33,19 +37,18 @@ class MessageReceiver(Protocol):
 class EveryService:
     """Gives each message to every service, by service id; what one raises keeps nothing from the others.
 
-    One service at most takes requests, and a request goes to that one.
-
-    Raises:
-        ConfigurationError: two take requests.
+    A request goes to every service that takes requests, as a message does: a node of Aeron gives it to all, too. It has
+    one answer, that of the service with the lowest id. A start says which services' answers nobody gets.
     """
 
     def __init__(
         self, services: Sequence[ClusteredService], on_service_error: Callable[[BaseException, ClusteredService], None]
     ) -> None:
-        check_request_services(services)
         self._on_service_error = on_service_error
         self._callbacks = [(service, service.on_session_message) for service in services if service.takes_messages]
-        self._answering = next((service for service in services if service.takes_requests), None)
+        self._requested = [service for service in services if service.takes_requests]
+        if len(self._requested) > 1:
+            self._warn_of_dropped_answers(services)
 
     @property
     def takes_messages(self) -> bool:
@@ -55,7 +58,7 @@ class EveryService:
     @property
     def takes_requests(self) -> bool:
         """Whether any service answers."""
-        return self._answering is not None
+        return bool(self._requested)
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Deliver it to each service."""
@@ -66,20 +69,25 @@ class EveryService:
                 self._on_service_error(error, service)
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> Reply:
-        """Deliver it to the one service that takes requests."""
-        assert self._answering is not None  # `takes_requests` was looked at
-        return self._answering.on_request(session, timestamp, payload)
+        """Deliver it to each service; return the answer of the first, or raise its exception after all have had it."""
+        answering, *others = self._requested
+        try:
+            return answering.on_request(session, timestamp, payload)
+        finally:
+            for service in others:
+                try:
+                    service.on_request(session, timestamp, payload)
+                except BaseException as error:
+                    self._on_service_error(error, service)
 
-
-def check_request_services(services: Sequence[ClusteredService]) -> None:
-    """Refuse services of which two take requests: a request has one answer, and the other one would be dropped.
-
-    Raises:
-        ConfigurationError: the user's; names them.
-    """
-    taking = [f"{service_id} {type(s).__name__}" for service_id, s in enumerate(services) if s.takes_requests]
-    if len(taking) > 1:
-        raise ConfigurationError(
-            f"several services take requests: {', '.join(taking)}; a request has one answer: define on_request in one "
-            "of them, and let it offer messages to the others"
+    def _warn_of_dropped_answers(self, services: Sequence[ClusteredService]) -> None:
+        answering, *silent = (
+            f"{service_id} {service!r}" for service_id, service in enumerate(services) if service in self._requested
+        )
+        logger.warning(
+            "services.answers_dropped",
+            answering=answering,
+            silent=silent,
+            reason="several services take requests: each is given every request, and a client gets one answer",
+            advice="define on_request in one service, and let it offer messages to the others",
         )

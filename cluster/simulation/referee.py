@@ -147,10 +147,8 @@ class Referee:
 
     def make_others(self, member: Member, *, has_relay: bool = True) -> list[ObservedService]:
         """Give a member the services after the first, observed, and the relay as the last one."""
-        others = [
-            self._observe(member, make_service(), delivered)
-            for make_service, delivered in zip(self._make_further, self.further, strict=True)
-        ]
+        pairs = zip(self._make_further, self.further, strict=True)
+        others = [self._observe(member, make_service(), delivered) for make_service, delivered in pairs]
         if has_relay:
             relay = self._relays[member.member_id] = self._make_relay()
             others.append(self._observe(member, relay, self.relayed))

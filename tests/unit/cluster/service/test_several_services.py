@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import structlog
 
 from tests.unit.cluster.service.log_writer import SESSION, RecordingService, Rig
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.client_session import ContainerClientSession
-from trimaran.service_api import Cluster, ConfigurationError, LocalProtocolError, Role, SnapshotPublication
+from trimaran.service_api import Cluster, LocalProtocolError, Role, SnapshotPublication
 from trimaran.service_api.session import ClientSession
 from trimaran.service_api.types import ClusterSessionId, MemberId, TimeUnit
 
@@ -191,12 +192,23 @@ def test_a_request_goes_to_the_one_service_that_takes_requests_and_a_query_to_th
     assert three.agent.query(memoryview(b"")) == b"third"
 
 
-def test_two_services_that_take_requests_are_refused_by_name() -> None:
-    """The second one's reply used to be dropped without a word."""
-    with pytest.raises(
-        ConfigurationError, match=r"several services take requests: 1 Answering, 2 Answering; .* in one"
-    ):
-        SeveralRig(RecordingService(), Answering("second"), Answering("third"))
+def test_each_of_two_services_is_given_a_request_and_the_first_answers_which_the_start_says() -> None:
+    """The second one's reply was dropped without a word. Without the request its state would not be the log's."""
+    second, third = Answering("second"), Answering("third")
+    with structlog.testing.capture_logs() as logged:
+        three = SeveralRig(RecordingService(), second, third)
+    session = ContainerClientSession(SESSION, b"", three.agent.egress, max_payload_length=100)
+
+    three.agent.enter_messages()
+    three.agent.requests.on_request(session, 5, 1, 0, memoryview(b"go"))
+    three.agent.requests.on_request(session, 5, 2, 0, memoryview(b"fail"))
+    three.agent.leave_messages()
+
+    assert second.given == third.given == [b"go", b"fail"]
+    assert [reply for _, reply in three.agent.requests.sessions[SESSION].kept] == [b"second", b"ValueError: second"]
+    assert three.agent.error_count == 2
+    (warning,) = (line for line in logged if line["event"] == "services.answers_dropped")
+    assert (warning["answering"][:2], [name[:2] for name in warning["silent"]]) == ("1 ", ["2 "])
 
 
 def test_services_that_take_no_requests_and_queries_say_so(two: SeveralRig) -> None:
