@@ -66,6 +66,13 @@ _MESSAGE: Final = (
         _DICTIONARY,
         "which message of the cluster schema (111) begins here; null for padding, later fragments and other payloads",
     ),
+    FrameColumn(
+        "block_length",
+        _INT32,
+        _DICTIONARY,
+        "bytes of the message's fields, after the 8 of its SBE header; in a session message the application's bytes "
+        "follow: after 24, or 40 in a request; null where template_id is",
+    ),
     FrameColumn("leadership_term_id", _INT64, _DICTIONARY, "of the message; null where it has none"),
     FrameColumn("cluster_session_id", _INT64, _DICTIONARY, "of the message; null where it has none"),
     FrameColumn("correlation_id", _INT64, _PLAIN, "of the message; null where it has none"),

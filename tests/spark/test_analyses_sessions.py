@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.log_truth import Entry, LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
+from tests.unit.archive.spark.written_logs import Entry as log_entry  # noqa: N813
+from tests.unit.archive.spark.written_logs import write_log
 from trimaran.archive.spark.analyses import bursts, gaps, session_lives, session_traffic, timers
 from trimaran.service_api.errors import ConfigurationError
 
@@ -56,6 +59,18 @@ def test_the_traffic_of_each_session_is_that_of_the_truth(name: str, sample_log:
             assert row["gap_us_p50"] == waits[max(0, -(-len(waits) // 2) - 1)]
         if times[-1] > times[0]:
             assert row["messages_per_s"] == pytest.approx(len(entries) / (times[-1] - times[0]) * SECOND_US)
+
+
+def test_the_header_of_a_request_is_not_counted_as_payload(spark: SparkSession, tmp_path: Path) -> None:
+    """A request's header is 16 bytes longer than a message's, also where the request needs several frames."""
+    write_log(tmp_path, [log_entry(bytes(10)), *(log_entry(bytes(n), request_sequence=n) for n in (0, 100, 8000))])
+    columns = "recording_id,position,frame_length,flags,type,term_id,template_id,block_length,leadership_term_id"
+    options = {"columns": f"{columns},cluster_session_id,correlation_id,timestamp"}
+    log = spark.read.format("aeron_archive").options(**options).load(str(tmp_path))
+
+    (row,) = rows(session_traffic(log, interval=None))
+
+    assert (row["messages"], row["application_bytes"]) == (4, 8110)
 
 
 def test_traffic_by_second_adds_up(sample_log: Callable[[str], DataFrame]) -> None:

@@ -83,6 +83,8 @@ class _Rows:
             self._messages = _Messages(block)
         if name == "template_id":
             return _array(arrow_type, self._messages.template_ids.astype(np.int32), self._messages.is_message)
+        if name == "block_length":
+            return _array(arrow_type, self._messages.block_lengths.astype(np.int32), self._messages.is_message)
         return _array(arrow_type, *self._messages.field(FieldOffsets._fields.index(name)))
 
 
@@ -100,7 +102,7 @@ class _Messages:
         heads = self._heads[:, 0]
         lengths, kind = block.headers[:, LENGTH], block.headers[:, KIND]
         self.template_ids = heads >> 16 & 0xFFFF
-        block_lengths = heads & 0xFFFF
+        self.block_lengths = block_lengths = heads & 0xFFFF
         self.is_message = (heads >> 32 & 0xFFFF) == LOG_SCHEMA_ID
         self.is_message &= (kind & _TYPE_AND_BEGIN) == (TYPE_DATA << 16 | FLAG_BEGIN << 8)
         self.is_message &= block_lengths <= lengths - _SHORTEST_MESSAGE

@@ -23,7 +23,7 @@ from trimaran.service_api.wire.frame import (
     TYPE_PADDING,
 )
 from trimaran.service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
-from trimaran.service_api.wire.log.layout import MESSAGE_NAMES
+from trimaran.service_api.wire.log.layout import MESSAGE_NAMES, SESSION_MESSAGE_HEADER
 
 _SERVICE_ID_SHIFT: Final = 56
 _INT64_SIGN: Final = 1 << 63
@@ -81,6 +81,15 @@ def end_position() -> Column:
 def payload_length() -> Column:
     """How many bytes follow the frame's header; 0 for padding."""
     return F.when(is_data(), F.col("frame_length").cast("long") - HEADER_LENGTH).otherwise(F.lit(0).cast("long"))
+
+
+def application_length() -> Column:
+    """How many bytes an application sent in a session message: what follows the message's fields, requests' included.
+
+    Needs template_id, block_length and message_length of whole messages; NULL for other messages.
+    """
+    sent = F.col("message_length") - MESSAGE_HEADER_LENGTH - F.col("block_length")
+    return F.when(F.col("template_id") == SESSION_MESSAGE_HEADER, sent)
 
 
 def service_id() -> Column:

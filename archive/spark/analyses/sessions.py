@@ -9,9 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.wire.frame import UNFRAGMENTED
 from trimaran.service_api.wire.log.layout import SESSION_MESSAGE_HEADER
-from trimaran.service_api.wire.session import SESSION_HEADER_LENGTH
 
-from .log_columns import client_session_id, has_flags, micros_between, service_id
+from .log_columns import application_length, check_columns, client_session_id, has_flags, micros_between, service_id
 from .log_events import session_ends
 from .whole_messages import whole_messages
 
@@ -23,17 +22,17 @@ ACCURACY: Final = 10_000
 def session_traffic(log: DataFrame, *, interval: str | None = "1 second") -> DataFrame:
     """Return how much each session sent, and the time between its messages, for each interval or for the whole log.
 
-    Needs recording_id, position, frame_length, flags, type, term_id, template_id, cluster_session_id and timestamp of
-    frames (or of messages). `interval` is a length of time as Spark writes it ("1 second", "5 minutes"), None for one
-    row for each session.
+    Needs recording_id, position, frame_length, flags, type, term_id, template_id, block_length, cluster_session_id and
+    timestamp of frames (or of messages). `interval` is a length of time as Spark writes it ("1 second", "5 minutes"),
+    None for one row for each session.
 
     Gives, ordered by recording_id, session and interval:
 
     - recording_id, cluster_session_id (NULL for what services offered), service_id (NULL for clients);
     - from_timestamp and to_timestamp: the interval; without one, the first and last message. Intervals without a
       message have no row;
-    - messages, application_bytes: payloads without the 32 bytes of their SBE header and block; requests keep the 16
-      bytes of theirs;
+    - messages, application_bytes: what the application gave to send, without the SBE header and block: 32 bytes, or
+      48 of a request;
     - messages_per_s, bytes_per_s: over the interval (NULL if first and last message came at the same time);
     - gap_us_p50, gap_us_p99 and gap_us_max: microseconds from the message before, of the same session, to each of
       these (NULL for a session's first message). Approximate to a ten-thousandth of the ranks, the maximum exact.
@@ -104,28 +103,30 @@ def session_lives(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
 
 
 _SESSION: Final = ("recording_id", "cluster_session_id", "service_id")
+_COLUMNS: Final = ("template_id", "block_length", "cluster_session_id", "timestamp")
 
 
 def _session_messages(log: DataFrame) -> DataFrame:
     """The application's messages: where, when, whose, how long."""
+    check_columns(log, "traffic of sessions", *_COLUMNS)
     # Fragments say nothing of their message: those of all messages are put together before the others are left out.
     messages = whole_messages(log.where((F.col("template_id") == SESSION_MESSAGE_HEADER) | ~has_flags(UNFRAGMENTED)))
     return messages.where(F.col("template_id") == SESSION_MESSAGE_HEADER).select(
         *("recording_id", "position", "timestamp"),
         service_id().alias("service_id"),
         client_session_id().alias("cluster_session_id"),
-        (F.col("message_length") - SESSION_HEADER_LENGTH).alias("application_length"),
+        application_length().alias("application_length"),
     )
 
 
 def _activity(log: DataFrame) -> DataFrame:
     """One row for each client session that the log has any entry of, and when the log ends."""
+    check_columns(log, "lives of sessions", *_COLUMNS)
     # What is no client's is spread, not put into one partition of its own.
     alone = F.coalesce(client_session_id(), -1 - F.col("position"))
     in_session = Window.partitionBy("recording_id", alone).orderBy("position")
     idle = micros_between(F.lag("timestamp").over(in_session), F.col("timestamp"))
-    is_message = F.col("template_id") == SESSION_MESSAGE_HEADER
-    length = F.when(is_message, F.col("message_length") - SESSION_HEADER_LENGTH)
+    length = application_length()
     log_end = F.max("last_timestamp").over(Window.partitionBy("recording_id"))
     return (
         whole_messages(log)

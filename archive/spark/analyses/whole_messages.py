@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from trimaran.service_api.wire.frame import UNFRAGMENTED
 
+from ...reading.frame_columns import MESSAGE_COLUMNS
 from .log_columns import (
     aligned_length,
     begins_message,
@@ -20,14 +21,14 @@ from .log_columns import (
     payload_length,
 )
 
-MESSAGE_FIELDS: Final = ("template_id", "leadership_term_id", "cluster_session_id", "correlation_id", "timestamp")
+MESSAGE_FIELDS: Final = MESSAGE_COLUMNS
 _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", "term_id")
 
 
 def whole_messages(log: DataFrame, *, padding: bool = False) -> DataFrame:
     """Return one row for each complete message of a log of frames; a log read with messages=true stays as it is.
 
-    Needs recording_id, position, frame_length, flags, type, term_id and what is wanted of template_id,
+    Needs recording_id, position, frame_length, flags, type, term_id and what is wanted of template_id, block_length,
     leadership_term_id, cluster_session_id, correlation_id, timestamp. Gives recording_id, position (of the first
     frame), these fields, message_length (bytes, SBE header included), frames and log_bytes (what the message takes in
     the log, with headers and alignment). Messages without a beginning or an end are left out. With `padding` padding

@@ -53,6 +53,8 @@ class LogFields(NamedTuple):
     """What the beginning of a message says; None where it says nothing of the kind."""
 
     template_id: int | None = None
+    block_length: int | None = None
+    """Bytes after the message's header in which its fields are; what an application sent follows them."""
     leadership_term_id: int | None = None
     cluster_session_id: int | None = None
     correlation_id: int | None = None
@@ -71,11 +73,11 @@ def read_log_fields(payload: bytes) -> LogFields:
         return _NONE
     offsets = LOG_FIELDS.get(template_id)
     if offsets is None:
-        return LogFields(template_id)
+        return LogFields(template_id, block_length)
     values = [_read(payload, offset, block_length) for offset in offsets]
     if values[-1] == NOT_YET_APPENDED:
         values[-1] = None
-    return LogFields(template_id, *values)
+    return LogFields(template_id, block_length, *values)
 
 
 def read_time_unit(payload: bytes) -> TimeUnit | None:

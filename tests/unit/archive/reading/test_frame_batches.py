@@ -32,8 +32,8 @@ NODES = {
 }  # fmt: skip
 COLUMNS = (
     *("recording_id", "position", "frame_length", "version", "flags", "type", "term_offset", "session_id"),
-    *("stream_id", "term_id", "reserved_value", "template_id", "leadership_term_id", "cluster_session_id"),
-    *("correlation_id", "timestamp", "payload"),
+    *("stream_id", "term_id", "reserved_value", "template_id", "block_length", "leadership_term_id"),
+    *("cluster_session_id", "correlation_id", "timestamp", "payload"),
 )
 
 
@@ -132,7 +132,7 @@ def test_messages_are_joined_as_the_plain_reader_joins_them(checksummed: Path) -
             | read_log_fields(m.payload)._asdict()
             for m in MessageReader(FrameReader(checksummed, descriptor))
         ]
-        columns = ["position", "session_id", "payload", "template_id", *FieldOffsets._fields]
+        columns = ["position", "session_id", "payload", "template_id", "block_length", *FieldOffsets._fields]
 
         assert (
             rows_of(archive.frames(checksummed, recording_id=recording_id, reassemble=True, columns=columns))

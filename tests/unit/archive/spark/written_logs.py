@@ -12,6 +12,7 @@ from trimaran.archive.files.catalog import CATALOG_FILE_NAME, encode_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.service_api.types import RecordingId
 from trimaran.service_api.wire.frame import encode_message, encode_padding, framed_length
+from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 
 TERM_LENGTH = 1 << 20
 SESSION_MESSAGE = struct.Struct("<HHHHqqq")
@@ -23,6 +24,8 @@ class Entry(NamedTuple):
     payload: bytes
     leadership_term_id: int = 0
     timestamp: int = 0
+    request_sequence: int | None = None
+    """Of a request, whose header is 16 bytes longer."""
 
 
 def write_log(
@@ -38,6 +41,9 @@ def write_log(
     data = bytearray()
     for entry in entries:
         header = SESSION_MESSAGE.pack(24, 1, 111, 16, entry.leadership_term_id, 7, entry.timestamp)
+        if entry.request_sequence is not None:
+            place = (entry.leadership_term_id, 7, entry.timestamp)
+            header = REQUEST_HEADER.pack(*REQUEST_MESSAGE, *place, entry.request_sequence, 0)
         message = header + entry.payload
         room = term_length - len(data) % term_length
         if framed_length(len(message), mtu_length) > room:
