@@ -63,16 +63,21 @@ class LogReport:
     is_damaged: bool
 
 
-def check_sources(request: ReportRequest) -> None:
+def measure_sources(request: ReportRequest) -> int:
     """Look whether there is what the request asks for; without Spark, so that a mistake is told at once.
+
+    Returns how many bytes of logs are to be read, of all directories together.
 
     Raises:
         ConfigurationError: an option is wrong, or what it asks for is not there.
         ArchiveError: no such directory or recording.
         OSError: the disk or the store refused.
     """
+    length_bytes = 0
     for path in request.directories.values():
-        plan_read(parse_options({**request.options, "path": path}), ("position",))
+        plan = plan_read(parse_options({**request.options, "path": path}), ("position",))
+        length_bytes += sum(part.nominal_stop - part.nominal_start for part in plan.partitions)
+    return length_bytes
 
 
 def build_report(spark: SparkSession, request: ReportRequest, on_step: Callable[[str], None]) -> LogReport:

@@ -30,6 +30,20 @@ if TYPE_CHECKING:
 
 ARCHIVE_DIRECTORY_NAME: Final = "archive"
 
+SMALL_LOG_BYTES: Final = 1 << 22
+"""Logs of together as much as this are small: to plan and compile for them takes longer than to read them."""
+
+_SMALL_LOG_SETTINGS: Final = {
+    # One thread and one partition: every task of a shuffle costs more than the few rows that it gets.
+    "spark.master": "local[1]",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # Compiled code pays after some million rows, in Spark and in the JVM.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 DirectoriesArgument = Annotated[
     list[str],
     typer.Argument(
@@ -63,7 +77,7 @@ def report(
 
     Needs Spark: `make setup-spark`, or pip install '.[spark]' in a checkout of Trimaran.
     """
-    from trimaran.archive.report.building import ReportRequest, build_report, check_sources
+    from trimaran.archive.report.building import ReportRequest, build_report, measure_sources
     from trimaran.archive.report.page import render_page
 
     options = {"committed": "true"} if committed else {}
@@ -74,10 +88,10 @@ def report(
     if not page.parent.is_dir():
         raise ConfigurationError(f"the page cannot be written: no such directory: {page.parent}")
     try:
-        check_sources(request)
+        length_bytes = measure_sources(request)
     except CorruptionError as error:
         fail(str(error), EXIT_UNHEALTHY)
-    with _telling_spark_errors(), _showing_steps() as show, _spark_session(show) as spark:
+    with _telling_spark_errors(), _showing_steps() as show, _spark_session(show, length_bytes) as spark:
         made = build_report(spark, request, show)
         show("writing the page")
         _write(page, render_page(made.page))
@@ -140,15 +154,20 @@ def _showing_steps() -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def _spark_session(show: Callable[[str], None]) -> Iterator[SparkSession]:
-    """Start Spark, or take the session that runs; one that was started is stopped again."""
+def _spark_session(show: Callable[[str], None], length_bytes: int) -> Iterator[SparkSession]:
+    """Start Spark, or take the session that runs; one that was started is stopped again.
+
+    A session of this process's own is set up for logs of that length.
+    """
     from pyspark.sql import SparkSession
 
     from trimaran.archive.spark import create_session, register
 
     show("starting Spark")
     running = SparkSession.getActiveSession()
-    spark = create_session("trimaran report")
+    is_own = running is None and not {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    is_small = is_own and length_bytes <= SMALL_LOG_BYTES
+    spark = create_session("trimaran report", config=_SMALL_LOG_SETTINGS if is_small else None)
     register(spark)
     try:
         yield spark
