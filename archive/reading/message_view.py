@@ -128,10 +128,11 @@ def _decode_strictly(payload: bytes, registry: Registry) -> Message:
         RemoteProtocolError: it is not.
     """
     decoded = decode_message(payload, registry=registry)
-    _, _, _, version = peek_header(payload)
+    block_length, _, _, version = peek_header(payload)
     if version != decoded.SCHEMA_VERSION or isinstance(decoded, SessionMessageHeader):
         return decoded  # another version may have another length; the payload of a session message has any
-    length = len(decoded.encode())
+    # A longer block of the same version holds fields of our own, which readers skip.
+    length = len(decoded.encode()) + max(0, block_length - decoded.LAYOUT.block_length)
     if length != len(payload):
         raise RemoteProtocolError(f"{decoded.WIRE_NAME}: length={len(payload)} expected={length}")
     return decoded

@@ -122,7 +122,7 @@ class ContainerClientSession:
             return False
         out = self._out
         # Refused on every member, also where it goes nowhere. No call for the usual kinds: this is the hot path.
-        if type(payload) is memoryview and payload.c_contiguous:
+        if type(payload) is memoryview:
             length = payload.nbytes
         else:
             if type(payload) is not bytes:
@@ -143,7 +143,10 @@ class ContainerClientSession:
             self._headers_length, self._headers_time = length, time
             self._headers = _EGRESS.pack(length + PAYLOAD_OFFSET, self._constant, time)
         out += self._headers
-        out += payload
+        try:
+            out += payload
+        except TypeError:  # a view with gaps: nothing of it was added
+            out += bytes(payload)
         if length & 31:
             out += _PADDING[length & 31]
         return True

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,18 @@ def replayed_counts(cluster: SystemCluster) -> list[int]:
     return [service.count for service in services]
 
 
+def dumped_actions(directory: Path) -> list[dict[str, Any]]:  # Any: JSON
+    """The cluster actions of a member's log, as `trimaran log dump` shows them; every row must be readable."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "trimaran", "log", "dump", str(directory), "-o", "jsonl"],
+        capture_output=True,
+        check=True,
+    )
+    rows = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert [row["problem"] for row in rows if row.get("problem")] == []
+    return [row["fields"] for row in rows if row["name"] == "ClusterActionRequest"]
+
+
 async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_told(data_dir: Path) -> None:
     """The cluster could not be started any more: each start met the entry again."""
     full = data_dir / "memory-is-full"
@@ -118,6 +132,7 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
             await cluster.wait_for_equal_states()
     counts = [member.events("test_careless.terminated")[-1]["count"] for member in cluster.members.values()]
     assert counts == [3, 3, 3]
+    assert [(row["action"], row["flags"]) for row in dumped_actions(cluster.directory_of(0))] == [("NULL_VAL", 256)]
     assert replayed_counts(cluster) == counts
 
 
