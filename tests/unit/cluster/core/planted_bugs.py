@@ -241,7 +241,13 @@ def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
     """A member whose directory was removed votes as any other, and is counted as any other."""
     for module in (members, canvass, ballot, voting):
         patch.setattr(module, "may_vote_for", lambda *_: True)
-    patch.setattr(ConsensusContext, "__post_init__", lambda ctx: setattr(ctx, "is_voter", True))
+    real = ConsensusContext.__post_init__
+
+    def begin(ctx: ConsensusContext) -> None:
+        real(ctx)
+        ctx.is_voter = True
+
+    patch.setattr(ConsensusContext, "__post_init__", begin)
 
 
 PLANTS: tuple[Plant, ...] = (
@@ -292,7 +298,9 @@ PLANTS: tuple[Plant, ...] = (
         "log.test_failed_terms:test_mark_of_a_failed_term_gives_way_to_the_leaders_history",
     ),
     Plant("deliver-uncommitted", "replay and delivery are bounded by the commit position", _deliver_what_is_recorded),
-    Plant("session-id-in-memory", "session ids come from committed state", _give_session_ids_from_memory),
+    Plant(
+        "session-id-in-memory", "session ids come from committed state", _give_session_ids_from_memory, first_seed=29
+    ),
     Plant(
         "answer-uncommitted-open",
         "nobody is told of a session before it commits",
