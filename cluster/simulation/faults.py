@@ -328,7 +328,7 @@ class Nemesis:
 
     def _clock_jump(self, random: Random) -> bool:
         clock = self._member(random).machine.clock
-        clock.epoch_offset_ns += int(random.uniform(-1, 1) * random.choice((100, 1_000, 60_000)) * _MS)
+        clock.epoch_offset_ns += int(random.uniform(-1, 1) * random.choice((100, 1_000, 60_000, 3_600_000)) * _MS)
         return True
 
     # --- disks

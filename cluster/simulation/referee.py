@@ -29,6 +29,7 @@ from ..messages.nodestate import CandidateTerm
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .action_rules import ActionRules
 from .agreement_rules import expect_agreement, expect_same
+from .clock_rules import ClockRules
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .messenger import Messenger
@@ -125,8 +126,7 @@ class Referee:
         """Segment files by recording and base position; making a path takes longer than reading from it."""
         self._addresses: dict[str, tuple[Member, int]] = {}
         """Members and their consensus ports by address."""
-        self._newest_time = 0
-        self._newest_position = 0
+        self._clocks, self._newest_time, self._newest_position = ClockRules(), 0, 0
         self._broken: RuleBroken | None = None
         """Found inside a callback of the product, which would take it for a fault of its own; told at the next look."""
 
@@ -199,8 +199,8 @@ class Referee:
         node = member.node
         if node is None:
             return
-        module = node.module
-        append_position = module.ctx.append_position
+        self._clocks.look(member)
+        module, append_position = node.module, node.module.ctx.append_position
         if append_position < view.append_position:
             self._expect_kept(member, append_position)
         view.append_position = append_position

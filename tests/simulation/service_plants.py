@@ -150,6 +150,35 @@ def _let_log_time_go_backwards(planting: Planting) -> None:
     planting.replace(ClusterClock, "begin_term", begin_term)
 
 
+def _clamp_the_time_of_day(planting: Planting) -> None:
+    """Cluster time is the leader's time of day, clamped to the log: it stands still where that is behind, and leaps."""
+    offsets: dict[int, int] = {}
+    real_steer, real_begin_term, real_read = ClusterClock.steer, ClusterClock.begin_term, ClusterClock.read
+
+    def steer(clock: ClusterClock, now_ns: int, epoch_ms: int) -> None:
+        offsets[id(clock)] = epoch_ms - now_ns // 1_000_000
+        real_steer(clock, now_ns, epoch_ms)
+
+    def begin_term(clock: ClusterClock, now_ns: int, epoch_ms: int) -> None:
+        offsets[id(clock)] = epoch_ms - now_ns // 1_000_000
+        real_begin_term(clock, now_ns, epoch_ms)
+
+    def read(clock: ClusterClock, now_ns: int) -> int:
+        time, real = max(clock.newest_time, offsets.get(id(clock), 0) + now_ns // 1_000_000), real_read(clock, now_ns)
+        if abs(time - real) > 5:
+            planting.ran()
+        return time
+
+    def stamp(clock: ClusterClock, now_ns: int) -> int:
+        clock.newest_time = read(clock, now_ns)
+        return clock.newest_time
+
+    planting.replace(ClusterClock, "steer", steer)
+    planting.replace(ClusterClock, "begin_term", begin_term)
+    planting.replace(ClusterClock, "read", read)
+    planting.replace(ClusterClock, "stamp", stamp)
+
+
 # --- 21, 28: links
 
 
@@ -293,6 +322,7 @@ PLANTS = (
     Plant("timer-of-one-leader", 25, "a timer fires under any leader", _set_timers_on_the_leader_only),
     Plant("timer-fires-twice", 25, "a timer that has fired is removed", _keep_fired_timers),
     Plant("timer-by-own-clock", 25, "a timer fires when its event is delivered", _fire_by_the_own_clock),
+    Plant("clamped-clock", 25, "cluster time goes on with monotonic time", _clamp_the_time_of_day),
     Plant("log-time-goes-back", 25, "log time never goes backwards across leaders", _let_log_time_go_backwards),
     Plant(
         "old-term-egress",
