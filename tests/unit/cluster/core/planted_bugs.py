@@ -19,6 +19,7 @@ from trimaran.cluster.core.election.leader_phase import LeaderPhase
 from trimaran.cluster.core.election_state import ElectionState
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.members import ClusterMember
+from trimaran.cluster.core.peers import message_rules
 from trimaran.cluster.core.reason import Reason, ReasonKind
 from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
@@ -250,7 +251,29 @@ def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsensusContext, "__post_init__", begin)
 
 
+def _believe_terms_that_leap(patch: pytest.MonkeyPatch) -> None:
+    """Whatever term a message names is taken for one that there is."""
+    patch.setattr(message_rules, "_term_fault", lambda *_: None)
+
+
+def _stand_however_reluctant(patch: pytest.MonkeyPatch) -> None:
+    """A member that would lead badly stands as soon as it can, whoever else could."""
+    patch.setattr(canvass, "able_members", lambda *_: [])
+
+
 PLANTS: tuple[Plant, ...] = (
+    Plant(
+        "leap-term-believed",
+        "a term is believed near one that is vouched for",
+        _believe_terms_that_leap,
+        "peers.test_message_rules:test_stranger_cannot_go_on_from_a_term_that_it_raised",
+    ),
+    Plant(
+        "reluctant-stands",
+        "a reluctant member leaves an election to a willing one that can win",
+        _stand_however_reluctant,
+        "test_reluctance:test_reluctant_member_leaves_a_canvass_to_a_willing_one",
+    ),
     Plant(
         "any-term-counts",
         "the quorum counts only positions of this term",
