@@ -82,9 +82,14 @@ class FakeParts:
         self.position = 0
         self.limit_position = 0
         self.is_paused = True
+        self.newest_timestamp = 0
         self.time = 0
         self.on_deliver: Callable[[], object] = lambda: None
         self.on_join: Callable[[], object] = lambda: None
+
+    @property
+    def reached_position(self) -> int:
+        return self.position
 
     def resolve(self, error: Exception | None = None) -> None:
         """Let one thing that waits for the disk go on, or fail."""
