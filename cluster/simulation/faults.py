@@ -476,7 +476,7 @@ class Nemesis:
         path = Path(DIRECTORY / f"archive/{self._recording_id(member)}-{base}.rec")
         return path, offset - base, 1 << random.choice(bits)
 
-    def _mend_below_snapshot(self) -> None:
+    def mend_below_snapshot(self) -> None:
         """Put the bit right; a segment that was purged meanwhile has none."""
         if self._flipped_below is None:
             return
@@ -549,7 +549,7 @@ class Nemesis:
             if node is not None and node.module.election is None and self._referee.is_sound(member):
                 del self._wiped[member_id]
                 self._referee.damaged.pop(member_id, None)
-                self._mend_below_snapshot()
+                self.mend_below_snapshot()
         self._after(self._unit_ns // 8, self._look_after_damage)
 
     # --- the operator

@@ -263,6 +263,7 @@ class _Run:
             self._workloads[name].stop()
         is_done = cluster.run_until(lambda: self._is_at_rest(core), limit_ns=limit_ns)
         self._expect_live(is_done, "a healed majority comes to rest, all equal", core)
+        self._nemesis.mend_below_snapshot()  # the members have come to rest before it looked again
         self._referee.expect_equal(core)
         expect(not cluster.unhandled, "no error is left unhandled", errors=cluster.unhandled[:3])
 
