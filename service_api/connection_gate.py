@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Self
 
+from .connection_purpose import Purpose
 from .descriptors import DescriptorBudget
-from .transport import Purpose
 
 _LOOK_LIMIT: Final = 1_000
 """Admitted connections looked at in one go."""

@@ -28,10 +28,10 @@ import socket
 import termios
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from .connection_purpose import Purpose as Purpose
 from .endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -80,25 +80,6 @@ MakeProtocol = Callable[["AcceptedConnection"], asyncio.BaseProtocol]
 """Makes the protocol of an accepted connection, which has to `attach` the transport and to `leave` in the end."""
 OnStreams = Callable[["AcceptedConnection", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Runs one accepted connection from its first byte to its last."""
-
-
-class Purpose(Enum):
-    """What a connection is for. One endpoint may serve two: `DOCUMENTS` are asked for at the consensus endpoint."""
-
-    INGRESS = "ingress"
-    """Clients and their sessions."""
-    CONSENSUS = "consensus"
-    """A member's messages to another."""
-    DOCUMENTS = "documents"
-    """Questions of operators, Spark and other members to a member: status, inspection, operations, snapshots."""
-    LOG = "log"
-    """The leader's live log to a follower."""
-    CATCHUP = "catchup"
-    """A replay of the log to a follower that lags behind."""
-    ARCHIVE = "archive"
-    """Control sessions and replays of an archive."""
-    METRICS = "metrics"
-    """Scrapers and probes over HTTP."""
 
 
 class DroppingWriter(asyncio.StreamWriter):

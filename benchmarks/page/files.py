@@ -21,6 +21,7 @@ NEEDED: Final = {
     "echo": ("throughput_msgs_per_s", "cpu_seconds_per_100k", "parameters", "environment"),
     "failover": ("environment",),
     "fairness": ("environment",),
+    "flood": ("environment",),
     "profile": ("processes", "bound", "system_calls_per_1000_messages", "environment"),
     "query": ("environment",),
     "replay": ("environment",),

@@ -46,6 +46,7 @@ def steps_of(page: Path) -> list[Step]:
 
 def plain(line: str) -> str:
     """A line without what differs from run to run: numbers, and how columns are filled up."""
+    line = re.sub(r"\bcluster [0-9a-f]{16}\b", "cluster N", line)
     return " ".join(re.sub(r"\d[\d,.:TZ-]*", "N", line).split())
 
 

@@ -85,8 +85,8 @@ class AeronArchiveDataSource(DataSource):
         Raises:
             ConfigurationError: an option is unknown or wrong, or a column of the schema is.
         """
-        with said_in_one_line():
-            return make_stream_reader(find_options(schema, self.options), schema)
+        # With its traceback: without it, PySpark shows a later error of its own runner instead of this one.
+        return make_stream_reader(find_options(schema, self.options), schema)
 
 
 class AeronArchiveReader(DataSourceReader):

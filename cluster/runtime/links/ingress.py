@@ -17,58 +17,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from trimaran.service_api.connection_gate import ConnectionGate
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.transport import Listener, NetworkStack, Purpose
-from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.queries import QueryRequest
 
 from ...core import events as ev
-from ...core.log.log_publisher import LogPublisher
 from ...settings.config import NodeConfig
 from .egress_tracker import DEFAULT_LIMIT_BYTES, EgressTracker
 from .freed_memory import FreedMemory
-from .ingress_connection import IngressConnection
+from .ingress_connection import IngressConnection, IngressOwner
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _UNFINISHED_LIMIT_BYTES: Final = 128 << 20
 _SESSION_OPEN_TIMEOUT_S: Final = 30.0
 _LOOK_LIMIT: Final = 1000
 """Connections looked at in one go for whether their clients have left."""
-
-
-class IngressOwner(Protocol):
-    """What ingress needs of the consensus module's agent."""
-
-    @property
-    def publisher(self) -> LogPublisher | None:
-        """The leader's publisher of entries, or None while this member does not lead."""
-
-    def post(self, event: object) -> None:
-        """Hand an event to the core."""
-
-    def holds_session(self, connection_id: int) -> bool:
-        """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
-
-    def disconnect_egress(self, session_id: ClusterSessionId) -> None:
-        """Send no egress of a session any more: its connection is gone."""
-
-    def on_query(self, connection_id: int, request: QueryRequest) -> None:
-        """Take a query; it is answered on its connection."""
-
-    def schedule_flush(self) -> None:
-        """Send and record what has been appended, once this turn of the loop is over."""
-
-    def monotonic_ns(self) -> int:
-        """Now, for durations."""
-
-    def stamp(self) -> int:
-        """Now, for log entries: never below the newest time in the log."""
-
-    def is_window_full(self) -> bool:
-        """Whether more is appended and not delivered than the ingress window allows."""
 
 
 class Ingress:

@@ -11,7 +11,7 @@ connections to followers count as its session's, for the client shows its token 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -59,10 +59,8 @@ from trimaran.service_api.wire.session_frame import PREFIX_LENGTH, session_prefi
 from trimaran.service_api.wire.stream import MessageAssembler
 
 from ...core import events as ev
-from .egress_tracker import HIGH_WATER_BYTES, WaitingEgress
-
-if TYPE_CHECKING:
-    from .ingress import Ingress
+from ...core.log.log_publisher import LogPublisher
+from .egress_tracker import HIGH_WATER_BYTES, EgressTracker, WaitingEgress
 
 _UNOPENED_FRAME_LIMIT: Final = 16 << 10
 """The longest frame before a session is open: four times what credentials may have."""
@@ -79,10 +77,69 @@ _ADMIN_TYPES: Final = frozenset(AdminRequestType)
 logger = structlog.get_logger()
 
 
+class IngressOwner(Protocol):
+    """What ingress needs of the consensus module's agent."""
+
+    @property
+    def publisher(self) -> LogPublisher | None:
+        """The leader's publisher of entries, or None while this member does not lead."""
+
+    def post(self, event: object) -> None:
+        """Hand an event to the core."""
+
+    def holds_session(self, connection_id: int) -> bool:
+        """Whether the client of a connection has shown that an open session is its own, to a leader or a follower."""
+
+    def disconnect_egress(self, session_id: ClusterSessionId) -> None:
+        """Send no egress of a session any more: its connection is gone."""
+
+    def on_query(self, connection_id: int, request: QueryRequest) -> None:
+        """Take a query; it is answered on its connection."""
+
+    def schedule_flush(self) -> None:
+        """Send and record what has been appended, once this turn of the loop is over."""
+
+    def monotonic_ns(self) -> int:
+        """Now, for durations."""
+
+    def stamp(self) -> int:
+        """Now, for log entries: never below the newest time in the log."""
+
+    def is_window_full(self) -> bool:
+        """Whether more is appended and not delivered than the ingress window allows."""
+
+
+class IngressHub(Protocol):
+    """What all connections of a member's ingress share."""
+
+    owner: IngressOwner
+    buffer: bytearray
+    """Where every connection receives."""
+    view: memoryview
+    farewells: dict[asyncio.Transport, None]
+    session_open_timeout_s: float
+
+    @property
+    def egress(self) -> EgressTracker:
+        """What waits for clients."""
+
+    def register(self, connection: IngressConnection) -> int:
+        """Number a new connection."""
+
+    def forget(self, connection: IngressConnection) -> None:
+        """Tell the core that a connection is gone, once."""
+
+    def change_unfinished(self, difference_bytes: int) -> None:
+        """Count what is unfinished."""
+
+    def on_window_filled(self, connection: IngressConnection) -> None:
+        """Stop reading; this connection is read last when reading goes on."""
+
+
 class IngressConnection(asyncio.BufferedProtocol):
     """One client's connection."""
 
-    def __init__(self, ingress: Ingress, accepted: AcceptedConnection) -> None:
+    def __init__(self, ingress: IngressHub, accepted: AcceptedConnection) -> None:
         self._ingress = ingress
         self._accepted = accepted
         accepted.is_needed = self._holds_session

@@ -165,7 +165,7 @@ def test_a_missing_profiler_is_one_line_that_names_how_to_install_it(monkeypatch
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("sys.executable", "/nowhere/python")
 
-    with pytest.raises(ConfigurationError, match=r"needs perf and py-spy.*trimaran\[bench\].*apt install linux-perf"):
+    with pytest.raises(ConfigurationError, match=r"needs perf and py-spy.*'\.\[bench\]'.*apt install linux-perf"):
         profile.run(ProfileParameters())
 
 

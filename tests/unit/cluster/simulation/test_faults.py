@@ -55,7 +55,8 @@ def recover(small: SmallCluster, nemesis: Nemesis) -> list[Member]:
 # --- each kind
 
 
-@pytest.mark.parametrize("name", KIND_OF)
+# What flip_below_snapshot needs, a segment below a snapshot, `test_damage` has.
+@pytest.mark.parametrize("name", [name for name in KIND_OF if name != "flip_below_snapshot"])
 def test_each_kind_can_strike_and_a_cluster_survives_it(name: str) -> None:
     with struck_by_hand(keep_all=name != "leave_behind") as (small, nemesis):
         assert any(strike(nemesis, KIND_OF[name], seed=seed) for seed in range(30))
