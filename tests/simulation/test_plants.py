@@ -17,9 +17,8 @@ from tests.simulation.scenarios import SCENARIOS, run_scenario
 
 HARDEST: Final = {
     "torn-frame-believed": 150,
-    "follow-older": 30,
+    "follow-older": 0,
     "any-log-wins": 14,
-    "suspension-lost": 12,
     "sync-error-ignored": 10,
     "sync-tried-again": 10,
     "query-before-delivery": 6,
