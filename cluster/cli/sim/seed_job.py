@@ -43,7 +43,7 @@ class SeedJob:
         if self.service is None:
             return simulate(seed, options, write_line=write_line)
         services = self.load_services(self.service)
-        # One service at most takes requests; queries go to the first that takes any.
+        # The first service that takes requests answers them, and the first that takes queries those.
         requested = next((service for service in services if takes_requests(service)), services[0])
         draw_queries = (draw_query_of(service) for service in services)
         make_workload = partial(
