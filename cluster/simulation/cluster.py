@@ -16,6 +16,7 @@ from trimaran.service_api.types import MemberId
 from ..node import Node
 from ..runtime.agent import NodeEnd
 from ..settings.config import NodeConfig, parse_members
+from .service_faults import ServiceFailure
 from .world.machine import Machine
 from .world.network import Network
 from .world.scheduler import Scheduler
@@ -67,6 +68,7 @@ class Member:
         """The node of the running process, once its files are open."""
         self.refusal: BaseException | None = None
         """Why the last process ended by itself, if it did."""
+        self.service_failure = ServiceFailure()
 
     def __repr__(self) -> str:
         return f"<Member {self.member_id} {self.node!r}>"

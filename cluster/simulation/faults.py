@@ -23,11 +23,11 @@ from ..core.members import quorum_threshold
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from .clients.queries import QUERY_KIND
 from .cluster import DIRECTORY, Member, SimulatedCluster
+from .network_faults import NetworkFaults
 from .operator import Operator
 from .referee import Referee
 from .rules import expect
 from .trace import Trace
-from .world.network import LinkQuality
 
 _MS: Final = 1_000_000
 
@@ -62,11 +62,11 @@ class Nemesis:
         kill_client: Callable[[Random], bool],
     ) -> None:
         self.fired: dict[str, int] = dict.fromkeys(KIND_NAMES, 0)
-        self._cluster, self._referee, self._trace, self._kill_client = cluster, referee, trace, kill_client
-        self._network, self._scheduler = cluster.network, cluster.scheduler
+        self._cluster, self._referee, self._trace = cluster, referee, trace
+        self.kill_client: Callable[[Random], bool] = kill_client
+        self._scheduler = cluster.scheduler
         self._unit_ns = cluster.settings.leader_heartbeat_timeout_ms * _MS
         self._is_over = False
-        self._blocks: list[tuple[str, str]] = []
         self._excused: dict[MemberId, str] = {}
         """Members that may stop by themselves, and which fault is to blame."""
         self._wiped: dict[MemberId, None] = {}
@@ -77,8 +77,13 @@ class Nemesis:
         self._restart_random = Random(f"{cluster.seed} restart")
         self._keep_random = Random(f"{cluster.seed} keep")
         self.operator: Operator = Operator(cluster, unit_ns=self._unit_ns, after=self._after)
-        self._base_quality = self._draw_quality(Random(f"{cluster.seed} quality"))
-        cluster.network.quality = self._base_quality
+        self.network: NetworkFaults = NetworkFaults(
+            cluster,
+            unit_ns=self._unit_ns,
+            after=self._after,
+            draw_member=self._member,
+            draw_duration_ns=self._duration_ns,
+        )
         for member in cluster.members.values():
             self._draw_timing(member)
         cluster.on_member_exit = self._on_exit
@@ -92,10 +97,6 @@ class Nemesis:
         return f"<Nemesis fired={ {name: count for name, count in self.fired.items() if count} }>"
 
     # --- the seed's ordinary day
-
-    def _draw_quality(self, random: Random) -> LinkQuality:
-        mean_ns = random.choice((150_000, 500_000, 2 * _MS, self._unit_ns // 200))
-        return LinkQuality(mean_ns // 3, mean_ns, random.choice((0.0, 0.0, 0.05, 0.3)))
 
     def _draw_timing(self, member: Member) -> None:
         """Give a member's disk its ordinary speed: the same one whenever it is drawn."""
@@ -129,76 +130,6 @@ class Nemesis:
         chosen, wants_leader = random.choice(members), random.random() < prefer_leader
         leader = self._cluster.leader()
         return leader if wants_leader and leader is not None else chosen
-
-    # --- the network
-
-    def _delay(self, random: Random) -> bool:
-        mean_ns = int(self._unit_ns * random.choice((0.005, 0.02, 0.1)))
-        self._network.quality = LinkQuality(mean_ns // 4, mean_ns, self._base_quality.split_rate)
-        self._after(self._duration_ns(random, 1.0), self._mend_delay)
-        return True
-
-    def _mend_delay(self) -> None:
-        self._network.quality = self._base_quality
-
-    def _reset(self, random: Random) -> bool:
-        transports = [*self._network.transports]
-        if transports:
-            self._network.reset(transports[random.randrange(len(transports))])
-        return bool(transports)
-
-    def _stall(self, random: Random) -> bool:
-        names = self._addresses()
-        first, second = random.sample(names, 2)
-        return self._cut([(first, second), (second, first)], self._duration_ns(random, 0.15))
-
-    def _partition(self, random: Random) -> bool:
-        names = self._addresses()
-        side = [name for name in names if random.random() < 0.5]
-        other = [name for name in names if name not in side]
-        pairs = [(a, b) for a in side for b in other]
-        return self._cut(pairs + [(b, a) for a, b in pairs], self._duration_ns(random, 1.5))
-
-    def _one_way(self, random: Random) -> bool:
-        names = [member.machine.address for member in self._cluster.members.values()]
-        victim = self._member(random).machine.address
-        others = [name for name in names if name != victim and random.random() < 0.7]
-        is_deaf = random.random() < 0.5
-        return self._cut(
-            [(name, victim) if is_deaf else (victim, name) for name in others], self._duration_ns(random, 1.5)
-        )
-
-    def _isolate(self, random: Random) -> bool:
-        victim = self._member(random).machine.address
-        names = [name for name in self._addresses() if name != victim]
-        return self._cut(
-            [(name, victim) for name in names] + [(victim, name) for name in names], self._duration_ns(random, 1.5)
-        )
-
-    def _swizzle_clog(self, random: Random) -> bool:
-        """Cut links one by one, and mend them in another order. Source: FoundationDB, swizzle-clogging."""
-        names = self._addresses()
-        links = [(a, b) for a in names for b in names if a != b and random.random() < 0.3]
-        for link in links:
-            begin_ns = int(random.random() * self._unit_ns)
-            self._after(begin_ns, self._cut, [link], self._duration_ns(random, 1.0))
-        return bool(links)
-
-    def _cut(self, directions: list[tuple[str, str]], duration_ns: int) -> bool:
-        if self._is_over:
-            return False
-        for source, target in directions:
-            self._network.block(source, target)
-        self._after(duration_ns, self._mend, directions)
-        return bool(directions)
-
-    def _mend(self, directions: list[tuple[str, str]]) -> None:
-        if not self._is_over:
-            for source, target in directions:
-                self._network.unblock(source, target)
-
-    def _addresses(self) -> list[str]:
-        return [member.machine.address for member in self._cluster.members.values()] + [*self._cluster.clients]
 
     # --- processes and machines
 
@@ -298,8 +229,15 @@ class Nemesis:
                 member.machine.on_disk_operation = _no_fault
             self._cluster.start(member.member_id)
 
-    def _client_kill(self, random: Random) -> bool:
-        return self._kill_client(random)
+    # --- services
+
+    def _service_failure(self, random: Random) -> bool:
+        member = self._member(random)
+        if not member.is_running or member.member_id in self._excused:
+            return False
+        self._excused[member.member_id] = "service_failure"
+        member.service_failure.arm(random)
+        return True
 
     # --- what an operator asks for
 
@@ -570,21 +508,23 @@ class Nemesis:
         if excuse == "flip":
             self._wipe_directory(member)
         else:
-            self._excused.pop(member.member_id, None)
-            member.machine.on_disk_operation = _no_fault
-            self._free_disk(member)
+            self._excuse_no_more(member)
         self._restart_later(member, self._restart_random)
 
     def _on_terminated(self, member: Member) -> None:
         """The cluster stops, and this member with it: it is started again, also when no more faults strike."""
         if self._excused.get(member.member_id) != "flip":
-            self._excused.pop(member.member_id, None)
-            member.machine.on_disk_operation = _no_fault
-            self._free_disk(member)
+            self._excuse_no_more(member)
         if not self._is_over:
             self._restart_later(member, self._restart_random)
         elif member not in self._abandoned:
             self._after(self._unit_ns, self._cluster.start, member.member_id)
+
+    def _excuse_no_more(self, member: Member) -> None:
+        self._excused.pop(member.member_id, None)
+        member.machine.on_disk_operation = _no_fault
+        member.service_failure.disarm()
+        self._free_disk(member)
 
     # --- the end
 
@@ -597,8 +537,7 @@ class Nemesis:
         self._is_over = True
         random = Random(f"{self._cluster.seed} core")
         core = self._draw_core(random)
-        self._network.unblock_all()
-        self._mend_delay()
+        self.network.end()
         for member in self._cluster.members.values():
             self._mend_machine(member)
             if member in core:
@@ -622,6 +561,7 @@ class Nemesis:
     def _mend_machine(self, member: Member) -> None:
         machine = member.machine
         machine.on_disk_operation = _no_fault
+        member.service_failure.disarm()
         machine.disk.capacity_bytes = machine.disk.write_limit_bytes = None
         machine.timing.stall_until_ns = 0
         if member.member_id in self._excused:
@@ -637,9 +577,7 @@ class Nemesis:
             case 1:
                 self._cluster.pause(member.member_id)
             case _:
-                for name in self._addresses():
-                    self._network.block(name, member.machine.address)
-                    self._network.block(member.machine.address, name)
+                self.network.cut_off(member)
 
 
 def _off(name: str, path: object, length: int) -> None:
@@ -660,13 +598,13 @@ def _no_fault(name: str, path: object, length: int) -> None:
 
 
 KINDS: Final = (
-    Kind("delay", 0.5, 4.0, Nemesis._delay),
-    Kind("reset", 0.5, 2.0, Nemesis._reset),
-    Kind("stall", 0.5, 2.0, Nemesis._stall),
-    Kind("partition", 0.5, 6.0, Nemesis._partition),
-    Kind("one_way", 0.4, 5.0, Nemesis._one_way),
-    Kind("isolate", 0.5, 6.0, Nemesis._isolate),
-    Kind("swizzle_clog", 0.3, 10.0, Nemesis._swizzle_clog),
+    Kind("delay", 0.5, 4.0, lambda nemesis, random: nemesis.network.delay(random)),
+    Kind("reset", 0.5, 2.0, lambda nemesis, random: nemesis.network.reset(random)),
+    Kind("stall", 0.5, 2.0, lambda nemesis, random: nemesis.network.stall(random)),
+    Kind("partition", 0.5, 6.0, lambda nemesis, random: nemesis.network.partition(random)),
+    Kind("one_way", 0.4, 5.0, lambda nemesis, random: nemesis.network.one_way(random)),
+    Kind("isolate", 0.5, 6.0, lambda nemesis, random: nemesis.network.isolate(random)),
+    Kind("swizzle_clog", 0.3, 10.0, lambda nemesis, random: nemesis.network.swizzle_clog(random)),
     Kind("kill", 0.7, 4.0, Nemesis._kill),
     Kind("kill_leader", 0.5, 6.0, Nemesis._kill_leader),
     Kind("power_loss", 0.6, 5.0, Nemesis._power_loss),
@@ -687,12 +625,13 @@ KINDS: Final = (
     Kind("disk_full", 0.2, 12.0, Nemesis._disk_full),
     Kind("short_write", 0.3, 5.0, Nemesis._short_write),
     Kind("wipe", 0.3, 12.0, Nemesis._wipe),
-    Kind("client_kill", 0.3, 6.0, Nemesis._client_kill),
+    Kind("client_kill", 0.3, 6.0, lambda nemesis, random: nemesis.kill_client(random)),
     Kind("snapshot", 0.5, 2.0, lambda nemesis, random: nemesis.operator.snapshot(random)),
     Kind("suspend", 0.3, 5.0, lambda nemesis, random: nemesis.operator.suspend(random)),
     Kind("shutdown", 0.2, 12.0, lambda nemesis, random: nemesis.operator.shutdown(random)),
     Kind("abort", 0.2, 12.0, lambda nemesis, random: nemesis.operator.abort(random)),
     Kind("leave_behind", 0.6, 6.0, Nemesis._leave_behind),
+    Kind("service_failure", 0.4, 5.0, Nemesis._service_failure),
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import TypedDict, Unpack
 
 from trimaran.service_api import CloseReason, Cluster, ClusteredService, Role
 from trimaran.service_api.cluster import SnapshotImage, SnapshotPublication
@@ -15,18 +16,25 @@ Observer = Callable[[int, int, tuple[object, ...]], None]
 """Called after each entry with its end position, its timestamp, and what it was."""
 
 
+class Hooks(TypedDict, total=False):
+    """What else an observer wants to be told, or to do."""
+
+    on_error: Callable[[int, Exception], None]
+    """Called with the end of the entry at which the service raised."""
+    on_loaded: Callable[[int, object], None]
+    """Called with the position of a snapshot that was loaded, and the hash of the state."""
+    fail: Callable[[int, bool], None]
+    """Called before the service is given an entry and after; what it raises, the service raises."""
+
+
 class ObservedService(ClusteredService):
     """Hands every callback on, and tells an observer of each log entry after the service has processed it."""
 
-    def __init__(
-        self,
-        service: ClusteredService,
-        observe: Observer,
-        on_error: Callable[[int, Exception], None] | None = None,
-        on_loaded: Callable[[int, object], None] | None = None,
-    ) -> None:
+    def __init__(self, service: ClusteredService, observe: Observer, **hooks: Unpack[Hooks]) -> None:
         self.service = service
-        self._observe, self._on_error, self._on_loaded = observe, on_error, on_loaded
+        self._observe = observe
+        self._on_error, self._on_loaded = hooks.get("on_error"), hooks.get("on_loaded")
+        self._fail = hooks.get("fail", _never)
         self._cluster: Cluster | None = None
 
     def __repr__(self) -> str:
@@ -43,14 +51,14 @@ class ObservedService(ClusteredService):
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         """Hand on, and tell."""
-        with self._telling_errors():
+        with self._at_entry():
             self.service.on_session_open(session, timestamp)
         self._tell(timestamp, "open", session.id)
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
         """Hand on, and tell."""
         data = bytes(payload)
-        with self._telling_errors():
+        with self._at_entry():
             self.service.on_session_message(session, timestamp, payload)
         self._tell(timestamp, "message", session.id, data)
 
@@ -67,6 +75,7 @@ class ObservedService(ClusteredService):
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes | bytearray | memoryview:
         """Hand on, and tell. An error is an answer like any other, unless it says that something cannot be."""
         data = bytes(payload)
+        self._begin()
         try:
             return self.service.on_request(session, timestamp, payload)
         except AssertionError as error:
@@ -77,20 +86,20 @@ class ObservedService(ClusteredService):
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Hand on, and tell."""
-        with self._telling_errors():
+        with self._at_entry():
             self.service.on_session_close(session, timestamp, close_reason)
         self._tell(timestamp, "close", session.id, close_reason)
 
     def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
         """Hand on, and tell."""
         data = bytes(payload)
-        with self._telling_errors():
+        with self._at_entry():
             self.service.on_service_message(service_id, timestamp, payload)
         self._tell(timestamp, "service message", service_id, data)
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         """Hand on, and tell."""
-        with self._telling_errors():
+        with self._at_entry():
             self.service.on_timer_event(correlation_id, timestamp)
         self._tell(timestamp, "timer", correlation_id)
 
@@ -133,7 +142,7 @@ class ObservedService(ClusteredService):
         app_version: int,
     ) -> None:
         """Hand on, and tell."""
-        with self._telling_errors():
+        with self._at_entry():
             self.service.on_new_leadership_term_event(
                 leadership_term_id=leadership_term_id,
                 log_position=log_position,
@@ -157,9 +166,16 @@ class ObservedService(ClusteredService):
     def _tell(self, timestamp: int, *what: object) -> None:
         assert self._cluster is not None
         self._observe(self._cluster.log_position, timestamp, (*what, self._state_hash()))
+        self._fail(self._cluster.log_position, True)
+
+    def _begin(self) -> None:
+        assert self._cluster is not None
+        self._fail(self._cluster.log_position, False)
 
     @contextmanager
-    def _telling_errors(self) -> Iterator[None]:
+    def _at_entry(self) -> Iterator[None]:
+        """Run the service at an entry; tell if it raises."""
+        self._begin()
         try:
             yield
         except Exception as error:
@@ -167,7 +183,11 @@ class ObservedService(ClusteredService):
             raise
 
     def _raised(self, error: Exception) -> None:
-        """Say that the service raised; the container logs it and goes on."""
+        """Say that the service raised; the container logs it, and goes on or stops."""
         assert self._cluster is not None
         if self._on_error is not None:
             self._on_error(self._cluster.log_position, error)
+
+
+def _never(log_position: int, is_after: bool) -> None:
+    """Fail at no entry."""

@@ -33,7 +33,7 @@ from .clock_rules import ClockRules
 from .cluster import DIRECTORY, Member, SimulatedCluster
 from .kept_log import KeptLog, complete_snapshot_positions, read_kept_log
 from .messenger import Messenger
-from .observed_service import ObservedService
+from .observed_service import Hooks, ObservedService
 from .relay import Relay
 from .role_rules import expect_role, overdue_timers
 from .rules import RuleBroken, expect
@@ -138,12 +138,7 @@ class Referee:
     def make_service(self, member: Member) -> ObservedService:
         """Give a member its service, observed."""
         service = self._services[member.member_id] = self._make_service()
-        return ObservedService(
-            service,
-            lambda position, timestamp, what: self._on_entry(member, position, timestamp, what),
-            lambda position, error: self._on_service_error(member, position, error),
-            lambda position, state_hash: self._on_loaded(member, position, state_hash, self.delivered),
-        )
+        return ObservedService(service, partial(self._on_entry, member), **self._hooks(member, self.delivered))
 
     def make_others(self, member: Member, *, has_relay: bool = True) -> list[ObservedService]:
         """Give a member the services after the first, observed, and the relay as the last one."""
@@ -157,12 +152,17 @@ class Referee:
     def _observe(
         self, member: Member, service: ClusteredService, delivered: dict[int, tuple[object, ...]]
     ) -> ObservedService:
-        return ObservedService(
-            service,
-            lambda position, timestamp, what: self._on_further(member, service, position, what, delivered),
-            lambda position, error: self._on_service_error(member, position, error),
-            lambda position, state_hash: self._on_loaded(member, position, state_hash, delivered),
-        )
+        def on_entry(position: int, timestamp: int, what: tuple[object, ...]) -> None:
+            self._on_further(member, service, position, what, delivered)
+
+        return ObservedService(service, on_entry, **self._hooks(member, delivered))
+
+    def _hooks(self, member: Member, delivered: dict[int, tuple[object, ...]]) -> Hooks:
+        return {
+            "on_error": partial(self._on_service_error, member),
+            "on_loaded": lambda position, state_hash: self._on_loaded(member, position, state_hash, delivered),
+            "fail": member.service_failure.on_entry,
+        }
 
     def watch(self, cluster: SimulatedCluster, trace: Trace) -> None:
         """Look at everything that happens in this cluster."""
